@@ -1,0 +1,291 @@
+"""Everything that reknit raises, by blame.
+
+    ReknitError
+    ├── LocalError              the caller misused us; fix the call
+    │   ├── InvalidTopic        (also ValueError) not a topic, or not a pattern
+    │   ├── InvalidConfig       (also ValueError) a setting is unknown or not allowed
+    │   ├── InvalidCheckpoint   (also ValueError) not the text of a checkpoint
+    │   ├── Full                a limit was reached and the caller chose not to wait
+    │   ├── Closed              used after it was closed
+    │   └── NotConnected        (also ConnectionError) there is no connection to use
+    ├── RemoteError             the peer broke the protocol, or said no
+    │   ├── MalformedFrame      bytes that are not a frame
+    │   ├── VersionMismatch     no version of the protocol in common
+    │   └── Refused             the peer answered with a code other than OK
+    ├── Gone                    (also LookupError) asked for what retention has removed
+    └── JournalError            the journal could not read or write
+        ├── JournalFull         no room left; nothing staged was lost
+        ├── JournalCorrupt      stored bytes are damaged
+        └── JournalLocked       another process has the journal open
+
+A bad network is an outcome, not an exception. Each error keeps its facts as attributes (and as `args`, so
+that it survives pickling into another process), and its text says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Closed",
+    "Full",
+    "Gone",
+    "InvalidCheckpoint",
+    "InvalidConfig",
+    "InvalidTopic",
+    "JournalCorrupt",
+    "JournalError",
+    "JournalFull",
+    "JournalLocked",
+    "LocalError",
+    "MalformedFrame",
+    "NotConnected",
+    "Refused",
+    "ReknitError",
+    "RemoteError",
+    "VersionMismatch",
+]
+
+_SHOWN_CHARS_MAX = 80
+
+
+def _shown(text: str) -> str:
+    """Quote a caller's or a peer's text, cut so that a hostile one can't flood a log."""
+    return (
+        repr(text)
+        if len(text) <= _SHOWN_CHARS_MAX
+        else f"{text[:_SHOWN_CHARS_MAX]!r}… ({len(text)} characters)"
+    )
+
+
+class ReknitError(Exception):
+    """The base of all errors that reknit raises on purpose.
+
+    >>> issubclass(Gone, ReknitError) and issubclass(InvalidTopic, ReknitError)
+    True
+    """
+
+
+class LocalError(ReknitError):
+    """The caller misused us: trying again without a change will fail again, or needs room first.
+
+    >>> issubclass(Full, LocalError)
+    True
+    """
+
+
+class InvalidTopic(LocalError, ValueError):
+    """A text is not a topic, or not a pattern.
+
+    >>> print(InvalidTopic("a//b", "has an empty segment; write one '/' between segments"))
+    topic 'a//b' has an empty segment; write one '/' between segments
+    """
+
+    def __init__(self, topic: str, why: str, kind: str = "topic") -> None:
+        super().__init__(topic, why, kind)
+        self.topic, self.why, self.kind = topic, why, kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {_shown(self.topic)} {self.why}"
+
+
+class InvalidConfig(LocalError, ValueError):
+    """A setting is unknown, has the wrong type, or a value that is not allowed.
+
+    >>> print(InvalidConfig("journal.kind", "reknit.toml", "must be 'disk' or 'memory', not 'tape'"))
+    setting journal.kind (from reknit.toml) must be 'disk' or 'memory', not 'tape'
+    """
+
+    def __init__(self, setting: str, origin: str, why: str) -> None:
+        super().__init__(setting, origin, why)
+        self.setting, self.origin, self.why = setting, origin, why
+
+    def __str__(self) -> str:
+        return f"setting {self.setting} (from {self.origin}) {self.why}"
+
+
+class InvalidCheckpoint(LocalError, ValueError):
+    """A text is not a checkpoint's.
+
+    >>> print(InvalidCheckpoint("oops", "does not start with 'c1.'"))
+    checkpoint 'oops' does not start with 'c1.'; use the text as `str(checkpoint)` gave it
+    """
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text, why)
+        self.text, self.why = text, why
+
+    def __str__(self) -> str:
+        return f"checkpoint {_shown(self.text)} {self.why}; use the text as `str(checkpoint)` gave it"
+
+
+class Full(LocalError):
+    """A limit was reached, and the caller chose not to wait.
+
+    >>> print(Full("16777216 bytes are waiting for an ack", "limits.publish_window_bytes"))
+    full: 16777216 bytes are waiting for an ack; wait and try again, or raise limits.publish_window_bytes
+    """
+
+    def __init__(self, limit: str, setting: str) -> None:
+        super().__init__(limit, setting)
+        self.limit, self.setting = limit, setting
+
+    def __str__(self) -> str:
+        return f"full: {self.limit}; wait and try again, or raise {self.setting}"
+
+
+class Closed(LocalError):
+    """Something was used after it was closed.
+
+    >>> print(Closed("publisher on 'plant/temp'"))
+    publisher on 'plant/temp' is closed; open a new one
+    """
+
+    def __init__(self, what: str, do: str = "open a new one") -> None:
+        super().__init__(what, do)
+        self.what, self.do = what, do
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed; {self.do}"
+
+
+class NotConnected(LocalError, ConnectionError):
+    """There is no connection, and the call needs one now.
+
+    >>> print(NotConnected("tcp://127.0.0.1:7440", "connection refused"))
+    not connected to tcp://127.0.0.1:7440: connection refused; check that a node listens there, or wait for it
+    """
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(url, why)
+        self.url, self.why = url, why
+
+    def __str__(self) -> str:
+        return f"not connected to {self.url}: {self.why}; check that a node listens there, or wait for it"
+
+
+class RemoteError(ReknitError):
+    """The peer broke the protocol, or said no. Nothing in the caller's own arguments is wrong.
+
+    >>> issubclass(Refused, RemoteError)
+    True
+    """
+
+
+class MalformedFrame(RemoteError):
+    """Bytes that should be a frame are not.
+
+    >>> print(MalformedFrame("length 12 is no multiple of 8", "byte 4"))
+    malformed frame: length 12 is no multiple of 8, at byte 4; the sender is not reknit or is broken
+    """
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(what, where)
+        self.what, self.where = what, where
+
+    def __str__(self) -> str:
+        return f"malformed frame: {self.what}, at {self.where}; the sender is not reknit or is broken"
+
+
+class VersionMismatch(RemoteError):
+    """We and the peer have no version of the protocol in common.
+
+    >>> print(VersionMismatch(ours=1, theirs=3))
+    we speak protocol version 1, the peer speaks 3; upgrade our side
+    """
+
+    def __init__(self, ours: int, theirs: int) -> None:
+        super().__init__(ours, theirs)
+        self.ours, self.theirs = ours, theirs
+
+    def __str__(self) -> str:
+        side = "our" if self.ours < self.theirs else "the peer's"
+        return f"we speak protocol version {self.ours}, the peer speaks {self.theirs}; upgrade {side} side"
+
+
+class Refused(RemoteError):
+    """The peer answered with a google.rpc code other than OK.
+
+    >>> print(Refused(7, "may not publish on 'plant/temp'"))
+    refused by the peer with code 7: may not publish on 'plant/temp'
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = int(code), text
+
+    def __str__(self) -> str:
+        return f"refused by the peer with code {self.code}: {self.text}"
+
+
+class Gone(ReknitError, LookupError):
+    """Asked for what retention has removed; `first_held` is where one can go on.
+
+    >>> print(Gone(1201))
+    gone: retention removed everything before 1201; go on from 1201, or ask the archive
+    """
+
+    def __init__(self, first_held: int, what: str = "") -> None:
+        super().__init__(first_held, what)
+        self.first_held, self.what = first_held, what
+
+    def __str__(self) -> str:
+        of = f" of {self.what}" if self.what else ""
+        held = self.first_held
+        return f"gone: retention removed everything{of} before {held}; go on from {held}, or ask the archive"
+
+
+class JournalError(ReknitError):
+    """The journal could not read or write.
+
+    >>> print(JournalError("fdatasync failed: I/O error", "data/log/0.log"))
+    journal: fdatasync failed: I/O error, at data/log/0.log; check the disk, then open it again
+    """
+
+    do = "check the disk, then open it again"
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(what, where)
+        self.what, self.where = what, where
+
+    def __str__(self) -> str:
+        at = f", at {self.where}" if self.where else ""
+        return f"journal: {self.what}{at}; {self.do}"
+
+
+class JournalFull(JournalError):
+    """There is no room left. What was staged stays staged and is written when there is room again.
+
+    >>> print(JournalFull("no space left on device", "data/log"))
+    journal: no space left on device, at data/log; free space or lower retention; it goes on by itself
+    """
+
+    do = "free space or lower retention; it goes on by itself"
+
+
+class JournalCorrupt(JournalError):
+    """Stored bytes are damaged, before the tail (a torn tail is cut on opening, and is no error).
+
+    >>> print(JournalCorrupt("data/log/4096.log", 512, "checksum does not match"))
+    journal: checksum does not match, at data/log/4096.log byte 512; restore the file, or move it away
+    """
+
+    do = "restore the file, or move it away"
+
+    def __init__(self, path: str, offset: int, why: str) -> None:
+        super().__init__(why, f"{path} byte {offset}")
+        self.args = (path, offset, why)
+        self.path, self.offset, self.why = path, offset, why
+
+
+class JournalLocked(JournalError):
+    """Another process has the journal open for writing.
+
+    >>> print(JournalLocked("data"))
+    journal: in use by another process, at data; stop it, change node.data_dir, or open a reader
+    """
+
+    do = "stop it, change node.data_dir, or open a reader"
+
+    def __init__(self, path: str) -> None:
+        super().__init__("in use by another process", path)
+        self.args = (path,)
+        self.path = path
