@@ -1,0 +1,44 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+LOCK := requirements/dev.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench sim lock docs clean
+
+help: ## Show what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv with the locked dependencies and reknit itself
+
+$(STAMP): $(LOCK) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "reknit needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing what $(LOCK) lists (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+	@echo "Ready: $$($(BIN)/reknit --version) in $(VENV)"
+
+demo: setup ## Run a small fabric, break it, and show that nothing is lost
+	@$(BIN)/reknit demo
+
+test: setup check ## Check style and types, then run every test
+	@$(BIN)/python -m pytest
+
+check: setup ## Lint, formatting and strict types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict src tests
+
+bench: setup ## Measure reknit beside its peers (writes bench/results.json)
+	@$(BIN)/python -m bench
+
+sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
+	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0))
+
+clean: ## Remove the environment and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
