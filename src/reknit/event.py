@@ -1,0 +1,96 @@
+"""An event: one payload of a batch, known by (source, seq)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reknit.errors import LocalError
+from reknit.outcome import Code, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from reknit.batch import Batch
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event. It holds its batch and reads everything but the payload from there, so that it stays light."""
+
+    batch: Batch
+    seq: int
+    payload: bytes
+
+    @property
+    def topic(self) -> str:
+        return self.batch.head.topic
+
+    @property
+    def source(self) -> bytes:
+        return self.batch.head.source
+
+    @property
+    def id(self) -> str:
+        """The event id as text: source and seq.
+
+        >>> from reknit.batch import Batch
+        >>> Batch.build(bytes(16), "a", 7, [b""], time_us=0).events()[0].id
+        '00000000000000000000000000000000:7'
+        """
+        return f"{self.batch.head.source.hex()}:{self.seq}"
+
+    @property
+    def time_us(self) -> int:
+        """When it was published, in microseconds since 1970."""
+        times = self._column("time")
+        return self.batch.head.time_us if times is None else int(times)
+
+    @property
+    def time(self) -> datetime:
+        """When it was published, by its publisher's clock."""
+        return datetime.fromtimestamp(self.time_us / 1e6, UTC)
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long it is worth delivering; 0 is for ever."""
+        ttl = self._column("ttl")
+        return self.batch.head.ttl_ms if ttl is None else int(ttl)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers the publisher attached to this event."""
+        return dict(self._column("headers") or {})
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first hand-over, more on a repeated one."""
+        return self.batch.attempt
+
+    def _column(self, name: str) -> Any:
+        values = self.batch.columns().get(name)
+        return None if values is None else values[self.seq - self.batch.head.first]
+
+    def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
+        settle = self.batch.settle
+        if settle is None:
+            raise LocalError(f"event {self.id} was not handed out by a subscription: there is nothing to settle")
+        result: Awaitable[None] = settle(self.seq, self.seq + 1, outcome, **details)
+        return result
+
+    def accept(self) -> Awaitable[None]:
+        """It was processed: never hand it out to this subscriber again."""
+        return self._settle(Outcome.ACCEPTED)
+
+    def release(self) -> Awaitable[None]:
+        """It was not processed and is not for me: try the next path, without counting an attempt."""
+        return self._settle(Outcome.RELEASED)
+
+    def fail(self, delay_s: float = 0.0) -> Awaitable[None]:
+        """It was tried in vain: hand it out again after a back-off of at least `delay_s`."""
+        return self._settle(Outcome.FAILED, delay_s=delay_s)
+
+    def reject(self, code: Code | int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
+        """It can never be processed: make it a dead letter, with this reason."""
+        return self._settle(Outcome.REJECTED, code=int(code), text=text)

@@ -1,0 +1,102 @@
+"""The frame: what every batch, message and journal record starts with, on the wire and on disk.
+
+    prefix, 16 bytes, little endian:  magic u16 · kind u8 · flags u8 · length u32 · checksum u64
+
+`length` counts the whole frame and is a multiple of 8, so that frames can lie back to back and every column in
+them is aligned. The checksum covers all bytes after the prefix; the prefix's first eight bytes are its seed, so
+that a flipped bit in the length or the kind is found too.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from reknit.errors import MalformedFrame
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC: Final = 0x4B52  # b"RK"
+PREFIX: Final = struct.Struct("<HBBIQ")
+PREFIX_BYTES: Final = PREFIX.size
+LEAD: Final = struct.Struct("<HBBI")
+LEAD_BYTES: Final = LEAD.size
+_BODY: Final = struct.Struct("<II")
+_SEED: Final = struct.Struct("<Q")
+
+KIND_BATCH: Final = 1
+KIND_MESSAGE: Final = 2
+KIND_RECORD: Final = 3
+KINDS: Final = frozenset({KIND_BATCH, KIND_MESSAGE, KIND_RECORD})
+
+FRAME_BYTES_MAX: Final = 64 << 20
+"""No frame is ever longer, whatever a peer or a file claims; the configuration sets a lower limit."""
+
+
+def pad8(length: int) -> int:
+    """The next multiple of eight.
+
+    >>> [pad8(n) for n in (0, 1, 8, 9)]
+    [0, 8, 8, 16]
+    """
+    return (length + 7) & ~7
+
+
+def checksum(frame: Buffer) -> int:
+    """The checksum that belongs into a whole frame's prefix."""
+    view = memoryview(frame)
+    return xxh3_64_intdigest(view[PREFIX_BYTES:], seed=_SEED.unpack_from(view)[0])
+
+
+def peek(buffer: Buffer, offset: int, available: int, bytes_max: int = FRAME_BYTES_MAX) -> tuple[int, int]:
+    """Kind and length of the frame at `offset`, or (0, 0) while fewer than eight bytes of it are there.
+
+    Raises `MalformedFrame` as soon as the first bytes can't start a frame: garbage is refused before it is read.
+    """
+    if available < LEAD_BYTES:
+        return 0, 0
+    magic, kind, _flags, length = LEAD.unpack_from(buffer, offset)
+    if magic != MAGIC:
+        raise MalformedFrame("a frame starts with the bytes 'RK'", f"got {magic:#06x} at offset {offset}")
+    if kind not in KINDS:
+        raise MalformedFrame(f"frame kind {kind} is unknown", f"at offset {offset}")
+    if length < PREFIX_BYTES + 8 or length & 7:
+        raise MalformedFrame(f"a frame can't have {length} bytes", f"at offset {offset}")
+    if length > bytes_max:
+        raise MalformedFrame(f"a frame of {length} bytes is over the limit of {bytes_max}", f"at offset {offset}")
+    return kind, length
+
+
+def verify(frame: Buffer) -> None:
+    """Raise `MalformedFrame` unless the whole frame's checksum holds."""
+    found = PREFIX.unpack_from(frame)[4]
+    wanted = checksum(frame)
+    if found != wanted:
+        raise MalformedFrame(f"checksum {found:#018x} does not match the content", f"expected {wanted:#018x}")
+
+
+def wrap(kind: int, body: bytes) -> bytes:
+    """A whole frame around a packed body (messages and records).
+
+    >>> unwrap(wrap(KIND_MESSAGE, b"hello"))
+    b'hello'
+    """
+    length = pad8(PREFIX_BYTES + _BODY.size + len(body))
+    frame = bytearray(length)
+    PREFIX.pack_into(frame, 0, MAGIC, kind, 0, length, 0)
+    _BODY.pack_into(frame, PREFIX_BYTES, len(body), 0)
+    frame[PREFIX_BYTES + _BODY.size : PREFIX_BYTES + _BODY.size + len(body)] = body
+    PREFIX.pack_into(frame, 0, MAGIC, kind, 0, length, checksum(frame))
+    return bytes(frame)
+
+
+def unwrap(frame: Buffer) -> bytes:
+    """The packed body of a whole frame, its checksum verified."""
+    verify(frame)
+    size = _BODY.unpack_from(frame, PREFIX_BYTES)[0]
+    start = PREFIX_BYTES + _BODY.size
+    if start + size > len(frame):
+        raise MalformedFrame(f"a body of {size} bytes does not fit its frame", f"the frame has {len(frame)} bytes")
+    return bytes(frame[start : start + size])
