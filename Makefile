@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 LOCK := requirements/dev.txt
+# The amqp extra is left out: it is compiled on installation, and a fresh machine has no compiler.
+EXTRAS := dev spark zenoh http bench
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench sim lock docs clean
@@ -38,6 +40,13 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json)
 
 sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0))
+
+lock: ## Resolve the dependencies anew into requirements/dev.txt
+	@test -x $(VENV)/uv/bin/uv || { $(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv; }
+	@$(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(EXTRAS:%=--extra %) \
+	  --constraint requirements/constraints.txt --output-file $(LOCK) pyproject.toml
+	@echo "$(LOCK): $$(grep -c '^[a-z].*==' $(LOCK)) pins"
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
