@@ -1,0 +1,1 @@
+"""The data pipeline: what happens after the fact, on Spark."""
