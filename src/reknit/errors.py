@@ -105,8 +105,8 @@ class InvalidConfig(LocalError, ValueError):
 class InvalidCheckpoint(LocalError, ValueError):
     """A text is not a checkpoint's.
 
-    >>> print(InvalidCheckpoint("oops", "does not start with 'c1.'"))
-    checkpoint 'oops' does not start with 'c1.'; use the text as `str(checkpoint)` gave it
+    >>> print(InvalidCheckpoint("oops", "does not begin with 'c1.'; copy the whole text"))
+    checkpoint 'oops' does not begin with 'c1.'; copy the whole text
     """
 
     def __init__(self, text: str, why: str) -> None:
@@ -114,7 +114,7 @@ class InvalidCheckpoint(LocalError, ValueError):
         self.text, self.why = text, why
 
     def __str__(self) -> str:
-        return f"checkpoint {_shown(self.text)} {self.why}; use the text as `str(checkpoint)` gave it"
+        return f"checkpoint {_shown(self.text)} {self.why}"
 
 
 class Full(LocalError):
