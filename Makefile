@@ -41,6 +41,9 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json)
 sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0))
 
+docs: setup ## Write the reference pages that come from code
+	@$(BIN)/python scripts/reference.py
+
 lock: ## Resolve the dependencies anew into requirements/dev.txt
 	@test -x $(VENV)/uv/bin/uv || { $(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv; }
 	@$(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 --generate-hashes \
