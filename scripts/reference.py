@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
 
 def cli() -> str:
-    typer = Path(sys.executable).with_name("typer")
+    typer = str(Path(sys.executable).with_name("typer"))
     command = [typer, "reknit.cli.main", "utils", "docs", "--name", "reknit"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() + "\n"
 
