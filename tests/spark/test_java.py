@@ -105,6 +105,12 @@ def test_shim_is_made_once_and_is_a_java_home_itself(tmp_path: Path, environ: di
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 
 
+def test_cache_that_cannot_be_written_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(JavaNotFound, match=r"needs a wrapper in .*cache/reknit: .*set XDG_CACHE_HOME"):
+        choose_java(environ, bundled=make_java(tmp_path / "packaged", "21"))
+
+
 @pytest.mark.real
 def test_packaged_java_starts_through_the_shim_where_it_would_not_alone(environ: dict[str, str]) -> None:
     command = [VECTOR_OPTION, "-version"]

@@ -70,7 +70,12 @@ def choose_java(environ: Mapping[str, str], bundled: Path | None) -> Path:
         refusals.append(f"{candidate.program} {refusal}")
     if bundled is None:
         raise JavaNotFound(refusals)
-    return _shim_home(bundled, _cache_folder(environ))
+    cache = _cache_folder(environ)
+    try:
+        return _shim_home(bundled, cache)
+    except OSError as error:
+        refusals.append(f"{bundled} needs a wrapper in {cache}: {error.strerror}; set XDG_CACHE_HOME")
+        raise JavaNotFound(refusals) from error
 
 
 class _Candidate(NamedTuple):
