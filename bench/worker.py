@@ -1,0 +1,79 @@
+"""One process of a run: a publisher or a subscriber. `python -m bench.worker <job as JSON>`
+
+It says what happened as JSON lines on stdout (`ready`, `joined`, `done`, `failed`); the harness says `go` on
+stdin, and closes stdin when the process may leave.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Awaitable
+from typing import NoReturn
+
+import msgspec
+import uvloop
+
+from bench.drive import publish, publish_async
+from bench.events import Check, Watch
+from bench.job import Job
+from bench.peers import load_peer
+from bench.peers.base import Peer, Sink
+from bench.speech import Clock, say
+
+
+class Spoken(Watch):
+    """How a check goes, told to the harness; from whatever thread the subject calls back in."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.check: Check | None = None
+
+    def joined(self) -> None:
+        self.clock = Clock()
+        say("joined")
+
+    def ended(self) -> None:
+        assert self.check is not None
+        self.clock.done(self.check.received, latencies_ns=self.check.latencies_ns)
+
+    def wrong(self, why: str) -> NoReturn:
+        say("failed", why=why)
+        os._exit(1)  # a client's own thread would swallow an exception
+
+
+def run_publisher(job: Job, peer: Peer) -> None:
+    opened = peer.publisher(job)
+    if inspect.isawaitable(opened):
+        uvloop.run(publish_async(job, opened))
+    else:
+        publish(job, opened)
+
+
+def run_subscriber(job: Job, peer: Peer) -> None:
+    spoken = Spoken()
+    spoken.check = Check(job.load.publishers, job.load.size, spoken)
+    receiving = peer.subscribe(job, Sink(job, spoken.check, ready=lambda: say("ready")))
+    if inspect.isawaitable(receiving):
+        uvloop.run(to_the_end(receiving))
+
+
+async def to_the_end(receiving: Awaitable[None]) -> None:
+    await receiving
+
+
+def main() -> None:
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    run = run_publisher if job.lane >= 0 else run_subscriber
+    try:
+        run(job, load_peer(job.peer))
+    except Exception as error:  # whatever a subject raises is a failed measurement, told to the harness
+        traceback.print_exc()
+        say("failed", why=f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
