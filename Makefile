@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 LOCK := requirements/dev.txt
-# The amqp extra is left out: it is compiled on installation, and a fresh machine has no compiler.
+# The amqp extra is left out: on Linux it is compiled on installation, and a fresh machine may lack a compiler.
 EXTRAS := dev spark zenoh http bench
 
 .DEFAULT_GOAL := help
