@@ -9,9 +9,11 @@ import pytest
 
 MODULES = [
     "reknit.checkpoint",
+    "reknit.config",
     "reknit.errors",
     "reknit.outcome",
     "reknit.seqset",
+    "reknit.settings",
     "reknit.topic",
 ]
 

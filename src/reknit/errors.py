@@ -88,7 +88,7 @@ class InvalidTopic(LocalError, ValueError):
 
 
 class InvalidConfig(LocalError, ValueError):
-    """A setting is unknown, has the wrong type, or a value that is not allowed.
+    """A setting is unknown, has the wrong type, or a value that is not allowed; or a file can't be read.
 
     >>> print(InvalidConfig("journal.kind", "reknit.toml", "must be 'disk' or 'memory', not 'tape'"))
     setting journal.kind (from reknit.toml) must be 'disk' or 'memory', not 'tape'
@@ -99,6 +99,8 @@ class InvalidConfig(LocalError, ValueError):
         self.setting, self.origin, self.why = setting, origin, why
 
     def __str__(self) -> str:
+        if not self.setting:
+            return f"config {self.origin} {self.why}"
         return f"setting {self.setting} (from {self.origin}) {self.why}"
 
 

@@ -1,0 +1,338 @@
+"""Every setting and every limit, in one place.
+
+A setting comes from its default, then the file (`$REKNIT_CONFIG`, or `./reknit.toml`), then the environment
+(`REKNIT_LIMITS__FRAME_BYTES_MAX` is `limits.frame_bytes_max`), then flags; the last one wins. To add a
+setting, add a line to its section: name with the unit last, type, default, doc.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+from reknit.batch import COUNT_MAX
+from reknit.errors import InvalidConfig
+from reknit.frame import FRAME_BYTES_MAX
+from reknit.settings import Section, Setting, gather, lookup, setting, settings_of, toml_table, toml_value
+from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
+
+__all__ = [
+    "Config",
+    "DispatchSettings",
+    "JournalSettings",
+    "LimitSettings",
+    "NodeSettings",
+    "RetentionSettings",
+    "Row",
+    "TopicSettings",
+    "TransportSettings",
+    "describe",
+    "load",
+]
+
+SCHEMES = ("tcp", "tls")
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def _check_urls(urls: tuple[str, ...]) -> None:
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in SCHEMES or not parts.hostname or parts.port is None or parts.path:
+            raise ValueError(f"{url!r} is no address; write {' or '.join(SCHEMES)}://host:port")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings(Section):
+    """Who a node is and where it can be reached.
+
+    >>> NodeSettings().listen
+    ('tcp://127.0.0.1:7440',)
+    """
+
+    title: ClassVar[str] = "node"
+    name: str = setting("", "the node's name in reports and dead letters; empty: the host's name")
+    data_dir: Path = setting(Path("reknit-data"), "where the journal is kept")  # noqa: RUF009
+    listen: tuple[str, ...] = setting(("tcp://127.0.0.1:7440",), "addresses to listen on", check=_check_urls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings(Section):
+    """How events are kept.
+
+    >>> JournalSettings(segment_bytes="64 MiB").segment_bytes
+    67108864
+    """
+
+    title: ClassVar[str] = "journal"
+    kind: Literal["disk", "memory"] = setting("disk", "on disk, or in memory until the node stops")
+    segment_bytes: int = setting(256 * MIB, "size at which a new file of the log is begun", low=4 * KIB)
+    tail_cache_bytes: int = setting(64 * MIB, "newest part of the log that is also kept in memory")
+    index_interval_s: float = setting(0.2, "how often the index is saved; the rest is replayed on opening")
+    sync: bool = setting(True, "acknowledge only what has reached the disk, not just the operating system")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings(Section):
+    """What is removed, oldest first, when any of these is exceeded; 0 is without limit.
+
+    >>> RetentionSettings().protect_unsettled
+    True
+    """
+
+    title: ClassVar[str] = "retention"
+    count_max: int = setting(0, "events to keep; 0: without limit")
+    bytes_max: int = setting(0, "bytes to keep; 0: without limit")
+    age_s_max: float = setting(0.0, "how long to keep an event; 0: without limit")
+    protect_unsettled: bool = setting(
+        True, "keep what a durable subscriber is still owed, over any limit above"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings(Section):
+    """How much there may be of everything. At a limit a publisher waits, or an event is dead-lettered.
+
+    >>> LimitSettings().payload_bytes_max
+    8388608
+    """
+
+    title: ClassVar[str] = "limits"
+    frame_bytes_max: int = setting(
+        16 * MIB, "longest frame on a connection", low=4 * KIB, high=FRAME_BYTES_MAX
+    )
+    payload_bytes_max: int = setting(8 * MIB, "longest payload of one event", low=1)
+    topic_bytes_max: int = setting(TOPIC_BYTES_MAX, "longest topic, as utf-8", low=1, high=TOPIC_BYTES_MAX)
+    batch_events_max: int = setting(COUNT_MAX, "events in one batch", low=1, high=COUNT_MAX)
+    batch_bytes: int = setting(256 * KIB, "size at which single publishes are sent as a batch", low=1)
+    publish_window_bytes: int = setting(16 * MIB, "sent by one publisher and not yet acknowledged", low=1)
+    publish_waiting_max: int = setting(65_536, "publish calls that wait for room in the window")
+    subscribe_credit_bytes: int = setting(
+        8 * MIB, "sent to one subscription ahead of what it has taken", low=1
+    )
+    connections_max: int = setting(1_024, "connections to one node", low=1)
+    subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
+    sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)
+    unsettled_ranges_max: int = setting(65_536, "runs of unsettled events of one subscriber", low=1)
+    intake_bytes_max: int = setting(64 * MIB, "taken in by one node and not yet durable", low=1)
+    in_flight_bytes_max: int = setting(64 * MIB, "handed to one subscriber and not yet settled", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportSettings(Section):
+    """How connections are kept.
+
+    >>> TransportSettings().heartbeat_s
+    5.0
+    """
+
+    title: ClassVar[str] = "transport"
+    heartbeat_s: float = setting(
+        5.0, "how long a connection is quiet before a peer is asked for a sign", low=0.01
+    )
+    peer_timeout_s: float = setting(15.0, "how long a peer may be silent before it counts as gone", low=0.01)
+    hello_timeout_s: float = setting(5.0, "how long a new connection may take to introduce itself", low=0.01)
+    reconnect_backoff_s_min: float = setting(0.1, "first wait before connecting again")
+    reconnect_backoff_s_max: float = setting(10.0, "longest wait before connecting again")
+    tls_cert_file: str = setting("", "this side's certificate (PEM); needed to listen on tls://")
+    tls_key_file: str = setting("", "the certificate's private key (PEM)")
+    tls_ca_file: str = setting("", "certificates to trust (PEM); empty: the system's")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings(Section):
+    """How often an event is tried, and where it goes when that is of no use.
+
+    >>> DispatchSettings().dead_letter_topic
+    'reknit/dead-letters'
+    """
+
+    title: ClassVar[str] = "dispatch"
+    retry_backoff_s_min: float = setting(0.1, "ceiling of the wait after the first failed attempt")
+    retry_backoff_s_max: float = setting(30.0, "ceiling of the wait after any failed attempt")
+    attempts_max: int = setting(0, "failed attempts before an event is dead-lettered; 0: until its ttl")
+    dead_letter_topic: str = setting(
+        "reknit/dead-letters", "where dead letters are published", check=check_topic
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings(Section):
+    """A rule for some topics: a `[[topics]]` table in the file. The first that matches a topic counts.
+
+    >>> TopicSettings(pattern="camera/**", durability="memory").pattern.matches("camera/1")
+    True
+    """
+
+    title: ClassVar[str] = "topics[]"
+    pattern: Pattern = setting(Pattern("**"), "the topics that this is about")  # noqa: RUF009
+    durability: Literal["durable", "memory"] = setting("durable", "acknowledge when durable, or at once")
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    NodeSettings,
+    JournalSettings,
+    RetentionSettings,
+    LimitSettings,
+    TransportSettings,
+    DispatchSettings,
+)
+KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS for one in settings_of(kind)}
+AT_MOST = (
+    ("limits.payload_bytes_max", "limits.frame_bytes_max", 2 * KIB),  # header and topic have to fit too
+    ("limits.batch_bytes", "limits.frame_bytes_max", 0),
+    ("limits.batch_bytes", "limits.publish_window_bytes", 0),
+    ("transport.heartbeat_s", "transport.peer_timeout_s", 0),
+    ("transport.reconnect_backoff_s_min", "transport.reconnect_backoff_s_max", 0),
+    ("dispatch.retry_backoff_s_min", "dispatch.retry_backoff_s_max", 0),
+)
+"""The first of each row is at most the second less the third."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings, frozen and checked. `Config()` is all defaults; `load` reads file and environment.
+
+    >>> Config(journal=JournalSettings(kind="memory")).journal.kind
+    'memory'
+    """
+
+    node: NodeSettings = NodeSettings()
+    journal: JournalSettings = JournalSettings()
+    retention: RetentionSettings = RetentionSettings()
+    limits: LimitSettings = LimitSettings()
+    transport: TransportSettings = TransportSettings()
+    dispatch: DispatchSettings = DispatchSettings()
+    topics: tuple[TopicSettings, ...] = ()
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for lower, upper, margin in AT_MOST:
+            if self.get(lower) > self.get(upper) - margin:
+                self._refuse([lower, upper], f"needs {lower} to be at most {upper} - {margin}")
+        tls = self.transport
+        if bool(tls.tls_cert_file) != bool(tls.tls_key_file):
+            self._refuse(["transport.tls_cert_file", "transport.tls_key_file"], "needs both files or none")
+        if not tls.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
+            self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
+
+    def _refuse(self, names: list[str], why: str) -> NoReturn:
+        """Blame the first that somebody has set."""
+        name = next((name for name in names if self.origin(name) != "default"), names[0])
+        values = ", ".join(f"{name} = {toml_value(self.get(name))}" for name in names)
+        raise InvalidConfig(name, self.origin(name), f"{why}; now {values}")
+
+    def get(self, name: str) -> Any:
+        """The value of a setting by its full name.
+
+        >>> Config().get("journal.kind")
+        'disk'
+        """
+        section, _, key = name.partition(".")
+        return getattr(getattr(self, section), key)
+
+    def origin(self, name: str) -> str:
+        """Where a setting's value came from: 'default', 'code', a file, a variable or 'flag'.
+
+        >>> load(environ={"REKNIT_JOURNAL__SYNC": "false"}).origin("journal.sync")
+        'REKNIT_JOURNAL__SYNC'
+        """
+        return dict(self.origins).get(name, "default" if self.get(name) == KNOWN[name].default else "code")
+
+    def topic(self, topic: str) -> TopicSettings:
+        """The rule for a topic: the first that matches, or the defaults.
+
+        >>> Config(topics=(TopicSettings(pattern="a/*", durability="memory"),)).topic("a/b").durability
+        'memory'
+        """
+        return next((rule for rule in self.topics if rule.pattern.matches(topic)), _NO_RULE)
+
+    def to_toml(self) -> str:
+        """A file with every setting and its doc, which `load` reads back.
+
+        >>> Config().to_toml().splitlines()[-1]
+        'dead_letter_topic = "reknit/dead-letters"'
+        """
+        tables = [(f"[{kind.title}]", getattr(self, kind.title)) for kind in SECTIONS]
+        tables += [("[[topics]]", rule) for rule in self.topics]
+        return "\n".join(f"{header}\n{toml_table(section)}" for header, section in tables)
+
+
+_NO_RULE = TopicSettings()
+
+
+class Row(NamedTuple):
+    """A setting, for people: values are written as in the file.
+
+    >>> describe()[0].type
+    'text'
+    """
+
+    name: str
+    value: str
+    default: str
+    origin: str
+    type: str
+    unit: str
+    doc: str
+
+
+def describe(config: Config | None = None) -> list[Row]:
+    """Every setting with its value, default, origin, type, unit and doc, in the order of this file.
+
+    >>> [row.doc for row in describe() if row.name == "limits.batch_bytes"]
+    ['size at which single publishes are sent as a batch']
+    """
+    config = config or Config()
+    rows = [_row(name, config.get(name), one, config.origin(name)) for name, one in KNOWN.items()]
+    rules = {f"topics[{at}]": rule for at, rule in enumerate(config.topics)} or {"topics[]": _NO_RULE}
+    origin = dict(config.origins).get("topics", "code" if config.topics else "default")
+    for title, rule in rules.items():
+        found = [(one, getattr(rule, one.key)) for one in settings_of(TopicSettings)]
+        rows += [_row(f"{title}.{one.key}", value, one, origin) for one, value in found]
+    return rows
+
+
+def load(
+    path: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Config:
+    """Read the file, the environment (the process's unless given) and overrides by full name (None: not set).
+
+    >>> load(environ={}, overrides={"limits.batch_bytes": "64 KiB", "node.name": None}).limits.batch_bytes
+    65536
+    >>> load(environ={}, overrides={"journal.kin": 1})
+    Traceback (most recent call last):
+    reknit.errors.InvalidConfig: setting journal.kin (from flag) is unknown; did you mean journal.kind?
+    """
+    given = gather(path, os.environ if environ is None else environ, overrides or {})
+    values: dict[str, dict[str, Any]] = {kind.title: {} for kind in SECTIONS}
+    topics: tuple[TopicSettings, ...] = ()
+    for name, raw, origin in given:
+        if name == "topics":
+            topics = tuple(_rules(raw, origin))
+        else:
+            section, _, key = name.partition(".")
+            values[section][key] = lookup(name, KNOWN, name, origin).read(raw, name, origin)
+    sections: dict[str, Any] = {kind.title: kind(**values[kind.title]) for kind in SECTIONS}
+    return Config(**sections, topics=topics, origins=tuple((name, origin) for name, _, origin in given))
+
+
+def _rules(raw: object, origin: str) -> Iterator[TopicSettings]:
+    if not isinstance(raw, list | tuple) or not all(isinstance(table, dict) for table in raw):
+        raise InvalidConfig("topics", origin, "must be [[topics]] tables with a pattern each")
+    known = {one.key: one for one in settings_of(TopicSettings)}
+    for at, table in enumerate(raw):
+        read: dict[str, Any] = {}
+        for key, value in table.items():
+            name = f"topics[{at}].{key}"
+            read[key] = lookup(key, known, name, origin).read(value, name, origin)
+        yield TopicSettings(**read)
+
+
+def _row(name: str, value: object, one: Setting, origin: str) -> Row:
+    return Row(name, toml_value(value), toml_value(one.default), origin, one.type_text, one.unit, one.doc)

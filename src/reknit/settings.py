@@ -1,0 +1,332 @@
+"""What a setting is: its type, default, limits and doc in one line of `config.py`, and how a value is read.
+
+A value may come typed (from TOML or code) or as text (from the environment or a flag); both are read alike.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from json import dumps
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from reknit.errors import InvalidConfig, InvalidTopic
+from reknit.topic import Pattern
+
+__all__ = [
+    "Given",
+    "Section",
+    "Setting",
+    "gather",
+    "lookup",
+    "setting",
+    "settings_of",
+    "toml_table",
+    "toml_value",
+]
+
+T = TypeVar("T")
+
+_SHOWN_CHARS_MAX = 80
+_SIZE = re.compile(r"(\d[\d_]*) ?(KiB|MiB|GiB|TiB)")
+_FACTORS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_UNITS = {"bytes": "bytes", "s": "seconds", "ms": "milliseconds"}
+_TRUTHS = {"true": True, "false": False}
+
+
+def setting(
+    default: T,
+    doc: str,
+    *,
+    low: float = 0,
+    high: float = math.inf,
+    check: Callable[[T], object] | None = None,
+) -> T:
+    """Declare a setting in a section. Numbers are within `[low, high]`; `check` raises ValueError to object.
+
+    >>> @dataclass(frozen=True, slots=True, kw_only=True)
+    ... class Pump(Section):
+    ...     title: ClassVar[str] = "pump"
+    ...     rest_s_min: float = setting(1.5, "how long it rests at least")
+    >>> Pump(rest_s_min="4")
+    Pump(rest_s_min=4.0)
+    """
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "check": check})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as `settings_of` finds it.
+
+    >>> from reknit.config import JournalSettings
+    >>> one = settings_of(JournalSettings)[0]
+    >>> one.key, one.default, one.type_text
+    ('kind', 'disk', "'disk' or 'memory'")
+    """
+
+    key: str
+    kind: Any
+    default: Any
+    doc: str
+    low: float
+    high: float
+    check: Callable[[Any], object] | None
+
+    @property
+    def unit(self) -> str:
+        """The last word of the name that is neither `min` nor `max`, if it is a unit.
+
+        >>> from reknit.config import TransportSettings
+        >>> settings_of(TransportSettings)[0].unit
+        'seconds'
+        """
+        words = [word for word in self.key.split("_") if word not in ("min", "max")]
+        return _UNITS.get(words[-1], "")
+
+    @property
+    def type_text(self) -> str:
+        """The type in words.
+
+        >>> from reknit.config import NodeSettings
+        >>> [one.type_text for one in settings_of(NodeSettings)]
+        ['text', 'path', 'list of text']
+        """
+        if get_origin(self.kind) is Literal:
+            return " or ".join(repr(choice) for choice in get_args(self.kind))
+        return _KINDS[self.kind][0]
+
+    @property
+    def allowed(self) -> str:
+        """What may be set, in words.
+
+        >>> from reknit.config import LimitSettings
+        >>> settings_of(LimitSettings)[0].allowed
+        "an integer from 4096 to 67108864, or as '16 MiB'"
+        """
+        words = _ARTICLES.get(self.kind, "") + self.type_text
+        if self.kind not in (int, float):
+            return words
+        span = f"of at least {self.low}" if self.high == math.inf else f"from {self.low} to {self.high}"
+        return f"{words} {span}" + (", or as '16 MiB'" if self.unit == "bytes" else "")
+
+    def read(self, raw: object, name: str, origin: str) -> Any:
+        """The value that was meant, or InvalidConfig with the name, where it came from and what is allowed.
+
+        >>> from reknit.config import LimitSettings
+        >>> settings_of(LimitSettings)[0].read("1 MiB", "limits.frame_bytes_max", "flag")
+        1048576
+        """
+        try:
+            value = self._parse(raw)
+        except InvalidTopic as error:
+            raise InvalidConfig(name, origin, f"is not allowed: {error}") from error
+        except (ValueError, TypeError) as error:
+            shown = repr(raw)[:_SHOWN_CHARS_MAX]
+            raise InvalidConfig(name, origin, f"must be {self.allowed}, not {shown}") from error
+        try:
+            _ = self.check and self.check(value)
+        except ValueError as error:
+            raise InvalidConfig(name, origin, f"is not allowed: {error}") from error
+        return value
+
+    def _parse(self, raw: object) -> Any:
+        if get_origin(self.kind) is Literal:
+            return _known(raw in get_args(self.kind), raw)
+        if self.unit == "bytes" and isinstance(raw, str) and (size := _SIZE.fullmatch(raw)):
+            raw = int(size[1]) * _FACTORS[size[2]]
+        value = _KINDS[self.kind][1](raw)
+        within = self.kind not in (int, float) or self.low <= value <= self.high
+        return _known(within, value)
+
+
+def settings_of(section: type[Section]) -> tuple[Setting, ...]:
+    """The settings that a section declares, in order.
+
+    >>> from reknit.config import NodeSettings
+    >>> [one.key for one in settings_of(NodeSettings)]
+    ['name', 'data_dir', 'listen']
+    """
+    kinds = get_type_hints(section)
+    return tuple(Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The base of all sections: whatever is given, also in code, is read and checked.
+
+    >>> from reknit.config import JournalSettings
+    >>> JournalSettings(kind="tape")
+    Traceback (most recent call last):
+    reknit.errors.InvalidConfig: setting journal.kind (from code) must be 'disk' or 'memory', not 'tape'
+    """
+
+    title: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for one in settings_of(type(self)):
+            value = one.read(getattr(self, one.key), f"{self.title}.{one.key}", "code")
+            object.__setattr__(self, one.key, value)
+
+
+# -- where values come from, and how they are written
+
+
+def lookup(key: str, known: Mapping[str, Setting], name: str, origin: str) -> Setting:
+    """The setting under a key, or InvalidConfig with the nearest that there is.
+
+    >>> lookup("kid", {"kind": Setting("kind", str, "", "", 0, 0, None)}, "pump.kid", "flag")
+    Traceback (most recent call last):
+    reknit.errors.InvalidConfig: setting pump.kid (from flag) is unknown; did you mean kind?
+    """
+    if key in known:
+        return known[key]
+    near = get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`reknit config show` lists all settings"
+    raise InvalidConfig(name, origin, f"is unknown; {hint}")
+
+
+class Given(NamedTuple):
+    """A value as it was found, and where.
+
+    >>> Given("journal.kind", "disk", "flag").origin
+    'flag'
+    """
+
+    name: str
+    raw: object
+    origin: str
+
+
+def gather(
+    path: str | Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> list[Given]:
+    """All that is set anywhere, the strongest last: file, environment, overrides.
+
+    >>> gather(None, {"REKNIT_JOURNAL__KIND": "memory", "REKNIT_OTHER": "-"}, {})
+    [Given(name='journal.kind', raw='memory', origin='REKNIT_JOURNAL__KIND')]
+    """
+    return [*_from_file(path, environ), *_from_environ(environ), *_from_overrides(overrides)]
+
+
+def _from_file(path: str | Path | None, environ: Mapping[str, str]) -> Iterator[Given]:
+    wanted = path or environ.get("REKNIT_CONFIG")
+    origin = str(wanted or "reknit.toml")
+    try:
+        tables = tomllib.loads(Path(origin).read_text("utf-8"))
+    except FileNotFoundError as error:
+        if wanted:
+            raise InvalidConfig("", origin, "does not exist; create it or name another file") from error
+        return
+    except (OSError, ValueError) as error:
+        raise InvalidConfig("", origin, f"can't be read: {error}") from error
+    for section, content in tables.items():
+        if isinstance(content, dict):
+            yield from (Given(f"{section}.{key}", raw, origin) for key, raw in content.items())
+        else:
+            yield Given(section, content, origin)
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
+    for variable, raw in sorted(environ.items()):
+        if variable.startswith("REKNIT_") and "__" in variable:
+            yield Given(variable.removeprefix("REKNIT_").lower().replace("__", ".", 1), raw, variable)
+
+
+def _from_overrides(overrides: Mapping[str, object]) -> Iterator[Given]:
+    return (Given(name, raw, "flag") for name, raw in overrides.items() if raw is not None)
+
+
+def toml_table(section: Section) -> str:
+    """A section's settings with their docs, as TOML without the header.
+
+    >>> from reknit.config import TopicSettings
+    >>> print(toml_table(TopicSettings()).splitlines()[1])
+    pattern = "**"
+    """
+    rows = [(one, toml_value(getattr(section, one.key))) for one in settings_of(type(section))]
+    return "".join(f"# {one.doc}\n{one.key} = {text}\n" for one, text in rows)
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML.
+
+    >>> toml_value(True), toml_value(("a", "b")), toml_value(0.5)
+    ('true', '["a", "b"]', '0.5')
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case tuple():
+            return f"[{', '.join(toml_value(part) for part in value)}]"
+        case _:
+            return dumps(str(value), ensure_ascii=False)
+
+
+# -- reading one value of each type; each raises ValueError or TypeError
+
+
+def _known(is_known: bool, value: T) -> T:
+    if not is_known:
+        raise ValueError(value)
+    return value
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise TypeError(raw)
+    return _known(raw.isprintable(), raw)
+
+
+def _texts(raw: object) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in _text(raw).split(",") if part.strip())
+    if not isinstance(raw, list | tuple):
+        raise TypeError(raw)
+    return tuple(_text(part) for part in raw)
+
+
+def _truth(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    text = _text(raw).lower()
+    return _TRUTHS[_known(text in _TRUTHS, text)]
+
+
+def _integer(raw: object) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        raise TypeError(raw)
+    return int(raw)
+
+
+def _number(raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        raise TypeError(raw)
+    value = float(raw)
+    return _known(math.isfinite(value), value)
+
+
+def _path(raw: object) -> Path:
+    return Path(_text(str(raw) if isinstance(raw, Path) else raw)).expanduser()
+
+
+def _pattern(raw: object) -> Pattern:
+    return raw if isinstance(raw, Pattern) else Pattern(_text(raw))
+
+
+_KINDS: dict[Any, tuple[str, Callable[[object], Any]]] = {
+    bool: ("true or false", _truth),
+    int: ("integer", _integer),
+    float: ("number", _number),
+    str: ("text", _text),
+    tuple[str, ...]: ("list of text", _texts),
+    Path: ("path", _path),
+    Pattern: ("pattern", _pattern),
+}
+_ARTICLES: dict[Any, str] = {int: "an ", float: "a ", tuple[str, ...]: "a ", Path: "a ", Pattern: "a "}
