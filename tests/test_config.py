@@ -176,7 +176,7 @@ def test_the_first_rule_that_matches_a_topic_counts() -> None:
         (
             "[limits]\nframe_bytes_max = 4096",
             "setting limits.frame_bytes_max (from reknit.toml) needs limits.payload_bytes_max to be at most"
-            " limits.frame_bytes_max - 2048; now limits.payload_bytes_max = 8388608, limits.frame_bytes_max =",
+            " limits.frame_bytes_max - 2048; now limits.payload_bytes_max = 8388608, limits.frame_bytes_max",
         ),
         (
             "[transport]\nheartbeat_s = 20",

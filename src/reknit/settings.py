@@ -129,7 +129,8 @@ class Setting:
             shown = repr(raw)[:_SHOWN_CHARS_MAX]
             raise InvalidConfig(name, origin, f"must be {self.allowed}, not {shown}") from error
         try:
-            _ = self.check and self.check(value)
+            if self.check is not None:
+                self.check(value)
         except ValueError as error:
             raise InvalidConfig(name, origin, f"is not allowed: {error}") from error
         return value
