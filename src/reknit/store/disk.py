@@ -1,0 +1,281 @@
+"""The journal on disk: a log of files that is the truth, an index in LMDB, the newest part in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from reknit.errors import JournalError, JournalFull
+from reknit.store.directory import DirectoryLock, Layout, SharedEnd
+from reknit.store.index import Index, Snapshot, segment_row, stream_row
+from reknit.store.journal import Removed
+from reknit.store.log import (
+    PREALLOCATE_BYTES,
+    Appender,
+    Files,
+    OsFiles,
+    SegmentFiles,
+    segment_path,
+    sync_directory,
+)
+from reknit.store.memory import STAGED_BYTES_MAX, forget
+from reknit.store.opening import Opened, open_log
+from reknit.store.retention import Retention, Segment, removable
+from reknit.store.segments import load_chunk
+from reknit.store.snapshot import AccountNumbers, Dirty, fill
+from reknit.store.staging import MARK_US, Staging, wall_clock_us
+from reknit.store.streams import Extent, Stream
+from reknit.store.tail import Chunk
+
+SEGMENT_BYTES: Final = 256 << 20
+TAIL_CACHE_BYTES: Final = 64 << 20
+
+_start = attrgetter("start")
+
+
+class DiskJournal(Staging):
+    """Keeps everything in a directory.
+
+    One process at a time writes it; `open_reader` reads it from others.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        retention: Retention | None = None,
+        *,
+        staged_bytes_max: int = STAGED_BYTES_MAX,
+        segment_bytes: int = SEGMENT_BYTES,
+        tail_cache_bytes: int = TAIL_CACHE_BYTES,
+        preallocate_bytes: int = PREALLOCATE_BYTES,
+        now_us: Callable[[], int] = wall_clock_us,
+        mark_us: int = MARK_US,
+        files: Files | None = None,
+    ) -> None:
+        retention = retention or Retention()
+        if retention.bytes_max is not None:
+            segment_bytes = max(4096, min(segment_bytes, retention.bytes_max // 4))
+        super().__init__(
+            str(directory),
+            retention=retention,
+            staged_bytes_max=staged_bytes_max,
+            segment_bytes=segment_bytes,
+            tail_bytes_max=tail_cache_bytes,
+            now_us=now_us,
+            mark_us=mark_us,
+        )
+        self._files = files or OsFiles()
+        self._preallocate_bytes = preallocate_bytes
+        self._layout = Layout(Path(directory))
+        self._save_lock = Lock()
+        self._dirty = Dirty()
+        self._removals: list[tuple[int, int]] = []
+        self.id = self._layout.create().id
+        """Positions of journals with different ids have nothing to do with each other."""
+        self._directory_lock = DirectoryLock(self._layout.lock)
+        try:
+            self._open()
+        except BaseException:
+            self._directory_lock.release()
+            raise
+
+    def _open(self) -> None:
+        self._shared = SharedEnd(self._layout.end, writable=True)
+        self._reading = SegmentFiles(self._layout.log)
+        self._index = Index(self._layout.index)
+        try:
+            shared = (self._shared.end, self._shared.synced)
+            self._take_over(open_log(self._layout, self._index, self._reading, shared, self._now_us()))
+        except BaseException:
+            self._index.close()
+            self._reading.close()
+            self._shared.close()
+            raise
+        with suppress(JournalFull):
+            self.checkpoint()
+
+    def _take_over(self, opened: Opened) -> None:
+        self.ledger, self.paused, self.report = opened.ledger, opened.paused, opened.report
+        self._streams = opened.streams
+        self._segments = opened.segments
+        self._numbers = AccountNumbers(opened.account_numbers)
+        self._marks = [(self._now_us(), opened.end)]
+        self._saved_to = opened.indexed_to
+        self._staged_end = self._end = opened.end
+        self._removals += opened.removals
+        last = self._segments[-1]
+        self._streams.segment_start = last.start
+        self._appender = self._appender_for(last, last.end - last.start)
+        self._appender.sync()  # what a killed process wrote may not be on disk yet, and is about to be served
+        self._synced_end = self._end
+        self._share_end()
+
+    def _appender_for(self, segment: Segment, size: int = 0) -> Appender:
+        path = segment_path(self._layout.log, segment.start)
+        return Appender(path, segment.start, size, self._files, self._preallocate_bytes)
+
+    # -- writing
+
+    def _write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
+        if segment.start != self._appender.start:
+            self._roll(segment)
+        buffers = [chunk.data for chunk in chunks]
+        self._appender.append(buffers, chunks[-1].end - chunks[0].position, sync)
+
+    def _roll(self, segment: Segment) -> None:
+        """Begin a file.
+
+        The one before is closed after the new one is there, or stays the one that is written.
+        """
+        try:
+            new = self._appender_for(segment)
+            self._appender.close()
+        except OSError as error:
+            raise JournalFull((error.strerror or str(error)).lower(), self._where) from error
+        self._appender = new
+
+    def _sync(self) -> None:
+        self._appender.sync()
+
+    def _share_end(self) -> None:
+        self._shared.share(self._end, self._synced_end)
+
+    # -- reading what is not in memory
+
+    def _load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
+        with self._lock:
+            at = bisect_right(self._segments, position, key=_start) - 1
+            segment = self._segments[at]
+            if position >= segment.end:  # a hole, where something was lost
+                if at + 1 == len(self._segments) or self._segments[at + 1].start >= stop:
+                    return None
+                segment = self._segments[at + 1]
+                position = segment.start
+        return load_chunk(self._reading, self._index, segment, position, min(stop, segment.end), max_bytes)
+
+    def _saved_extents(self, stream: Stream, start: int, stop: int) -> list[Extent]:
+        return self._index.extents(stream, start, stop)
+
+    def _saved_mark(self, time_us: int) -> int:
+        return self._index.mark_before(time_us)
+
+    def _indexed_to(self) -> int:
+        return self._saved_to
+
+    # -- the index
+
+    def checkpoint(self) -> int:
+        """Commit, then save index and ledger as of then.
+
+        Gives the position that a replay would start from.
+        """
+        with self._save_lock:
+            return self._checkpoint()
+
+    def _checkpoint(self) -> int:
+        snapshot = self._snapshot()
+        self.commit()
+        self._finish_removals()
+        if snapshot is None:
+            return self._saved_to
+        self._index.save(snapshot)
+        with self._lock:
+            self._streams.saved(snapshot.extents)
+            del self._marks[: len(snapshot.marks) - 1]
+            self._saved_to = snapshot.to
+        self._dirty = Dirty()
+        return snapshot.to
+
+    def _snapshot(self) -> Snapshot | None:
+        with self._lock:
+            self._dirty.take(self.ledger)
+            if not self._dirty and self._saved_to == self._staged_end:
+                return None
+            segments = [segment_row(one) for one in self._segments if one.end >= self._saved_to]
+            snapshot = Snapshot(
+                to=self._staged_end,
+                start=self.start,
+                extents=self._streams.seal(),
+                segments=segments,
+                marks=self._marks.copy(),
+                paused=sorted(self.paused),
+            )
+            fill(snapshot, self._dirty, self.ledger, self._streams, self._numbers)
+            return snapshot
+
+    # -- retention
+
+    def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
+        """Apply retention, never past position `floor`; gives what was removed.
+
+        A file goes first and its index after, so that room can be made on a full disk. What the index does
+        not cover yet stays: its records may not have reached the saved ledger.
+        """
+        now_us = self._now_us() if now_us is None else now_us
+        with self._save_lock:
+            if not self._removable(now_us, floor):
+                return []
+            with suppress(JournalFull):
+                self._checkpoint()
+            count = self._removable(now_us, self._saved_to if floor is None else min(floor, self._saved_to))
+            return self._remove(count) if count else []
+
+    def _removable(self, now_us: int, floor: int | None) -> int:
+        with self._lock:
+            floor = self._end if floor is None else min(floor, self._end)
+            return removable(self._segments, self._retention, now_us, floor)
+
+    def _remove(self, count: int) -> list[Removed]:
+        with self._lock:
+            gone = self._segments[:count]
+            start = self._segments[count].start
+        held = self._index.held(self._streams, gone[0].start, start)
+        with self._lock:
+            del self._segments[:count]
+            self._tail.drop_before(start)
+            removed = forget(held)
+        for segment in gone:
+            self._reading.forget(segment.start)
+            segment_path(self._layout.log, segment.start).unlink(missing_ok=True)
+        sync_directory(self._layout.log)
+        self._removals.append((gone[0].start, start))
+        with suppress(JournalFull):
+            self._finish_removals()
+        return removed
+
+    def _finish_removals(self) -> None:
+        """Take what was removed out of the index; on a full disk this is tried again later."""
+        while self._removals:
+            low, high = self._removals[0]
+            with self._lock:
+                streams = {extent.stream for extent in self._index.held(self._streams, low, high)}
+                published = self.ledger.published
+                rows = dict(stream_row(one, published[one.topic, one.source]) for one in streams)
+            self._index.remove(low, high, self.start, rows)
+            del self._removals[0]
+
+    def close(self) -> None:
+        """Keep what is staged, save the index, close.
+
+        What can't be kept is an error, after everything is closed.
+        """
+        if self._closed:
+            return
+        try:
+            self.checkpoint()
+        finally:
+            self._closed = True
+            try:
+                self._appender.close(clean=self._staged_end == self._end)
+            except OSError as error:
+                raise JournalError((error.strerror or str(error)).lower(), self._where) from error
+            finally:
+                self._reading.close()
+                self._index.close()
+                self._shared.close()
+                self._directory_lock.release()

@@ -1,0 +1,215 @@
+"""The journal's interface and the values it speaks in.
+
+A journal keeps batches and records in the order in which they were staged. A **position** is a byte offset in
+that order; it is never used for anything else again, also not after a crash, so it is safe to keep outside.
+
+Three threads may use one journal: the loop's stages and reads, one commits, one checkpoints. Nothing else is
+safe to share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from reknit.batch import Head
+from reknit.frame import Buffer
+from reknit.ledger import Ledger
+from reknit.store.records import Record
+
+READ_BYTES_MAX: Final = 1 << 20
+"""How much one read gives unless told otherwise. A longer batch is given whole, alone."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A batch's place in the journal."""
+
+    position: int
+    head: Head
+
+    @property
+    def end(self) -> int:
+        """The position after the batch."""
+        return self.position + self.head.length
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Whole batches back to back: `data` is exactly the entries' frames and starts at `position`.
+
+    So entries `[i, j)` are `data[entries[i].position - position : entries[j - 1].end - position]`.
+    `next_position` is where to go on; it is past the data where records or a hole follow. Neither field may
+    be changed: the list and the bytes are shared with everyone who reads the same place.
+    """
+
+    position: int
+    data: memoryview
+    entries: Sequence[Entry]
+    next_position: int
+
+    def cut(self, start: int, stop: int) -> memoryview:
+        """The bytes of entries `[start, stop)`, without a copy."""
+        entries, base = self.entries, self.position
+        return self.data[entries[start].position - base : entries[stop - 1].end - base]
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a stream that the journal held and holds no longer."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+
+
+class OpenReport(msgspec.Struct, frozen=True):
+    """What opening found. `str()` of it is a line for the log."""
+
+    clean: bool = True
+    """The journal had been closed, and nothing was missing."""
+    replayed_from: int = 0
+    replayed_bytes: int = 0
+    replayed_batches: int = 0
+    replayed_records: int = 0
+    cut_position: int | None = None
+    """Where a torn or damaged tail was cut off."""
+    cut_bytes: int = 0
+    cut_why: str = ""
+    cut_file: str = ""
+    """Where the bytes that were cut off were put aside."""
+    lost: tuple[Removed, ...] = ()
+    """Events that had been kept, and that a cut tail took away (the index remembers them)."""
+    index_rebuilt: bool = False
+
+    def __str__(self) -> str:
+        parts = ["closed cleanly" if self.clean else "not closed cleanly"]
+        if self.replayed_bytes:
+            parts.append(f"replayed {self.replayed_batches} batches and {self.replayed_records} records")
+        if self.index_rebuilt:
+            parts.append("the index was rebuilt from the log")
+        if self.cut_position is not None:
+            kept = f", kept in {self.cut_file}" if self.cut_file else ""
+            parts.append(f"cut {self.cut_bytes} bytes at position {self.cut_position} ({self.cut_why}){kept}")
+        if self.lost:
+            events = sum(gone.stop - gone.start for gone in self.lost)
+            parts.append(f"{events} events that had been kept are lost")
+        return "; ".join(parts)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What a journal holds, for people and metrics."""
+
+    start: int
+    end: int
+    staged_end: int
+    indexed_to: int
+    events: int
+    bytes: int
+    segments: int
+    streams: int
+    cache_bytes: int
+
+
+class Readable(Protocol):
+    """What a journal and a reader of one have in common."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def start(self) -> int:
+        """The first position held."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The position after the last that is kept (durable, or written where that was enough)."""
+        ...
+
+    def read(self, position: int, stop: int | None = None, max_bytes: int = READ_BYTES_MAX) -> Run:
+        """Batches from `position` on, at most up to `stop` or `end`. Raises `Gone(start)` before `start`."""
+        ...
+
+    def records(
+        self, position: int, stop: int | None = None, max_bytes: int = READ_BYTES_MAX
+    ) -> tuple[list[tuple[int, Record]], int]:
+        """Records from `position` on within about `max_bytes` of the log, and the position to go on from."""
+        ...
+
+    def find(
+        self, topic: str, source: bytes, start: int, stop: int, max_bytes: int | None = None
+    ) -> list[Entry]:
+        """The batches that hold any of `[start, stop)`, in seq order.
+
+        With `max_bytes`, as many as fit (≥ 1).
+        """
+        ...
+
+    def fetch(self, entry: Entry) -> memoryview:
+        """A batch's bytes. Raises `Gone(start)` when it was removed meanwhile."""
+        ...
+
+    def first_held(self, topic: str, source: bytes) -> int:
+        """The seq from which on nothing was removed; 1 while everything is there."""
+        ...
+
+    def topics(self) -> list[str]: ...
+
+    def sources(self, topic: str) -> dict[bytes, int]:
+        """The last seq of each source on a topic."""
+        ...
+
+    def position_at(self, time_us: int) -> int:
+        """Where to read from to get everything kept at or after a time.
+
+        May be a little too early, never late.
+        """
+        ...
+
+    def status(self) -> Status: ...
+
+    def close(self) -> None: ...
+
+
+class Journal(Readable, Protocol):
+    """A journal that can be written. `DiskJournal` and `MemoryJournal` are such."""
+
+    @property
+    def report(self) -> OpenReport: ...
+
+    @property
+    def staged_end(self) -> int:
+        """The position after the last that was staged."""
+        ...
+
+    @property
+    def staged_bytes(self) -> int:
+        """How much waits for a commit."""
+        ...
+
+    def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
+        """Take whole, validated batches back to back; gives the first one's position.
+
+        Raises `JournalFull`.
+        """
+        ...
+
+    def stage_record(self, record: Record) -> int:
+        """Take a record and apply it to the ledger; gives its position. Raises `JournalFull`."""
+        ...
+
+    def commit(self, sync: bool = True) -> int:
+        """Write everything staged (and sync it); gives the new `end`.
+
+        Raises `JournalFull`, `JournalError`.
+        """
+        ...
+
+    def checkpoint(self) -> int:
+        """Commit, and save index and ledger as of then; gives the position that a replay would start from."""
+        ...
+
+    def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
+        """Apply retention, never past position `floor`; gives what was removed."""
+        ...

@@ -1,0 +1,202 @@
+"""The log's files: appended to by one thread, read by position from others.
+
+`<20-digit start position>.log` holds the frames from that position on, back to back. The file that is written
+is preallocated in steps, so that a sync has little but data to write; what is allocated and not written is
+zeros. A clean close cuts them off.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from reknit.errors import JournalError, JournalFull
+from reknit.frame import Buffer
+
+PREALLOCATE_BYTES: Final = 16 << 20
+_IOV_MAX: Final = 512
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Files(Protocol):
+    """The system calls of the log, so that a test can let one fail."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int: ...
+
+    def fdatasync(self, fd: int) -> None: ...
+
+    def fallocate(self, fd: int, offset: int, size: int) -> None: ...
+
+    def ftruncate(self, fd: int, size: int) -> None: ...
+
+
+class OsFiles:
+    """The system's own."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwritev(fd, buffers, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fallocate(self, fd: int, offset: int, size: int) -> None:
+        os.posix_fallocate(fd, offset, size)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+
+def segment_path(directory: Path, start: int) -> Path:
+    """The file of the segment that starts at a position."""
+    return directory / f"{start:020}.log"
+
+
+def segment_starts(directory: Path) -> list[int]:
+    """The start positions of all segment files, in order."""
+    return sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
+
+
+def sync_directory(directory: Path) -> None:
+    """Make new, renamed and removed files last."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Appender:
+    """The file that is written. Used by the commit thread only."""
+
+    def __init__(self, path: Path, start: int, size: int, files: Files, preallocate_bytes: int) -> None:
+        self.path, self.start, self.size = path, start, size
+        self._files = files
+        self._step = preallocate_bytes
+        is_new = not path.exists()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._allocated = os.fstat(self._fd).st_size
+        self._unsynced = True
+        """Set where a file's size or content may not be on disk yet."""
+        if is_new:
+            sync_directory(path.parent)
+
+    def append(self, buffers: Sequence[Buffer], size: int, sync: bool) -> None:
+        """Write at the end; all of it, or nothing and `JournalFull` or `JournalError`."""
+        try:
+            self._allocate(self.size + size)
+            self._write(buffers, size)
+            if sync:
+                self._files.fdatasync(self._fd)
+        except OSError as error:
+            self._cut_back()
+            raise _explained(error, self.path) from error
+        self.size += size
+        self._unsynced = not sync
+
+    def sync(self) -> None:
+        """Sync what was written without."""
+        if self._unsynced:
+            try:
+                self._files.fdatasync(self._fd)
+            except OSError as error:
+                raise _explained(error, self.path) from error
+            self._unsynced = False
+
+    def _allocate(self, needed: int) -> None:
+        if needed <= self._allocated or not self._step:
+            return
+        target = -(-needed // self._step) * self._step
+        try:
+            self._files.fallocate(self._fd, self._allocated, target - self._allocated)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                self._step = 0  # this file system can't
+            return  # then the write itself shows whether there is room
+        self._allocated = target
+
+    def _write(self, buffers: Sequence[Buffer], size: int) -> None:
+        offset = self.size
+        for index in range(0, len(buffers), _IOV_MAX):
+            part = list(buffers[index : index + _IOV_MAX])
+            while part:
+                written = self._files.pwritev(self._fd, part, offset)
+                offset += written
+                while part and written >= len(part[0]):
+                    written -= len(part[0])
+                    del part[0]
+                if part and written:
+                    part[0] = memoryview(part[0])[written:]
+        assert offset == self.size + size
+
+    def _cut_back(self) -> None:
+        """After a failed write: no half of it may stay, and its room is given back."""
+        try:
+            self._files.ftruncate(self._fd, self.size)
+            self._allocated = self.size
+        except OSError:
+            pass  # the next write starts at the same place; opening would find a torn tail
+
+    def close(self, clean: bool = True) -> None:
+        """Cut off what was only allocated, sync, and close."""
+        try:
+            if clean:
+                if self._allocated > self.size:
+                    self._files.ftruncate(self._fd, self.size)
+                os.fsync(self._fd)
+        finally:
+            os.close(self._fd)
+
+
+def _explained(error: OSError, path: Path) -> JournalError:
+    kind = JournalFull if error.errno in _NO_ROOM else JournalError
+    return kind((error.strerror or str(error)).lower(), str(path))
+
+
+class _Handle:
+    """An open file that closes itself when nobody reads from it any more."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            os.close(self.fd)
+
+
+class SegmentFiles:
+    """Reads from segment files; keeps the last few open."""
+
+    def __init__(self, directory: Path, open_max: int = 64) -> None:
+        self.directory = directory
+        self._open_max = open_max
+        self._handles: dict[int, _Handle] = {}
+
+    def pread(self, start: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes at `offset` of the segment that starts at position `start`."""
+        handle = self._handles.get(start) or self._open(start)
+        return os.pread(handle.fd, size, offset)
+
+    def _open(self, start: int) -> _Handle:
+        while len(self._handles) >= self._open_max:
+            self._handles.pop(next(iter(self._handles)), None)
+        handle = self._handles[start] = _Handle(segment_path(self.directory, start))
+        return handle
+
+    def size(self, start: int) -> int:
+        """The file's size, preallocated zeros included; 0 where there is no file yet."""
+        try:
+            return segment_path(self.directory, start).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def forget(self, start: int) -> None:
+        """The segment is removed: do not keep its file open."""
+        self._handles.pop(start, None)
+
+    def close(self) -> None:
+        self._handles.clear()

@@ -1,0 +1,145 @@
+"""Records: what the journal keeps beside batches. They change the ledger, and nothing else does.
+
+A record is applied when it is staged and again when the log is replayed, by the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from reknit.errors import MalformedFrame
+from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
+from reknit.ledger import Ledger, Stream
+from reknit.outcome import End
+from reknit.topic import Pattern
+
+
+class _Tagged(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", omit_defaults=False):
+    pass
+
+
+class Since(msgspec.Struct, frozen=True, array_like=True):
+    """The first seq of a stream that a subscriber is owed."""
+
+    topic: str
+    source: bytes
+    seq: int
+
+
+class SubscriberOpened(_Tagged, frozen=True, tag="opened"):
+    """A durable subscriber appeared.
+
+    It is owed what its pattern matches, from `since` on (new streams: from 1).
+    """
+
+    name: str
+    pattern: str
+    since: list[Since]
+    position: int
+    """Its floor: nothing before is owed to it."""
+    time_us: int
+
+    @classmethod
+    def at(
+        cls, name: str, pattern: str, since: Mapping[Stream, int], position: int, time_us: int
+    ) -> SubscriberOpened:
+        """The record from the ledger's form of `since`."""
+        return cls(name, pattern, [Since(*stream, seq) for stream, seq in since.items()], position, time_us)
+
+
+class SubscriberClosed(_Tagged, frozen=True, tag="closed"):
+    """A durable subscriber was removed for good."""
+
+    name: str
+    time_us: int = 0
+
+
+class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
+    """How events `[start, stop)` ended for a subscriber."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+    end: End
+    code: int = 0
+    reason: str = ""
+    text: str = ""
+    attempts: int = 1
+    time_us: int = 0
+
+
+class Outcomes(_Tagged, frozen=True, tag="outcomes"):
+    """What became of events for one subscriber, and the position before which nothing is owed to it any more.
+
+    Hat became of events for one subscriber, and the position before which nothing is owed to it any more.
+    """
+
+    name: str
+    rows: list[OutcomeRow]
+    floor: int = 0
+
+
+class TopicPaused(_Tagged, frozen=True, tag="paused"):
+    """Delivery of what the pattern matches was stopped."""
+
+    pattern: str
+    time_us: int = 0
+
+
+class TopicResumed(_Tagged, frozen=True, tag="resumed"):
+    """Delivery of what the pattern matches goes on."""
+
+    pattern: str
+    time_us: int = 0
+
+
+Record = SubscriberOpened | SubscriberClosed | Outcomes | TopicPaused | TopicResumed
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """A record as a frame.
+
+    >>> decode(encode(SubscriberClosed("audit")))
+    SubscriberClosed(name='audit', time_us=0)
+    """
+    return wrap(KIND_RECORD, _encoder.encode(record))
+
+
+def decode(frame: Buffer) -> Record:
+    """The record in a whole frame, its checksum verified. Raises `MalformedFrame`."""
+    body = unwrap(frame)
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise MalformedFrame("a record can't be read", str(error)) from None
+
+
+def apply(ledger: Ledger, record: Record) -> None:
+    """Book a record. Doing it twice is the same as doing it once."""
+    match record:
+        case SubscriberOpened():
+            since = {(row.topic, row.source): row.seq for row in record.since}
+            ledger.open(record.name, Pattern(record.pattern), since, record.position)
+        case SubscriberClosed():
+            ledger.close(record.name)
+        case Outcomes():
+            for row in record.rows:
+                ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+            ledger.move_floor(record.name, record.floor)
+        case TopicPaused() | TopicResumed():
+            pass  # the ledger owes the same whether delivery is paused or not
+
+
+def note_paused(paused: set[str], record: Record) -> None:
+    """Keep the set of paused patterns, which the ledger has no use for."""
+    if isinstance(record, TopicPaused):
+        paused.add(record.pattern)
+    elif isinstance(record, TopicResumed):
+        paused.discard(record.pattern)

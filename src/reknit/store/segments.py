@@ -1,0 +1,60 @@
+"""One chunk out of a segment file, verified."""
+
+from __future__ import annotations
+
+from reknit.errors import JournalError, LocalError, MalformedFrame
+from reknit.frame import peek
+from reknit.store.frames import Damaged, parse
+from reknit.store.index import Index
+from reknit.store.log import SegmentFiles
+from reknit.store.recovery import corrupt
+from reknit.store.retention import Segment
+from reknit.store.tail import Chunk
+
+
+def load_chunk(
+    files: SegmentFiles, index: Index, segment: Segment, position: int, stop: int, max_bytes: int
+) -> Chunk:
+    """The chunk at `position`: batches within `max_bytes` (one at least), or a record."""
+    size = min(max_bytes, stop - position)
+    while True:
+        view = memoryview(files.pread(segment.start, position - segment.start, size))
+        try:
+            chunks, _ = parse(view, position, segment)
+        except Damaged as damage:
+            if damage.chunks:
+                return damage.chunks[0]  # what is valid before the damage is served
+            raise _blamed(files, index, segment, damage) from None
+        if chunks:
+            return chunks[0]
+        size = _longer(files, segment, position, view)
+
+
+def _longer(files: SegmentFiles, segment: Segment, position: int, view: memoryview) -> int:
+    """The size of the frame of which `view` is only a part."""
+    if len(view) < 8:
+        view = memoryview(files.pread(segment.start, position - segment.start, 8))
+    length = peek(view, 0, len(view))[1]
+    if length <= len(view) or position - segment.start + length > files.size(segment.start):
+        raise corrupt(files.directory, segment, position, "a frame is cut short")
+    return length
+
+
+def _blamed(
+    files: SegmentFiles, index: Index, segment: Segment, damage: Damaged
+) -> JournalError | LocalError:
+    """Damage, or a position that is not the start of a frame? Walk there from the last known start."""
+    place = index.place_before(damage.position)
+    at = segment.start if place is None or place < segment.start else place
+    while at < damage.position:
+        head = memoryview(files.pread(segment.start, at - segment.start, 8))
+        try:
+            length = peek(head, 0, len(head))[1]
+        except MalformedFrame as error:
+            return corrupt(files.directory, segment, at, error.what)
+        if not length:
+            return corrupt(files.directory, segment, at, "the file is cut short")
+        at += length
+    if at == damage.position:
+        return corrupt(files.directory, segment, damage.position, damage.why)
+    return LocalError(f"position {damage.position} is inside a record; use positions as they were given")
