@@ -204,9 +204,8 @@ class Index:
 
     def _delete_prefix(self, txn: Any, database: str, prefix: bytes) -> None:
         with txn.cursor(db=self._dbs[database]) as cursor:
-            found = cursor.set_range(prefix)
-            while found and cursor.key().startswith(prefix):
-                found = cursor.delete()
+            cursor.set_range(prefix)
+            _delete_while(cursor, lambda key, _: key.startswith(prefix))
 
     def remove(
         self, low: int, high: int, start: int, streams: dict[bytes, bytes], moved_to: int | None = None
@@ -222,16 +221,11 @@ class Index:
         self, txn: Any, low: int, high: int, start: int, streams: dict[bytes, bytes], moved_to: int | None
     ) -> None:
         with txn.cursor(db=self._dbs["places"]) as cursor, txn.cursor(db=self._dbs["extents"]) as by_seq:
-            found = cursor.set_range(_U64.pack(low))
-            while found and (position := _U64.unpack(cursor.key())[0]) < high:
-                number, first, _, _ = _PLACE.unpack(cursor.value())
-                if by_seq.set_key(_EXTENT_KEY.pack(number, first, position)):
-                    by_seq.delete()
-                found = cursor.delete()
+            cursor.set_range(_U64.pack(low))
+            _delete_while(cursor, lambda key, row: key < _U64.pack(high) and _delete_extent(by_seq, key, row))
         with txn.cursor(db=self._dbs["segments"]) as cursor:
-            found = cursor.set_range(_U64.pack(low))
-            while found and _U64.unpack(cursor.key())[0] < high:
-                found = cursor.delete()
+            cursor.set_range(_U64.pack(low))
+            _delete_while(cursor, lambda key, _: key < _U64.pack(high))
         if low < start:
             self._remove_marks(txn, start)
         for key, row in streams.items():
@@ -243,9 +237,8 @@ class Index:
 
     def _remove_marks(self, txn: Any, start: int) -> None:
         with txn.cursor(db=self._dbs["marks"]) as cursor:
-            found = cursor.first()
-            while found and _U64.unpack(cursor.value())[0] < start:
-                found = cursor.delete()
+            cursor.first()
+            _delete_while(cursor, lambda _, row: _U64.unpack(row)[0] < start)
 
     # -- reading
 
@@ -351,6 +344,19 @@ class Index:
             there = cursor.set_range(_U64.pack(time_us + 1))
             there = cursor.prev() if there else cursor.last()
             return _U64.unpack(cursor.value())[0] if there else 0
+
+
+def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:
+    """Delete from where the cursor is for as long as `goes` says so. Past the last, a cursor's key is empty."""
+    while (key := cursor.key()) and goes(key, cursor.value()):
+        cursor.delete()
+
+
+def _delete_extent(cursor: Any, key: bytes, place: bytes) -> bool:
+    number, first, _, _ = _PLACE.unpack(place)
+    if cursor.set_key(_EXTENT_KEY.pack(number, first, _U64.unpack(key)[0])):
+        cursor.delete()
+    return True
 
 
 def _load_stream(number: int, data: bytes, streams: Streams, ledger: Ledger) -> Stream:
