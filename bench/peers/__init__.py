@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
+from typing import NamedTuple
 
 from bench.peers.base import Peer
 
-SUBJECTS: dict[str, tuple[str, str]] = {
-    "reknit": ("bench.peers.reknit", "Reknit"),
-    "pyzmq-pubsub": ("bench.peers.pyzmq", "PubSub"),
-    "pyzmq-pushpull": ("bench.peers.pyzmq", "PushPull"),
-    "zenoh": ("bench.peers.zenoh", "Zenoh"),
-    "zenoh-advanced": ("bench.peers.zenoh", "ZenohAdvanced"),
-    "nats": ("bench.peers.nats", "Nats"),
-    "jetstream": ("bench.peers.jetstream", "JetStream"),
-    "redis": ("bench.peers.redis", "RedisEverysec"),
-    "redis-always": ("bench.peers.redis", "RedisAlways"),
+
+class Subject(NamedTuple):
+    title: str
+    module: str
+    kind: str
+
+
+SUBJECTS: dict[str, Subject] = {
+    "reknit": Subject("reknit", "reknit", "Reknit"),
+    "pyzmq-pubsub": Subject("pyzmq PUB/SUB", "pyzmq", "PubSub"),
+    "pyzmq-pushpull": Subject("pyzmq PUSH/PULL", "pyzmq", "PushPull"),
+    "zenoh": Subject("zenoh", "zenoh", "Zenoh"),
+    "zenoh-advanced": Subject("zenoh advanced", "zenoh", "ZenohAdvanced"),
+    "nats": Subject("NATS core", "nats", "Nats"),
+    "jetstream": Subject("NATS JetStream", "jetstream", "JetStream"),
+    "redis": Subject("Redis streams", "redis", "RedisEverysec"),
+    "redis-always": Subject("Redis streams, synced", "redis", "RedisAlways"),
 }
+TITLES = {name: subject.title for name, subject in SUBJECTS.items()}
 
 
 def load_peer(name: str) -> Peer:
     """The subject of this name; ImportError where its library is not installed."""
-    module, attribute = SUBJECTS[name]
-    peer = getattr(import_module(module), attribute)()
+    subject = SUBJECTS[name]
+    peer = getattr(import_module(f"bench.peers.{subject.module}"), subject.kind)()
     assert isinstance(peer, Peer), name
     return peer
+
+
+def find_peers(names: Iterable[str]) -> tuple[dict[str, Peer], dict[str, str]]:
+    """Those of these subjects that can run here, and why the others can't."""
+    found: dict[str, Peer] = {}
+    missing: dict[str, str] = {}
+    for name in names:
+        try:
+            peer = load_peer(name)
+        except ImportError as error:
+            missing[name] = f"{error}; pip install 'reknit[bench]'"
+            continue
+        if why := peer.missing():
+            missing[name] = why
+        else:
+            found[name] = peer
+    return found, missing

@@ -70,13 +70,16 @@ class Peer(ABC):
     """A subject of the benchmark."""
 
     name: ClassVar[str]
-    title: ClassVar[str]
     keeps: ClassVar[str]  # what it has done when an event is received: for the reader of the table
     packages: ClassVar[tuple[str, ...]]  # distributions that it needs, and whose versions count
     holds_in_publisher: ClassVar[bool] = False  # who holds what a stalled subscriber has not read
 
     def missing(self) -> str | None:
         """Why it can't run here beyond a missing package, or None."""
+        return None
+
+    def program(self) -> str | None:
+        """The server's program, where it is not Python: its version counts too."""
         return None
 
     def refuses(self, load: Load) -> str | None:

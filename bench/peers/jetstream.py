@@ -60,7 +60,6 @@ class JetStreamPublisher:
 
 class JetStream(Nats):
     name = "jetstream"
-    title = "NATS JetStream"
     keeps = "on disk, synced every 2 min"
 
     def server(self, place: Path, port: int, load: Load) -> Server:

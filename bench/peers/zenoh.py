@@ -52,7 +52,6 @@ class ZenohPublisher:
 
 class Zenoh(Peer):
     name = "zenoh"
-    title = "zenoh"
     keeps = "nothing"
     packages = ("eclipse-zenoh",)
     holds_in_publisher = True
@@ -86,7 +85,6 @@ class Zenoh(Peer):
 
 class ZenohAdvanced(Zenoh):
     name = "zenoh-advanced"
-    title = "zenoh advanced"
     keeps = "the last 1,000 in the publisher's memory"
     timestamping = True  # its cache is ordered by time
 

@@ -1,0 +1,59 @@
+"""Where it was measured, and with which versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bench.peers.base import Peer
+
+OWN_PACKAGES = ("reknit", "uvloop", "msgspec", "numpy")
+
+
+def describe(data: Path) -> dict[str, str]:
+    memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
+    return {
+        "cpu": cpu_model(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory_gib:.0f} GiB",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
+        "journal on": file_system(data),
+        "python": platform.python_version(),
+    }
+
+
+def cpu_model() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def file_system(place: Path) -> str:
+    """The kind of file system that holds this place: the mount with the longest matching path."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    holding = [(path, kind) for path, kind in mounts if place.resolve().is_relative_to(path)]
+    return max(holding, key=lambda mount: len(mount[0]))[1]
+
+
+def versions_of(peers: Collection[Peer]) -> dict[str, str]:
+    names = dict.fromkeys([*OWN_PACKAGES, *(name for peer in peers for name in peer.packages)])
+    found = {name: installed(name) for name in names}
+    programs = filter(None, (peer.program() for peer in peers))
+    return found | {Path(path).name: program_version(path) for path in dict.fromkeys(programs)}
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def program_version(path: str) -> str:
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+\.\d+(\.\d+)?", text)
+    return found[0] if found else "unknown"

@@ -1,0 +1,88 @@
+"""Rounds: subject and peers alternate, and every ratio is made within a round before the median is taken.
+
+A machine drifts by a factor of two within an hour without visible load; figures from separate runs do not
+compare.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import groupby
+
+import msgspec
+
+from bench.cases import Case, load_for
+from bench.harness import Measured
+from bench.job import Load
+from bench.peers.base import Peer
+from bench.processes import Failed
+
+Key = tuple[str, Load]
+Measure = Callable[[Peer, Load], Awaitable[Measured]]
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One run to make: whose, under which load, in which round."""
+
+    subject: str
+    load: Load
+    round: int
+
+
+class Taken(msgspec.Struct):
+    """What the runs gave, by subject and load: a measurement by round, and why there is none."""
+
+    runs: dict[Key, dict[int, Measured]]
+    failures: dict[Key, str]
+
+    def by_round(self, case: Case, subject: str) -> dict[int, float]:
+        """The case's figure for each round that has one."""
+        runs = self.runs.get((subject, load_for(subject, case.load)), {})
+        values = ((number, getattr(run, case.figure.value)) for number, run in runs.items())
+        return {number: value for number, value in values if value is not None}
+
+
+def plan(cases: Iterable[Case], peers: Mapping[str, Peer], rounds: int) -> list[Turn]:
+    """Group after group; within one, round after round, each starting one subject further on."""
+    turns: list[Turn] = []
+    for _, members in groupby(cases, key=lambda case: case.group):
+        group = list(members)
+        for number in range(min(rounds, max(case.rounds_max for case in group))):
+            keys = keys_of(group, peers)
+            shift = number % len(keys) if keys else 0
+            turns += [Turn(subject, load, number) for subject, load in keys[shift:] + keys[:shift]]
+    return turns
+
+
+def keys_of(cases: Iterable[Case], peers: Mapping[str, Peer]) -> list[Key]:
+    """The runs that these cases need, each once, those of a load side by side."""
+    wanted = ((name, load_for(name, case.load)) for case in cases for name in case.subjects if name in peers)
+    return [key for key in dict.fromkeys(wanted) if peers[key[0]].refuses(key[1]) is None]
+
+
+async def run(
+    turns: Iterable[Turn], peers: Mapping[str, Peer], measure: Measure, tell: Callable[[Turn, str], None]
+) -> Taken:
+    """Make the runs. One that fails is told and not tried again: its subject's other loads go on."""
+    taken = Taken({}, {})
+    for turn in turns:
+        key = (turn.subject, turn.load)
+        if key in taken.failures:
+            tell(turn, "")
+            continue
+        try:
+            measured = await measure(peers[turn.subject], turn.load)
+        except Failed as failure:
+            taken.failures[key] = str(failure)
+            tell(turn, f"failed: {failure}")
+            continue
+        taken.runs.setdefault(key, {})[turn.round] = measured
+        tell(turn, f"{measured.events_per_s:,.0f} events/s")
+    return taken
+
+
+def ratio_of(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
+    """The median of reknit / peer over the rounds that have both."""
+    ratios = [mine[number] / theirs[number] for number in mine if theirs.get(number)]
+    return statistics.median(ratios) if ratios else None
