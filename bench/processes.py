@@ -63,7 +63,7 @@ class Process:
             async with asyncio.timeout(timeout_s):
                 return await self._hear(what)
         except TimeoutError:
-            raise Failed(f"no '{what}' within {timeout_s:.0f} s {self._last_words()}".rstrip()) from None
+            raise Failed(f"no '{what}' within {timeout_s:.0f} s {self.last_words()}") from None
 
     async def _hear(self, what: str) -> dict[str, Any]:
         assert self._child.stdout is not None
@@ -75,25 +75,25 @@ class Process:
                 raise Failed(str(word["why"]))
             if word["what"] == what:
                 return word
-        raise Failed(f"left before '{what}' {self._last_words()}".rstrip())
+        raise Failed(f"left before '{what}' {self.last_words()}")
 
-    def _last_words(self) -> str:
-        return self._errors.read_text(errors="replace")[-STDERR_CHARS:].strip()
+    def last_words(self) -> str:
+        lines = self._errors.read_text(errors="replace").split("\n")
+        return next((f"({line[-STDERR_CHARS:]})" for line in reversed(lines) if line.strip()), "")
 
     def go(self) -> None:
         assert self._child.stdin is not None
         self._child.stdin.write(b"go\n")
-
-    def leave(self) -> None:
-        if self._child.stdin is not None:
-            self._child.stdin.close()
 
     @property
     def has_left(self) -> bool:
         return self._child.returncode is not None
 
     def send_signal(self, number: signal.Signals) -> None:
-        self._child.send_signal(number)
+        """Not by the child's own method, which would take its end away from asyncio's watcher."""
+        with contextlib.suppress(ProcessLookupError):
+            if not self.has_left:
+                os.kill(self._child.pid, number)
 
     def cpu_s(self) -> float:
         """User and system time of all its threads: fields 14 and 15 of stat, counted from 1."""
@@ -105,8 +105,7 @@ class Process:
 
     async def end(self) -> None:
         for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                self._child.send_signal(number)
+            self.send_signal(number)
             if number is not signal.SIGCONT and await self._is_gone():
                 return
 
@@ -143,7 +142,7 @@ class Stage:
         async with asyncio.timeout(JOIN_S_MAX):
             while not await accepts(server.port):
                 if process.has_left:
-                    raise Failed(f"the server left: {process._last_words()}")
+                    raise Failed(f"the server left {process.last_words()}")
                 await asyncio.sleep(0.02)
         return process
 

@@ -8,7 +8,7 @@ import select
 import sys
 import time
 
-LEAVE_AFTER_S = 3600.0  # the harness closes stdin long before
+LEAVE_AFTER_S = 3600.0  # the harness ends the process long before
 
 
 def say(what: str, **fields: object) -> None:

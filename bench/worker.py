@@ -1,7 +1,7 @@
 """One process of a run: a publisher or a subscriber. `python -m bench.worker <job as JSON>`
 
 It says what happened as JSON lines on stdout (`ready`, `joined`, `done`, `failed`); the harness says `go` on
-stdin, and closes stdin when the process may leave.
+stdin, and ends the process.
 """
 
 from __future__ import annotations

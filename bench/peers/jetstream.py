@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Self
 
 from nats.aio.client import Client
-from nats.errors import TimeoutError as NothingYet
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, PubAck, StorageType, StreamConfig
 
 from bench.job import Job, Load, Mode
 from bench.peers.base import AsyncPublisher, Server, Sink, pack_by_hand
-from bench.peers.nats import Nats, connect, server_argv
+from bench.peers.nats import PATIENCE_S, Nats, connect, server_argv
 
 WINDOW_EVENTS = 4_000
+WINDOW_BATCHES = 100  # the server refuses more than 128 MB on their way into a stream
 # A fetch ends when it is full or its time is over: short enough that the last one's wait does not count.
 FETCH_EVENTS = 512
 FETCH_TIMEOUT_S = 0.05
@@ -28,10 +28,11 @@ async def add_stream(context: JetStreamContext) -> None:
 
 
 class JetStreamPublisher:
-    def __init__(self, client: Client, subject: str) -> None:
+    def __init__(self, client: Client, job: Job) -> None:
+        window = WINDOW_BATCHES if job.load.mode is Mode.BATCH else WINDOW_EVENTS
         self._client = client
-        self._context = client.jetstream(publish_async_max_pending=WINDOW_EVENTS)
-        self._subject = subject
+        self._context = client.jetstream(publish_async_max_pending=window, timeout=PATIENCE_S)
+        self._subject = f"bench.{job.lane}"
         self._refused: list[BaseException] = []
 
     async def open(self) -> Self:
@@ -39,6 +40,7 @@ class JetStreamPublisher:
         return self
 
     async def send(self, payload: bytes) -> None:
+        self._raise_refused()
         ack = await self._context.publish_async(self._subject, payload)
         ack.add_done_callback(self._on_ack)
 
@@ -51,6 +53,9 @@ class JetStreamPublisher:
 
     async def flush(self) -> None:
         await self._context.publish_async_completed()
+        self._raise_refused()
+
+    def _raise_refused(self) -> None:
         if self._refused:
             raise self._refused[0]
 
@@ -66,11 +71,11 @@ class JetStream(Nats):
         return Server(server_argv(place, port, jetstream=True), port)
 
     async def publisher(self, job: Job) -> AsyncPublisher:
-        return await JetStreamPublisher(await connect(job), f"bench.{job.lane}").open()
+        return await JetStreamPublisher(await connect(job), job).open()
 
     async def subscribe(self, job: Job, sink: Sink) -> None:
         client = await connect(job)
-        context = client.jetstream()
+        context = client.jetstream(timeout=PATIENCE_S)
         await add_stream(context)
         consumer = ConsumerConfig(
             ack_policy=AckPolicy.ALL, deliver_policy=DeliverPolicy.ALL, max_ack_pending=ACKS_PENDING_MAX
@@ -87,7 +92,7 @@ async def pull_all(pulling: JetStreamContext.PullSubscription, per_fetch: int, s
     while not ended:
         try:
             messages = await pulling.fetch(per_fetch, timeout=FETCH_TIMEOUT_S)
-        except NothingYet:
+        except TimeoutError:  # nothing yet
             continue
         for message in messages:
             ended = take(message.data)

@@ -19,7 +19,7 @@ from bench.peers.base import AsyncPublisher, Peer, Server, Sink, pack_by_hand
 SERVER_PENDING_MAX = "4GB"
 CLIENT_PENDING_BYTES = 4 << 30
 CLIENT_PENDING_EVENTS = 100_000_000
-PAYLOAD_BYTES_MAX = 1 << 20
+PATIENCE_S = 20  # many processes start at once on few cores
 
 
 def server_path() -> str | None:
@@ -40,7 +40,8 @@ def server_argv(place: Path, port: int, jetstream: bool) -> tuple[str, ...]:
 
 
 async def connect(job: Job) -> Client:
-    return await nats.connect(f"nats://127.0.0.1:{job.server_port}", allow_reconnect=False)
+    address = f"nats://127.0.0.1:{job.server_port}"
+    return await nats.connect(address, allow_reconnect=False, connect_timeout=PATIENCE_S)
 
 
 class NatsPublisher:
