@@ -137,17 +137,20 @@ class Check:
         return sum(word - first_word(lane) for lane, word in enumerate(self._next))
 
     def one(self, payload: bytes) -> bool:
-        (word,) = self._unpack(payload)
+        try:
+            (word,) = self._unpack(payload)
+        except struct.error:
+            self._watch.wrong(f"an event of {len(payload)} bytes came, not {self._layout.itemsize}")
         if word == self._expected:
             self._expected = word + 1
             return False
         return self._unexpected(word)
 
     def many(self, payloads: list[bytes]) -> bool:
-        words = np.frombuffer(b"".join(payloads), self._layout)["word"]
-        count = len(words)
-        if count != len(payloads):
-            self._watch.wrong(f"{len(payloads)} events came, their sizes make {count}")
+        data, count = b"".join(payloads), len(payloads)
+        if len(data) != count * self._layout.itemsize:
+            self._watch.wrong(f"{count} events of {len(data)} bytes came, not {self._layout.itemsize} each")
+        words = np.frombuffer(data, self._layout)["word"]
         self._switch_to_lane_of(int(words[0]))
         if count <= len(self._ramp) and np.array_equal(words, self._ramp[:count] + np.uint64(self._expected)):
             self._expected += count
