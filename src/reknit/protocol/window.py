@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Slot(NamedTuple, Generic[T]):
-    """Events `[start, stop)` in a window: a batch or a part of one; None stands for events given up as lost."""
+    """Events `[start, stop)` in a window: a batch or a part of one; None stands for lost events."""
 
     start: int
     stop: int
@@ -49,6 +49,8 @@ class Window(Generic[T]):
         """Of everything in the window that is not acked."""
         self.bytes_kept = 0
         """Of everything, acked or not."""
+        self.bytes_acked = 0
+        """Of everything that was ever acked."""
         self._received = SeqSet.from_ranges([(0, offset + 1)])
         self._starts: list[int] = []
         self._slots: list[Slot[T]] = []
@@ -119,6 +121,7 @@ class Window(Generic[T]):
         slots, at = self._slots, self._acked_slots
         while at < len(slots) and slots[at].stop - 1 <= seq:
             self.bytes -= slots[at].size
+            self.bytes_acked += slots[at].size
             at += 1
         self._acked_slots = at
         return True

@@ -1,0 +1,111 @@
+"""A member of a group: its multicast, and who says who the members are. What a driver or a simulator runs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from reknit.protocol.group_effects import EvictSlow, GroupEffect, Viewed
+from reknit.protocol.group_messages import (
+    Ack,
+    Announce,
+    AnyGroupMessage,
+    AskStart,
+    Gone,
+    Holdings,
+    Piece,
+    Recover,
+    Start,
+)
+from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.membership import Membership
+from reknit.protocol.multicast import Multicast
+from reknit.protocol.view import Member, View
+
+
+class GivenMembership:
+    """The members are known from elsewhere, such as a node's links: `give` says who they are.
+
+    >>> given = GivenMembership(Member(b"a"))
+    >>> given.give([Member(b"a"), Member(b"b")])
+    >>> given.view.ids
+    (b'a', b'b')
+    """
+
+    def __init__(self, me: Member) -> None:
+        self.me = me
+        self.view: View | None = None
+        self._effects: list[GroupEffect] = []
+
+    def give(self, members: list[Member]) -> None:
+        """The members from now on, us among them."""
+        counter = 1 if self.view is None else self.view.counter + 1
+        self.view = View(counter, self.me.id, tuple(members))
+        self._effects.append(Viewed(self.view))
+
+    def take_effects(self) -> list[GroupEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+class GroupMember:
+    """Membership and multicast as one machine."""
+
+    def __init__(
+        self,
+        topic: str,
+        settings: GroupSettings,
+        membership: Membership | GivenMembership,
+        rng: Random,
+        wall_s: float = 0.0,
+    ) -> None:
+        self.membership = membership
+        self.multicast = Multicast(membership.me.id, topic, settings, rng, wall_s)
+
+    @property
+    def me(self) -> Member:
+        return self.membership.me
+
+    @property
+    def view(self) -> View | None:
+        return self.multicast.view
+
+    def leave(self, now: float) -> None:
+        """Release every waiting sender and say goodbye."""
+        self.multicast.close(now)
+        if isinstance(self.membership, Membership):
+            self.membership.leave(now)
+
+    # -- the contract
+
+    def receive(self, message: Piece | AnyGroupMessage, peer: bytes, now: float) -> None:
+        if isinstance(message, Piece | Start | AskStart | Ack | Announce | Recover | Gone | Holdings):
+            if isinstance(self.membership, Membership):
+                self.membership.heard(peer, now)
+            self.multicast.receive(message, peer, now)
+        elif isinstance(self.membership, Membership):
+            self.membership.receive(message, peer, now)
+
+    def tick(self, now: float) -> None:
+        if isinstance(self.membership, Membership):
+            self.membership.tick(now)
+        self.multicast.tick(now)
+
+    def next_deadline(self) -> float | None:
+        times = [self.multicast.next_deadline()]
+        if isinstance(self.membership, Membership):
+            times.append(self.membership.next_deadline())
+        return min((at for at in times if at is not None), default=None)
+
+    def take_effects(self, now: float) -> list[GroupEffect]:
+        """What is to be done. A new view is installed on the way, and a slow member reported to its judge."""
+        out: list[GroupEffect] = []
+        for effect in self.membership.take_effects():
+            if isinstance(effect, Viewed):
+                self.multicast.install(effect.view, now)
+            out.append(effect)
+        for done in self.multicast.take_effects():
+            if isinstance(done, EvictSlow) and isinstance(self.membership, Membership):
+                self.membership.evict(done.member, done.why, now)
+                out += self.membership.take_effects()
+            out.append(done)
+        return out

@@ -1,0 +1,318 @@
+"""Reliable multicast with a fixed window: every member delivers every sender's events, in their order.
+
+A sender keeps what it sent until all members have acked it, and waits when its window is full: flow control
+is built in. A receiver acks what its application was handed, asks for what it lacks as soon as it sees the
+gap, and keeps what others may still ask for. Work is per batch, and a batch is a range.
+
+The driver calls `tick` at the end of every turn in which it called anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from random import Random
+from typing import assert_never
+
+from reknit.frame import Buffer
+from reknit.protocol.answers import Answers
+from reknit.protocol.departed import Departure
+from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send
+from reknit.protocol.group_messages import (
+    Ack,
+    Announce,
+    AskStart,
+    Gone,
+    Holdings,
+    MulticastMessage,
+    Piece,
+    Recover,
+    Start,
+)
+from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.receiver import RANGES_MAX, Receiver, clean
+from reknit.protocol.sender import NEVER, Sender
+from reknit.protocol.view import View
+from reknit.seqset import Range
+
+ENDED_MAX = 1024
+"""Of so many departed senders it is remembered how far they got."""
+ACTIVE_S = 1.0
+"""Who sent something within this shares the socket buffers with us."""
+
+
+class Multicast:
+    """One member's machine. `me` is its id and the source of its events."""
+
+    def __init__(
+        self, me: bytes, topic: str, settings: GroupSettings, rng: Random, wall_s: float = 0.0
+    ) -> None:
+        self.me = me
+        self.view: View | None = None
+        self.receivers: dict[bytes, Receiver] = {}
+        self.counts = dict.fromkeys(("asked", "answered", "duplicates", "lost", "dropped"), 0)
+        self._effects: list[MulticastEffect] = []
+        self.sender = Sender(me, topic, settings, wall_s, lambda effect: self._effects.append(effect))
+        self._settings = settings
+        self._rng = rng
+        self._answers = Answers(settings.again_s_max)
+        self._early: dict[bytes, Start] = {}
+        self._ended: dict[bytes, int] = {}
+        self._asked_start: dict[bytes, float] = {}
+        self._is_due = False
+
+    # -- the application's side
+
+    def offer(self, payload: Buffer, now: float) -> bool:
+        """Take one event if there is room; False if not: then `send` can wait."""
+        return self.sender.offer(payload, now)
+
+    def send(
+        self, payloads: Sequence[Buffer], now: float, ticket: Hashable = None, deadline: float = NEVER
+    ) -> int:
+        """How many events were taken. With a ticket the rest waits; `Sent` or `NotSent` tells its end."""
+        return self.sender.send(payloads, now, ticket, deadline)
+
+    def handed(self, source: bytes, seq: int, now: float) -> None:
+        """The application has everything of this source up to and including seq: it may be acked."""
+        if source == self.me:
+            self.sender.acked(self.me, seq, now)
+        elif (receiver := self.receivers.get(source)) is not None and receiver.window.ack(seq):
+            if receiver.departure is None:
+                receiver.owe(now)
+
+    def close(self, now: float) -> None:
+        """Release every waiting sender; nothing more is sent."""
+        self.sender.close()
+
+    # -- views
+
+    def install(self, view: View, now: float) -> None:
+        """A new view: from the membership machine, or from whoever knows the members."""
+        assert self.me in view
+        self.view = view
+        self._is_due = True
+        self.sender.install(view, now)
+        early, self._early = self._early, {}
+        for source, start in early.items():
+            self._started(start, source, now)
+        for receiver in self.receivers.values():
+            self._depart_or_stay(receiver, view, now)
+        self._asked_start = {source: at for source, at in self._asked_start.items() if source in view}
+        self._share(now)
+
+    def _depart_or_stay(self, receiver: Receiver, view: View, now: float) -> None:
+        """The window of a leaver stays until the survivors have exchanged what they hold of it."""
+        if receiver.source in view:
+            receiver.departure = None
+            return
+        old = receiver.departure
+        until = old.until if old is not None else now + self._settings.departed_s
+        receiver.ack_at = None
+        receiver.departure = Departure(view.fingerprint, frozenset(view.ids), now, until)
+
+    def _share(self, now: float) -> None:
+        self.sender.share_buffers(1 + sum(now - r.active_at < ACTIVE_S for r in self.receivers.values()))
+
+    # -- the contract
+
+    def receive(self, message: Piece | MulticastMessage, peer: bytes, now: float) -> None:
+        """Something came from a member."""
+        self._is_due = True
+        match message:
+            case Piece():
+                self._piece(message, peer, now)
+            case Ack():
+                self.sender.acked(peer, message.seq, now)
+            case Announce():
+                self._announced(message, peer, now)
+            case Recover():
+                self._asked(message, peer, now)
+            case Start():
+                self._started(message, peer, now)
+            case AskStart():
+                self.sender.restart(peer, now)
+            case Gone():
+                if message.source == peer and (receiver := self._present(peer)) is not None:
+                    self._skip(receiver, message.seq, now)
+            case Holdings():
+                self._holdings(message, peer)
+            case _:
+                assert_never(message)
+
+    def tick(self, now: float) -> None:
+        """The end of a turn, or of a wait: send what gathered, and whatever is due."""
+        self._is_due = False
+        if self.sender.outbox.waiting:
+            self._share(now)
+        self.sender.tick(now)
+        self._effects += self._answers.take(now)
+        for receiver in list(self.receivers.values()):
+            if receiver.departure is not None:
+                self._exchange(receiver, receiver.departure, now)
+            elif receiver.is_ack_due(now):
+                self._ack(receiver)
+            if receiver.ask_at is not None and receiver.ask_at <= now:
+                self._ask(receiver, now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is due; at once where something waits for the end of the turn."""
+        if self._is_due or self.sender.outbox.has_open:
+            return 0.0
+        times = [self.sender.next_deadline()]
+        for receiver in self.receivers.values():
+            if receiver.departure is not None:
+                times.append(min(receiver.departure.say_at, receiver.departure.until))
+            times += [at for at in (receiver.ask_at, receiver.ack_at) if at is not None]
+        first = min(times)
+        return None if first == NEVER else first
+
+    def take_effects(self) -> list[MulticastEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- receiving
+
+    def _present(self, source: bytes) -> Receiver | None:
+        """What we have of a sender that is in the view."""
+        receiver = self.receivers.get(source)
+        return receiver if receiver is not None and receiver.departure is None else None
+
+    def _piece(self, piece: Piece, peer: bytes, now: float) -> None:
+        receiver = self.receivers.get(piece.source)
+        if receiver is None or not self._may_take(receiver, piece, peer):
+            self.counts["dropped"] += 1
+            self._ask_start(piece.source, now)
+        elif receiver.take_in(piece, now):
+            self._deliver(receiver, now)
+        elif receiver.window.covers(piece.first, piece.first + piece.count):
+            self.counts["duplicates"] += 1
+
+    def _may_take(self, receiver: Receiver, piece: Piece, peer: bytes) -> bool:
+        """Of a departed sender only what the survivors agreed on, and only from them."""
+        if receiver.departure is None:
+            return True
+        target = receiver.departure.target
+        last = piece.first + piece.count - 1
+        return target is not None and last <= target and self.view is not None and peer in self.view
+
+    def _deliver(self, receiver: Receiver, now: float) -> None:
+        slots = receiver.window.take()
+        for start, stop, held, _ in slots:
+            if held is None:
+                self.counts["lost"] += stop - start
+                self._effects.append(Lost(receiver.source, start, stop))
+            else:
+                self._effects.append(Deliver(receiver.source, held[0].cut(start, stop)))
+        if slots:
+            receiver.delivered(now)
+
+    def _announced(self, message: Announce, peer: bytes, now: float) -> None:
+        """A quiet sender: ask for everything up to where it got, and always ack."""
+        receiver = self._present(peer)
+        if receiver is None:
+            self._ask_start(peer, now)
+            return
+        receiver.window.forget(message.stable)
+        receiver.announced(message.high, now)
+        if message.is_ack_wanted:
+            self._ack(receiver)
+
+    def _ack(self, receiver: Receiver) -> None:
+        self._effects.append(Send(receiver.source, Ack(receiver.window.acked)))
+        receiver.told_ack()
+
+    def _started(self, start: Start, source: bytes, now: float) -> None:
+        """A sender fixed where we start; what we lack of it before that is lost, and reported."""
+        if source == self.me:
+            return
+        if self.view is None or source not in self.view:
+            if len(self._early) < self._settings.members_max:
+                self._early[source] = start
+            return
+        receiver = self.receivers.get(source)
+        if receiver is None:
+            offset = self._ended.pop(source, start.seq)
+            receiver = Receiver(source, start, offset, self._settings, self._rng)
+            self.receivers[source] = receiver
+        self._skip(receiver, start.seq, now)
+        self.sender.set_buffer(source, start.buffer_bytes)
+        self._share(now)
+        self._ack(receiver)
+
+    def _skip(self, receiver: Receiver, seq: int, now: float) -> None:
+        """Nothing up to and including seq can be had any more: move on, nobody waits for ever."""
+        if seq > receiver.window.delivered:
+            receiver.skip(seq)
+            self._deliver(receiver, now)
+
+    def _ask_start(self, source: bytes, now: float) -> None:
+        if source == self.me or source in self.receivers or self.view is None or source not in self.view:
+            return
+        if self._asked_start.get(source, 0.0) <= now:
+            self._asked_start[source] = now + self._settings.repeat_s
+            self._effects.append(Send(source, AskStart()))
+
+    # -- asking and answering
+
+    def _ask(self, receiver: Receiver, now: float) -> None:
+        members = () if self.view is None else self.view.ids
+        question = receiver.ask(now, [m for m in members if m not in (self.me, receiver.source)])
+        if question is not None:
+            self.counts["asked"] += 1
+            self._effects.append(Send(None, question))
+
+    def _asked(self, message: Recover, peer: bytes, now: float) -> None:
+        """Anyone who holds it may answer; who is asked does. The others hear it and need not ask the same."""
+        if message.asked != self.me:
+            if (receiver := self.receivers.get(message.source)) is not None:
+                receiver.heard(message, now)
+            return
+        self.counts["answered"] += 1
+        for start, stop in clean(message.ranges):
+            self._answer(message.source, start, stop, peer, None)
+        for first, pieces in message.pieces[:RANGES_MAX]:
+            self._answer(message.source, first, first + 1, peer, clean(pieces))
+
+    def _answer(self, source: bytes, start: int, stop: int, peer: bytes, pieces: list[Range] | None) -> None:
+        if source == self.me:
+            window = self.sender.outbox.window
+            for own in window.find(start, stop):
+                assert own.value is not None
+                self._answers.add(peer, own.value, self._settings.piece_bytes, pieces)
+            if start <= window.acked:
+                self._effects.append(Send(peer, Gone(source, window.acked)))
+        elif (receiver := self.receivers.get(source)) is not None:
+            for slot in receiver.window.find(start, stop):
+                assert slot.value is not None
+                self._answers.add(peer, *slot.value, pieces)
+
+    # -- what departed senders left
+
+    def _exchange(self, receiver: Receiver, departure: Departure, now: float) -> None:
+        departure.report_own(self.me, receiver.source, receiver.window)
+        if departure.target is not None and receiver.window.delivered < departure.target:
+            receiver.announced(departure.target, now)
+            if now >= departure.until:
+                self._skip(receiver, departure.target, now)
+        if departure.is_done or now >= departure.until:
+            self._end(receiver)
+        elif departure.say_at <= now:
+            departure.say_at = now + self._settings.repeat_s
+            self._effects.append(Send(None, departure.holdings(receiver.source, receiver.window)))
+
+    def _holdings(self, message: Holdings, peer: bytes) -> None:
+        source = message.source
+        if self.view is None or source in self.view or source == self.me:
+            return  # we do not know yet that it left: this is said again
+        receiver = self.receivers.get(source)
+        if receiver is not None and receiver.departure is not None:
+            receiver.departure.report(peer, message)
+        elif not message.is_answer:
+            ended = Holdings(source, message.fingerprint, self._ended.get(source, 0), [], is_answer=True)
+            self._effects.append(Send(peer, ended))
+
+    def _end(self, receiver: Receiver) -> None:
+        del self.receivers[receiver.source]
+        self._ended[receiver.source] = receiver.window.delivered
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]

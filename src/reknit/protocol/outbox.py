@@ -1,0 +1,150 @@
+"""What a member sends: the open batch, the window of what is not acked, and the sends that wait for room.
+
+Flow control is built in: an event gets its seq when there is room for it and not before, so that a send that
+fails leaves no hole. Who waits is served in order; nothing overtakes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+
+from reknit.batch import HEADER_BYTES, Batch
+from reknit.frame import Buffer, pad8
+from reknit.protocol.ack_table import AckTable
+from reknit.protocol.group_effects import NotSent, Sent
+from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.window import Window
+
+_EVENT_BYTES = 4
+"""What an event costs in a batch beside its payload."""
+
+
+class Waiting:
+    """A send that found no room for all of it."""
+
+    __slots__ = ("accepted", "deadline", "payloads", "ticket")
+
+    def __init__(self, ticket: Hashable, payloads: Sequence[Buffer], accepted: int, deadline: float) -> None:
+        self.ticket, self.payloads, self.accepted, self.deadline = ticket, payloads, accepted, deadline
+
+
+class Outbox:
+    """The sending half of a member."""
+
+    def __init__(self, me: bytes, topic: str, settings: GroupSettings) -> None:
+        self._me, self._topic, self._settings = me, topic, settings
+        self.window = Window[Batch](settings.capacity_events, bytes_max=settings.window_bytes)
+        self.acks = AckTable({me: 0})
+        self.waiting: deque[Waiting] = deque()
+        self.ended: list[Sent | NotSent] = []
+        """Sends that waited and no longer do; the machine takes them as effects."""
+        self.bytes_limit = settings.window_bytes
+        self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
+        self._open: list[Buffer] = []
+        self._open_bytes = self._overhead
+        self.closed: list[Batch] = []
+        """Batches that got their seqs and are to be sent."""
+
+    # -- room
+
+    @property
+    def high(self) -> int:
+        """The last seq that was given out; the open batch has its seqs too."""
+        return self.window.high + len(self._open)
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open)
+
+    def _fits(self, size: int) -> bool:
+        in_use = self.window.bytes + self._open_bytes
+        is_first = in_use == self._overhead  # an event larger than a shrunken window still goes, alone
+        return self.window.room > len(self._open) and (
+            in_use + size + _EVENT_BYTES <= self.bytes_limit or is_first
+        )
+
+    def offer(self, payload: Buffer, now: float, wall_s: float) -> bool:
+        """Give one event its seq, if there is room and nobody waits."""
+        size = len(payload)
+        if self.waiting or not self._fits(size):
+            return False
+        self._put(payload, size, now, wall_s)
+        return True
+
+    def _put(self, payload: Buffer, size: int, now: float, wall_s: float) -> None:
+        if self._open and self._open_bytes + size + _EVENT_BYTES > self._settings.batch_bytes_max:
+            self.close_batch(now, wall_s)
+        self._open.append(payload)
+        self._open_bytes += size + _EVENT_BYTES
+        if len(self._open) >= self._settings.batch_events_max:
+            self.close_batch(now, wall_s)
+
+    def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
+        """Give seqs to as many as fit, from index `at` on; the index behind the last."""
+        while at < len(payloads) and self._fits(len(payloads[at])):
+            self._put(payloads[at], len(payloads[at]), now, wall_s)
+            at += 1
+        return at
+
+    def close_batch(self, now: float, wall_s: float) -> None:
+        """What was gathered becomes a batch in the window."""
+        if not self._open:
+            return
+        first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
+        batch = Batch.build(self._me, self._topic, first, self._open, time_us=int((now + wall_s) * 1e6))
+        assert self.window.add(first, stop, batch, batch.head.length)
+        self._open = []
+        self._open_bytes = self._overhead
+        self.closed.append(batch)
+
+    # -- waiting
+
+    def wait(self, entry: Waiting) -> bool:
+        """Queue a send; False at the limit of sends that may wait."""
+        if len(self.waiting) >= self._settings.waiting_max:
+            return False
+        self.waiting.append(entry)
+        return True
+
+    def admit(self, now: float, wall_s: float) -> bool:
+        """Let in who waits, in order, as far as there is room. True if anyone moved."""
+        moved = False
+        while self.waiting:
+            entry = self.waiting[0]
+            accepted = self.fill(entry.payloads, entry.accepted, now, wall_s)
+            moved |= accepted > entry.accepted
+            entry.accepted = accepted
+            if accepted < len(entry.payloads):
+                break
+            self.waiting.popleft()
+            self.ended.append(Sent(entry.ticket))
+        return moved
+
+    def expire(self, now: float) -> None:
+        """End the waits whose time has run out."""
+        if any(entry.deadline <= now for entry in self.waiting):
+            over = [entry for entry in self.waiting if entry.deadline <= now]
+            self.waiting = deque(entry for entry in self.waiting if entry.deadline > now)
+            self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=True) for entry in over]
+
+    def cancel(self, ticket: Hashable) -> int:
+        """The caller gave up waiting: how many of its events had got their seqs."""
+        for entry in self.waiting:
+            if entry.ticket == ticket:
+                self.waiting.remove(entry)
+                return entry.accepted
+        return 0
+
+    def refuse_all(self) -> None:
+        """Release everyone who waits: the group closed."""
+        self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
+        self.waiting.clear()
+
+    # -- acks
+
+    def settle(self) -> bool:
+        """Purge what everyone has acked. True if there is more room than before."""
+        moved = self.window.ack(self.acks.minimum)
+        self.window.forget(self.window.acked)
+        return moved

@@ -1,0 +1,72 @@
+"""Batches cut for datagrams, and put together again.
+
+A batch is far larger than what an Ethernet frame carries. Were it left to IP, one lost fragment in forty
+would cost all forty; so the sender cuts, a lost piece is asked for alone, and anyone who holds the batch can
+cut it the same way again.
+"""
+
+from __future__ import annotations
+
+from reknit.batch import Batch
+from reknit.errors import MalformedFrame
+from reknit.frame import Buffer
+from reknit.protocol.group_messages import Piece
+from reknit.seqset import Range, SeqSet
+
+PIECES_MAX = 1 << 16
+
+
+def piece_count(length: int, size: int) -> int:
+    """How many pieces of `size` bytes a batch of `length` bytes has.
+
+    >>> piece_count(2800, 1400), piece_count(2801, 1400)
+    (2, 3)
+    """
+    return -(-length // size)
+
+
+class Partial:
+    """A batch of which some pieces are there."""
+
+    __slots__ = ("_data", "_have", "count", "first", "length", "size", "top")
+
+    def __init__(self, piece: Piece) -> None:
+        self.first, self.count = piece.first, piece.count
+        self.length, self.size = piece.length, piece.size
+        self.top = 0
+        self._have = SeqSet()
+        self._data: dict[int, Buffer] = {}
+
+    @property
+    def stop(self) -> int:
+        return self.first + self.count
+
+    @property
+    def is_whole(self) -> bool:
+        return self._have.count == piece_count(self.length, self.size)
+
+    def add(self, piece: Piece) -> bool:
+        """False if it was there already, or is not of this batch."""
+        if (piece.count, piece.length, piece.size) != (self.count, self.length, self.size):
+            return False
+        if not self._have.add(piece.index, piece.index + 1):
+            return False
+        self._data[piece.index] = piece.data
+        self.top = max(self.top, piece.index)
+        return True
+
+    def missing(self, *, all_sent: bool) -> list[Range]:
+        """Which pieces to ask for: all that lack, or those before one that came."""
+        return self._have.missing(0, piece_count(self.length, self.size) if all_sent else self.top)
+
+    def join(self) -> bytes:
+        return b"".join([self._data[index] for index in range(len(self._data))])
+
+
+def parse_batch(data: Buffer, source: bytes, first: int, count: int) -> Batch | None:
+    """The batch, or None if its bytes are not what was promised: it is as if they had been lost."""
+    try:
+        batch = Batch.parse(data)
+    except MalformedFrame:
+        return None
+    return batch if (batch.source, batch.first, batch.count) == (source, first, count) else None

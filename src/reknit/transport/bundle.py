@@ -1,0 +1,156 @@
+"""Datagrams of a group: what they look like, and how messages and pieces of batches are bundled into them.
+
+    envelope, 40 bytes   magic u16 · version u8 · 0 u8 · 0 u32 · group u64 · sender 16 B · stable u64
+    then items           piece:    1 u8 · is_relayed u8 · index u16 · size u16 · 0 u16 · first u64 · count u32
+                                   · length u32 · (source 16 B if relayed) · data up to `size`
+                         message:  2 u8 · 0 u8 · 0 u16 · length u32 · msgpack
+
+Little endian. `group` is a hash of the group's name: datagrams of other groups on the same address are
+passed over. `stable` is the sender's own: what all members have of it. Everything that goes to the same place
+in one turn goes together, up to the size of a datagram; a batch that needs several is cut into pieces of equal
+size, so that the kernel can take all of them with one call (UDP segmentation offload).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from reknit.batch import SOURCE_BYTES, Batch
+from reknit.errors import MalformedFrame
+from reknit.frame import FRAME_BYTES_MAX, Buffer
+from reknit.protocol.group_messages import AnyGroupMessage, Piece
+from reknit.protocol.pieces import piece_count
+from reknit.seqset import Range
+
+MAGIC: Final = 0x4752  # b"RG"
+VERSION: Final = 1
+ENVELOPE: Final = struct.Struct("<HBBIQ16sQ")
+PIECE: Final = struct.Struct("<BBHHHQII")
+MESSAGE: Final = struct.Struct("<BBHI")
+DATAGRAM_BYTES_MAX: Final = 65_507
+"""The largest payload of an IPv4 UDP datagram."""
+PIECE_BYTES_MAX: Final = 60_000
+OVERHEAD_BYTES: Final = ENVELOPE.size + PIECE.size + SOURCE_BYTES
+"""What a piece costs in its datagram beside its data, at most."""
+
+_KIND_PIECE: Final = 1
+_KIND_MESSAGE: Final = 2
+_decoder = msgspec.msgpack.Decoder(AnyGroupMessage)
+_encoder = msgspec.msgpack.Encoder()
+
+Item = Piece | AnyGroupMessage
+
+
+def group_hash(name: str) -> int:
+    """The number that stands for a group on the wire."""
+    return xxh3_64_intdigest(name.encode())
+
+
+class Bundler:
+    """Packs what one member says to one place in one turn into few datagrams.
+
+    >>> from reknit.protocol.group_messages import Ack, AskStart
+    >>> bundler = Bundler(group_hash("robots"), b"m" * 16, 1472)
+    >>> bundler.add(Ack(7))
+    >>> bundler.add(AskStart())
+    >>> [datagram] = bundler.take(stable=0)
+    >>> list(unbundle(datagram, group_hash("robots"))[1])
+    [Ack(seq=7), AskStart()]
+    """
+
+    def __init__(self, group: int, me: bytes, datagram_bytes: int) -> None:
+        self._group, self._me = group, me
+        self._limit = min(datagram_bytes, DATAGRAM_BYTES_MAX) - ENVELOPE.size
+        self._items: list[list[Buffer]] = []
+        self._room = 0
+
+    def add(self, message: AnyGroupMessage) -> None:
+        """Bundle a message."""
+        body = _encoder.encode(message)
+        self._put(MESSAGE.pack(_KIND_MESSAGE, 0, 0, len(body)) + body)
+
+    def add_batch(self, batch: Batch, size: int, pieces: list[Range] | None = None) -> None:
+        """Bundle a batch, or some of its pieces, cut at `size`."""
+        head = batch.head
+        is_relayed = head.source != self._me
+        origin = head.source if is_relayed else b""
+        data = memoryview(batch.data)
+        for start, stop in pieces if pieces is not None else [(0, piece_count(head.length, size))]:
+            for index in range(start, stop):
+                at = index * size
+                fields = (is_relayed, index, size, 0, head.first, head.count, head.length)
+                self._put(PIECE.pack(_KIND_PIECE, *fields) + origin, data[at : at + size])
+
+    def _put(self, *parts: Buffer) -> None:
+        length = sum(map(len, parts))
+        if length > self._room:
+            self._items.append([])
+            self._room = self._limit
+        self._items[-1] += parts
+        self._room -= length
+
+    def take(self, stable: int) -> list[bytes]:
+        """The datagrams, in order."""
+        if not self._items:
+            return []
+        envelope = ENVELOPE.pack(MAGIC, VERSION, 0, 0, self._group, self._me, stable)
+        out = [b"".join([envelope, *parts]) for parts in self._items]
+        self._items = []
+        self._room = 0
+        return out
+
+
+def unbundle(datagram: Buffer, group: int) -> tuple[bytes, Iterator[Item]]:
+    """Who sent it, and what is in it; nothing if it is of another group. Raises `MalformedFrame`."""
+    view = memoryview(datagram)
+    if len(view) < ENVELOPE.size:
+        raise MalformedFrame(f"a group's datagram can't have {len(view)} bytes", "its envelope")
+    magic, version, _, _, named, sender, stable = ENVELOPE.unpack_from(view)
+    if magic != MAGIC or version != VERSION:
+        raise MalformedFrame("not a datagram of a group", f"magic {magic:#06x}, version {version}")
+    return sender, _items(view, sender, stable) if named == group else iter(())
+
+
+def _items(view: memoryview, sender: bytes, stable: int) -> Iterator[Item]:
+    at = ENVELOPE.size
+    while at < len(view):
+        kind = view[at]
+        if kind == _KIND_PIECE and at + PIECE.size <= len(view):
+            piece, at = _piece(view, at, sender, stable)
+            yield piece
+        elif kind == _KIND_MESSAGE and at + MESSAGE.size <= len(view):
+            length = MESSAGE.unpack_from(view, at)[3]
+            at += MESSAGE.size
+            yield _message(view[at : at + length], length)
+            at += length
+        else:
+            raise MalformedFrame(f"item kind {kind} is unknown or cut short", f"byte {at} of a datagram")
+
+
+def _piece(view: memoryview, at: int, sender: bytes, stable: int) -> tuple[Piece, int]:
+    _, is_relayed, index, size, _, first, count, length = PIECE.unpack_from(view, at)
+    at += PIECE.size
+    source = sender
+    if is_relayed:
+        source, stable = bytes(view[at : at + SOURCE_BYTES]), 0
+        at += SOURCE_BYTES
+    stop = at + min(size, length - index * size)
+    is_sound = size > 0 and first > 0 and count > 0 and at < stop <= len(view) and length <= FRAME_BYTES_MAX
+    if not is_sound:
+        raise MalformedFrame(f"a piece of {length} bytes, {size} each, can't be", f"byte {at} of a datagram")
+    return Piece(source, first, count, length, size, index, stable, view[at:stop]), stop
+
+
+def _message(body: memoryview, length: int) -> AnyGroupMessage:
+    if len(body) != length:
+        raise MalformedFrame("a message is cut short", f"{len(body)} of {length} bytes")
+    try:
+        message: AnyGroupMessage = _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise MalformedFrame("a group's message can't be read", str(error)) from None
+    return message

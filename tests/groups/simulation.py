@@ -1,0 +1,410 @@
+"""A whole group in virtual time: real machines and real datagrams over a network that loses, repeats and reorders.
+
+    python -m tests.groups.simulation --seed 7         replays one run and prints what happened
+    python -m tests.groups.simulation --seeds 500      runs many
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from reknit.protocol.group_effects import (
+    Deliver,
+    GroupEffect,
+    Left,
+    Lost,
+    NotSent,
+    Send,
+    SendBatch,
+    SendTo,
+    Sent,
+    Viewed,
+)
+from reknit.protocol.group_member import GroupMember
+from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.membership import Membership
+from reknit.protocol.view import Member
+from reknit.seqset import SeqSet
+from reknit.transport.bundle import Bundler, group_hash, unbundle
+
+GROUP = group_hash("robots")
+EPOCH_S = 1000.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every fault there is, in one place."""
+
+    members: int = 3
+    seconds: float = 4.0
+    loss: float = 0.0
+    repeat: float = 0.0
+    delay_s: float = 0.0005
+    jitter_s: float = 0.0
+    sends_per_s: float = 300.0
+    events_max: int = 20
+    payload_max: int = 300
+    slow_hand_s: float = 0.0
+    joins: int = 0
+    leaves: int = 0
+    crashes: int = 0
+    partitions: int = 0
+    partition_s: float = 6.0
+    is_multicast_reachable: bool = True
+    settings: GroupSettings = GroupSettings(
+        capacity_events=200, window_bytes=40_000, batch_bytes_max=4_000, piece_bytes=700, suspect_s=4.0
+    )
+
+
+def random_plan(seed: int) -> Plan:
+    """A plan as different from the next one as possible."""
+    rng = Random(seed ^ 0xA5A5)
+    return Plan(
+        members=rng.randint(2, 5),
+        seconds=rng.choice([1.0, 3.0, 6.0]),
+        loss=rng.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3]),
+        repeat=rng.choice([0.0, 0.0, 0.1, 0.3]),
+        jitter_s=rng.choice([0.0, 0.0005, 0.005, 0.05]),
+        sends_per_s=rng.choice([20.0, 200.0, 1000.0]),
+        slow_hand_s=rng.choice([0.0, 0.0, 0.01]),
+        joins=rng.choice([0, 0, 1, 3]),
+        leaves=rng.choice([0, 0, 1]),
+        crashes=rng.choice([0, 0, 1, 2]),
+        partitions=rng.choice([0, 0, 0, 1]),
+        is_multicast_reachable=rng.random() < 0.8,
+    )
+
+
+@dataclass
+class Node:
+    """One simulated program."""
+
+    name: str
+    machine: GroupMember
+    bundler: Bundler
+    is_alive: bool = True
+    is_leaving: bool = False
+    sent: list[bytes] = field(default_factory=list)
+    got: dict[bytes, list[tuple[int, list[bytes] | None, int]]] = field(default_factory=dict)
+    open_tickets: set[int] = field(default_factory=set)
+    lost: int = 0
+    timer: float = float("inf")
+    views: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def id(self) -> bytes:
+        return self.machine.me.id
+
+
+class Simulation:
+    """Runs a plan from a seed; the same seed gives the same run."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.plan = plan if plan is not None else random_plan(seed)
+        self.rng = Random(seed)
+        self.now = EPOCH_S
+        self.nodes: list[Node] = []
+        self.by_id: dict[bytes, Node] = {}
+        self.datagrams = 0
+        self.split: set[bytes] = set()
+        self.is_sending = True
+        self.was_split = False
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._tickets = itertools.count(1)
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (when, next(self._order), what))
+
+    def run_until(self, stop: float) -> None:
+        while self._queue and self._queue[0][0] <= stop:
+            self.now, _, what = heapq.heappop(self._queue)
+            what()
+        self.now = stop
+
+    # -- programs
+
+    def start(self) -> Node:
+        number = len(self.nodes)
+        me = Member(self.rng.randbytes(16), f"n{number}", f"10.0.0.{number}:1")
+        seeds = () if self.plan.is_multicast_reachable else ("10.0.0.0:1", "10.0.0.1:1")
+        membership = Membership(me, self.plan.settings, Random(self.rng.random()), seeds, self.now)
+        machine = GroupMember("robots", self.plan.settings, membership, Random(self.rng.random()))
+        size = self.plan.settings.piece_bytes + 100
+        node = Node(me.name, machine, Bundler(GROUP, me.id, size))
+        self.nodes.append(node)
+        self.by_id[me.id] = node
+        self.step(node)
+        self.at(self.now, lambda: self.traffic(node))
+        return node
+
+    def crash(self, node: Node) -> None:
+        node.is_alive = False
+
+    def leave(self, node: Node) -> None:
+        node.is_leaving = True
+        node.machine.leave(self.now)
+        self.step(node)
+
+    def traffic(self, node: Node) -> None:
+        if not node.is_alive or node.is_leaving or not self.is_sending:
+            return
+        if node.machine.view is not None and len(node.open_tickets) < 5:
+            self.send(node, self.rng.randint(1, self.plan.events_max))
+        self.at(self.now + self.rng.expovariate(self.plan.sends_per_s), lambda: self.traffic(node))
+
+    def send(self, node: Node, count: int) -> None:
+        payloads = [self.rng.randbytes(self.rng.randint(0, self.plan.payload_max)) for _ in range(count)]
+        ticket = next(self._tickets)
+        if node.machine.multicast.send(payloads, self.now, ticket) < count:
+            node.open_tickets.add(ticket)
+        self.step(node)
+
+    def step(self, node: Node) -> None:
+        """The end of a turn: tick, perform, set the timer."""
+        if not node.is_alive:
+            return
+        node.machine.tick(self.now)
+        self.perform(node)
+        deadline = node.machine.next_deadline()
+        if deadline is not None:
+            when = max(deadline, self.now + 1e-6)
+            if when < node.timer or node.timer <= self.now:
+                node.timer = when
+                self.at(when, lambda: self.wake(node, when))
+
+    def wake(self, node: Node, when: float) -> None:
+        if node.timer == when:
+            node.timer = float("inf")
+            self.step(node)
+
+    # -- effects
+
+    def perform(self, node: Node) -> None:
+        while effects := node.machine.take_effects(self.now):
+            for effect in effects:
+                self.perform_one(node, effect)
+
+    def perform_one(self, node: Node, effect: GroupEffect) -> None:
+        match effect:
+            case Send():
+                node.bundler.add(effect.message)
+                self.carry(node, effect.peer)
+            case SendBatch():
+                node.bundler.add_batch(effect.batch, effect.size, effect.pieces)
+                self.carry(node, effect.peer)
+            case SendTo():
+                node.bundler.add(effect.message)
+                peer = next((n.id for n in self.nodes if n.machine.me.address == effect.address), b"")
+                self.carry(node, peer)
+            case Deliver(source, batch):
+                self.note(node, source, batch.first, batch.payloads(), batch.count)
+                if source == node.id:
+                    node.sent += batch.payloads()
+                self.hand(node, source, batch.stop - 1)
+            case Lost(source, start, stop):
+                node.lost += stop - start
+                self.note(node, source, start, None, stop - start)
+                self.hand(node, source, stop - 1)
+            case Sent(ticket):
+                node.open_tickets.discard(ticket)
+            case NotSent():
+                node.open_tickets.discard(effect.ticket)
+            case Viewed():
+                node.views.append((self.now, effect.view.counter))
+            case Left():
+                node.is_alive = False
+                node.machine.multicast.close(self.now)
+            case _:
+                pass
+
+    def note(self, node: Node, source: bytes, first: int, payloads: list[bytes] | None, count: int) -> None:
+        node.got.setdefault(source, []).append((first, payloads, count))
+
+    def hand(self, node: Node, source: bytes, seq: int) -> None:
+        def done() -> None:
+            if node.is_alive:
+                node.machine.multicast.handed(source, seq, self.now)
+                self.step(node)
+
+        delay = self.plan.slow_hand_s * self.rng.random()
+        if delay:
+            self.at(self.now + delay, done)
+        else:
+            node.machine.multicast.handed(source, seq, self.now)
+
+    # -- the network
+
+    def carry(self, node: Node, peer: bytes | None) -> None:
+        window = node.machine.multicast.sender.outbox.window
+        for datagram in node.bundler.take(window.acked):
+            for target in self.targets(node, peer):
+                self.transmit(node, target, datagram)
+
+    def targets(self, node: Node, peer: bytes | None) -> list[Node]:
+        if peer is not None:
+            return [self.by_id[peer]] if peer in self.by_id else []
+        if self.plan.is_multicast_reachable:
+            return [other for other in self.nodes if other is not node]
+        view = node.machine.view
+        return [self.by_id[member] for member in view.ids if member != node.id] if view is not None else []
+
+    def transmit(self, node: Node, target: Node, datagram: bytes) -> None:
+        if not target.is_alive or ((node.id in self.split) != (target.id in self.split)):
+            return
+        copies = 1 + (self.rng.random() < self.plan.repeat)
+        for _ in range(copies):
+            if self.rng.random() >= self.plan.loss:
+                delay = self.plan.delay_s + self.rng.random() * self.plan.jitter_s
+                self.at(self.now + delay, lambda: self.arrive(target, datagram))
+
+    def arrive(self, node: Node, datagram: bytes) -> None:
+        if not node.is_alive:
+            return
+        self.datagrams += 1
+        sender, items = unbundle(datagram, GROUP)
+        for item in items:
+            node.machine.receive(item, sender, self.now)
+            self.perform(node)
+        self.step(node)
+
+    # -- a whole run
+
+    def run(self) -> Simulation:
+        plan = self.plan
+        for _ in range(plan.members):
+            self.at(self.now + self.rng.random() * 0.2, lambda: void(self.start()))
+        began = self.now + 2.0
+        self.run_until(began)
+        for _ in range(plan.joins):
+            self.at(began + self.rng.random() * plan.seconds, lambda: void(self.start()))
+        for _ in range(plan.leaves):
+            self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.leave))
+        for _ in range(plan.crashes):
+            self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.crash))
+        for _ in range(plan.partitions):
+            self.at(began + self.rng.random() * plan.seconds, self.divide)
+        self.run_until(began + plan.seconds)
+        self.is_sending = False
+        self.run_until(self.now + 60.0 + plan.partitions * plan.partition_s)
+        return self
+
+    def pick(self, what: Callable[[Node], None]) -> None:
+        there = [n for n in self.nodes if n.is_alive and not n.is_leaving]
+        if len(there) > 2:
+            what(self.rng.choice(there))
+
+    def divide(self) -> None:
+        there = [n.id for n in self.nodes if n.is_alive]
+        self.split = set(there[: len(there) // 2])
+        self.was_split = True
+        self.at(self.now + self.plan.partition_s, self.heal)
+
+    def heal(self) -> None:
+        self.split = set()
+
+    # -- what must hold
+
+    def check(self) -> None:
+        try:
+            self._check()
+        except AssertionError as error:
+            replay = f"replay: python -m tests.groups.simulation --seed {self.seed}"
+            raise AssertionError(f"{error}\n{self.plan}\n{replay}") from None
+
+    def survivors(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_alive]
+
+    def _check(self) -> None:
+        there = self.survivors()
+        views = {n.name: n.machine.view.fingerprint for n in there if n.machine.view is not None}
+        assert len(views) == len(there), "a member has no view"
+        assert len(set(views.values())) == 1, f"survivors see different views: {views}"
+        ids = set(there[0].machine.view.ids) if there[0].machine.view is not None else set()
+        assert ids == {n.id for n in there}, "the view is not the survivors"
+        for node in there:
+            assert not node.open_tickets, f"{node.name} has senders that wait for ever"
+            assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
+            for source, items in node.got.items():
+                self._check_sequence(node, self.by_id[source], items)
+        if not self.was_split and not self._was_excluded():
+            assert not sum(n.lost for n in there), "events were lost without a partition"
+        self._check_ends(there)
+
+    def _was_excluded(self) -> bool:
+        """A member that lives was put out for a while, because too much was lost for it to be heard."""
+        return any(len(n.machine.multicast.view.ids) and n.lost for n in self.survivors() if n.machine.view)
+
+    def _check_sequence(
+        self, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
+    ) -> None:
+        seen = SeqSet()
+        following = items[0][0]
+        for first, payloads, count in items:
+            assert first == following, f"{node.name} got {first} of {source.name}, not {following}"
+            following = first + count
+            assert seen.add(first, following)
+            if payloads is not None:
+                sent = source.sent[first - 1 : following - 1]
+                assert payloads == sent, f"{node.name} got other payloads of {source.name} at {first}"
+
+    def _check_ends(self, there: list[Node]) -> None:
+        for source in self.nodes:
+            ends = {n.name: self._end(n, source) for n in there if self._end(n, source) is not None}
+            assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
+            if source in there and ends:
+                assert set(ends.values()) == {len(source.sent)}, f"of {source.name} {ends}, not {len(source.sent)}"
+
+    def _end(self, node: Node, source: Node) -> int | None:
+        """How far a survivor got with a source that it was told where to start with."""
+        multicast = node.machine.multicast
+        if source is node:
+            return multicast.sender.outbox.window.delivered
+        receiver = multicast.receivers.get(source.id)
+        return receiver.window.delivered if receiver is not None else multicast._ended.get(source.id)
+
+    def summary(self) -> str:
+        there = self.survivors()
+        got = sum(count for n in there for items in n.got.values() for _, p, count in items if p is not None)
+        sent = sum(len(n.sent) for n in self.nodes)
+        lost = sum(n.lost for n in there)
+        return (
+            f"seed {self.seed}: {sent} sent by {len(self.nodes)}, {got} delivered to {len(there)} survivors, "
+            f"{lost} lost, {self.datagrams} datagrams, loss {self.plan.loss:.1%}"
+        )
+
+
+def void(_: object) -> None:
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Replay simulated groups.")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--start", type=int, default=0)
+    args = parser.parse_args()
+    seeds = [args.seed] if args.seed is not None else range(args.start, args.start + args.seeds)
+    failed = 0
+    for seed in seeds:
+        run = Simulation(seed)
+        try:
+            run.run().check()
+            sys.stdout.write(f"{run.summary()}\n")
+        except Exception as error:
+            failed += 1
+            sys.stdout.write(f"FAILED {run.summary()}\n{type(error).__name__}: {error}\n")
+            if args.seed is not None:
+                raise
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
