@@ -26,6 +26,8 @@ from reknit.store.log import sync_directory
 
 FORMAT: Final = 1
 _END_BYTES: Final = 4096
+_PROOF: Final = 0x52454B4E49540001
+_READS: Final = 1000
 _TRIES: Final = 5
 _TRY_S: Final = 0.01
 
@@ -127,21 +129,19 @@ class SharedEnd:
             self._map = mmap.mmap(fd, _END_BYTES, access=access)
         finally:
             os.close(fd)
-        self._cells = memoryview(self._map)[:16].cast("Q")
-
-    @property
-    def end(self) -> int:
-        """The position after the last that may be read."""
-        return self._cells[0]
-
-    @property
-    def synced(self) -> int:
-        """The position after the last that is known to be on disk."""
-        return self._cells[1]
+        self._cells = memoryview(self._map)[:24].cast("Q")
 
     def share(self, end: int, synced: int) -> None:
-        self._cells[0] = end
-        self._cells[1] = synced
+        cells = self._cells
+        cells[0], cells[1], cells[2] = end, synced, end ^ synced ^ _PROOF
+
+    def read(self) -> tuple[int, int]:
+        """The end of what may be read, and of what was synced; (0, 0) if the page makes no sense."""
+        for _ in range(_READS):  # it may be written at this very moment
+            end, synced, proof = self._cells
+            if proof == end ^ synced ^ _PROOF and synced <= end:
+                return end, synced
+        return 0, 0
 
     def close(self) -> None:
         self._cells.release()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from reknit.errors import JournalError, JournalFull
+from reknit.errors import JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
 from reknit.store.index import Index, Snapshot, segment_row, stream_row
 from reknit.store.journal import Removed
@@ -20,22 +18,22 @@ from reknit.store.log import (
     Files,
     OsFiles,
     SegmentFiles,
+    explained,
     segment_path,
     sync_directory,
 )
 from reknit.store.memory import STAGED_BYTES_MAX, forget
 from reknit.store.opening import Opened, open_log
+from reknit.store.reading import wall_clock_us
 from reknit.store.retention import Retention, Segment, removable
-from reknit.store.segments import load_chunk
+from reknit.store.segments import SegmentChunks
 from reknit.store.snapshot import AccountNumbers, Dirty, fill
-from reknit.store.staging import MARK_US, Staging, wall_clock_us
+from reknit.store.staging import MARK_US, Staging
 from reknit.store.streams import Extent, Stream
 from reknit.store.tail import Chunk
 
 SEGMENT_BYTES: Final = 256 << 20
 TAIL_CACHE_BYTES: Final = 64 << 20
-
-_start = attrgetter("start")
 
 
 class DiskJournal(Staging):
@@ -88,23 +86,26 @@ class DiskJournal(Staging):
         self._shared = SharedEnd(self._layout.end, writable=True)
         self._reading = SegmentFiles(self._layout.log)
         self._index = Index(self._layout.index)
+        self._chunks = SegmentChunks(self._reading, self._index)
         try:
-            shared = (self._shared.end, self._shared.synced)
-            self._take_over(open_log(self._layout, self._index, self._reading, shared, self._now_us()))
+            opened = open_log(self._layout, self._index, self._reading, self._shared.read(), self._now_us())
+            self._take_over(opened)
         except BaseException:
             self._index.close()
             self._reading.close()
             self._shared.close()
             raise
+        # What was replayed need not be replayed again; on a full disk that has to wait.
         with suppress(JournalFull):
             self.checkpoint()
 
     def _take_over(self, opened: Opened) -> None:
-        self.ledger, self.paused, self.report = opened.ledger, opened.paused, opened.report
+        self._ledger, self._paused, self._report = opened.ledger, opened.paused, opened.report
         self._streams = opened.streams
         self._segments = opened.segments
         self._numbers = AccountNumbers(opened.account_numbers)
-        self._marks = [(self._now_us(), opened.end)]
+        self._kept_us = max(self._now_us(), *(segment.last_us for segment in self._segments))
+        self._marks = [(self._kept_us, opened.end)]
         self._saved_to = opened.indexed_to
         self._staged_end = self._end = opened.end
         self._removals += opened.removals
@@ -128,15 +129,17 @@ class DiskJournal(Staging):
         self._appender.append(buffers, chunks[-1].end - chunks[0].position, sync)
 
     def _roll(self, segment: Segment) -> None:
-        """Begin a file.
-
-        The one before is closed after the new one is there, or stays the one that is written.
-        """
+        """Begin a file. The one before is whole and synced before the new one gets its first byte."""
         try:
             new = self._appender_for(segment)
-            self._appender.close()
         except OSError as error:
-            raise JournalFull((error.strerror or str(error)).lower(), self._where) from error
+            raise explained(error, self._layout.log) from error
+        try:
+            self._appender.finish()
+        except BaseException:
+            new.close()
+            raise
+        self._appender.close()
         self._appender = new
 
     def _sync(self) -> None:
@@ -148,15 +151,11 @@ class DiskJournal(Staging):
     # -- reading what is not in memory
 
     def _load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
-        with self._lock:
-            at = bisect_right(self._segments, position, key=_start) - 1
-            segment = self._segments[at]
-            if position >= segment.end:  # a hole, where something was lost
-                if at + 1 == len(self._segments) or self._segments[at + 1].start >= stop:
-                    return None
-                segment = self._segments[at + 1]
-                position = segment.start
-        return load_chunk(self._reading, self._index, segment, position, min(stop, segment.end), max_bytes)
+        place = self._segment_at(position, stop)
+        if place is None:
+            return None
+        segment, position = place
+        return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
 
     def _saved_extents(self, stream: Stream, start: int, stop: int) -> list[Extent]:
         return self._index.extents(stream, start, stop)
@@ -180,6 +179,7 @@ class DiskJournal(Staging):
     def _checkpoint(self) -> int:
         snapshot = self._snapshot()
         self.commit()
+        assert snapshot is None or self._synced_end >= snapshot.to
         self._finish_removals()
         if snapshot is None:
             return self._saved_to
@@ -193,7 +193,7 @@ class DiskJournal(Staging):
 
     def _snapshot(self) -> Snapshot | None:
         with self._lock:
-            self._dirty.take(self.ledger)
+            self._dirty.take(self._ledger)
             if not self._dirty and self._saved_to == self._staged_end:
                 return None
             segments = [segment_row(one) for one in self._segments if one.end >= self._saved_to]
@@ -203,9 +203,9 @@ class DiskJournal(Staging):
                 extents=self._streams.seal(),
                 segments=segments,
                 marks=self._marks.copy(),
-                paused=sorted(self.paused),
+                paused=sorted(self._paused),
             )
-            fill(snapshot, self._dirty, self.ledger, self._streams, self._numbers)
+            fill(snapshot, self._dirty, self._ledger, self._streams, self._numbers)
             return snapshot
 
     # -- retention
@@ -252,10 +252,9 @@ class DiskJournal(Staging):
         """Take what was removed out of the index; on a full disk this is tried again later."""
         while self._removals:
             low, high = self._removals[0]
+            streams = {extent.stream for extent in self._index.held(self._streams, low, high)}
             with self._lock:
-                streams = {extent.stream for extent in self._index.held(self._streams, low, high)}
-                published = self.ledger.published
-                rows = dict(stream_row(one, published[one.topic, one.source]) for one in streams)
+                rows = dict(stream_row(one, self._ledger.published[one.topic, one.source]) for one in streams)
             self._index.remove(low, high, self.start, rows)
             del self._removals[0]
 
@@ -268,14 +267,11 @@ class DiskJournal(Staging):
             return
         try:
             self.checkpoint()
+            self._appender.finish()
         finally:
             self._closed = True
-            try:
-                self._appender.close(clean=self._staged_end == self._end)
-            except OSError as error:
-                raise JournalError((error.strerror or str(error)).lower(), self._where) from error
-            finally:
-                self._reading.close()
-                self._index.close()
-                self._shared.close()
-                self._directory_lock.release()
+            self._appender.close()
+            self._reading.close()
+            self._index.close()
+            self._shared.close()
+            self._directory_lock.release()

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -78,6 +78,14 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
     floor: int
 
 
+class Loaded(NamedTuple):
+    """What was loaded beside streams and ledger."""
+
+    state: State | None
+    segments: list[Segment]
+    account_numbers: dict[str, int]
+
+
 class Snapshot(msgspec.Struct):
     """What one checkpoint writes, taken in one moment at position `to`."""
 
@@ -119,29 +127,58 @@ def segment_row(segment: Segment) -> tuple[bytes, bytes]:
     return _U64.pack(segment.start), row
 
 
+class _Environment:
+    """An LMDB environment. A process may open one only once, so all that use it share it."""
+
+    open_ones: ClassVar[dict[Path, _Environment]] = {}
+    registry: ClassVar[Lock] = Lock()
+
+    def __init__(self, path: Path, readonly: bool, map_bytes: int) -> None:
+        self.path, self.readonly = path, readonly
+        self.users = 0
+        self.gate = Lock()
+        """Held while a reading transaction is open: the map can't grow under one."""
+        self.lmdb = lmdb.open(
+            str(path),
+            map_size=0 if readonly else map_bytes,
+            max_dbs=len(_DATABASES),
+            readonly=readonly,
+            max_readers=512,
+        )
+
+    @classmethod
+    def join(cls, directory: Path, readonly: bool, map_bytes: int) -> _Environment:
+        path = directory.resolve()
+        with cls.registry:
+            found = cls.open_ones.get(path)
+            if found is None or (found.readonly and not readonly):
+                found = cls.open_ones[path] = cls(path, readonly, map_bytes)
+            found.users += 1
+            return found
+
+    def leave(self) -> None:
+        with self.registry:
+            self.users -= 1
+            if not self.users:
+                del self.open_ones[self.path]
+                with self.gate:
+                    self.lmdb.close()
+
+
 class Index:
     """One LMDB environment. Written by one thread at a time, read by any."""
 
     def __init__(self, directory: Path, readonly: bool = False, map_bytes: int = MAP_BYTES) -> None:
         self.directory = directory
-        self._readonly = readonly
-        self._gate = Lock()
-        """Held while a reading transaction is open: the map can't grow under one."""
         try:
-            self._env = lmdb.open(
-                str(directory),
-                map_size=0 if readonly else map_bytes,
-                max_dbs=len(_DATABASES),
-                readonly=readonly,
-                max_readers=512,
-            )
+            self._shared = _Environment.join(directory, readonly, map_bytes)
+            self._env, self._gate = self._shared.lmdb, self._shared.gate
             self._dbs = {name: self._env.open_db(name.encode(), create=not readonly) for name in _DATABASES}
         except lmdb.Error as error:
             raise _explained(error, directory) from error
 
     def close(self) -> None:
-        with self._gate:
-            self._env.close()
+        self._shared.leave()
 
     # -- writing
 
@@ -256,7 +293,10 @@ class Index:
     def state(self) -> State | None:
         """What the index is about; None while it is empty."""
         with self._reading() as txn:
-            data = txn.get(b"state", db=self._dbs["meta"])
+            return self._state(txn)
+
+    def _state(self, txn: Any) -> State | None:
+        data = txn.get(b"state", db=self._dbs["meta"])
         if data is None:
             return None
         state = _state_decoder.decode(data)
@@ -265,32 +305,35 @@ class Index:
             raise JournalError(what, str(self.directory))
         return state
 
-    def load(self, streams: Streams, ledger: Ledger) -> tuple[list[Segment], dict[str, int]]:
-        """Fill streams and ledger; gives the segments and each account's number."""
+    def load(self, streams: Streams, ledger: Ledger) -> Loaded:
+        """Fill streams and ledger, all as of one moment."""
         with self._reading() as txn:
             by_number = {
                 _U64.unpack(key)[0]: _load_stream(_U64.unpack(key)[0], data, streams, ledger)
                 for key, data in txn.cursor(db=self._dbs["streams"])
             }
-            segments = [
-                Segment(_U64.unpack(key)[0], *_SEGMENT.unpack(row))
-                for key, row in txn.cursor(db=self._dbs["segments"])
-            ]
-            numbers: dict[str, int] = {}
-            by_account: dict[int, Account] = {}
-            for key, data in txn.cursor(db=self._dbs["accounts"]):
-                row = _account_decoder.decode(data)
-                since = {(topic, source): seq for topic, source, seq in row.since}
-                numbers[row.name] = number = _U64.unpack(key)[0]
-                by_account[number] = ledger.open(row.name, Pattern(row.pattern), since, row.floor)
+            accounts = {
+                _U64.unpack(key)[0]: _load_account(data, ledger)
+                for key, data in txn.cursor(db=self._dbs["accounts"])
+            }
             for key, data in txn.cursor(db=self._dbs["ends"]):
                 number, stream_number = _PAIR.unpack(key)
                 stream = by_number[stream_number]
-                by_account[number].ends[stream.topic, stream.source] = {
+                accounts[number].ends[stream.topic, stream.source] = {
                     End(end): unpack_ranges(ranges) for end, ranges in _ends_decoder.decode(data).items()
                 }
-        ledger.take_changes()
-        return segments, numbers
+            ledger.take_changes()
+            numbers = {account.name: number for number, account in accounts.items()}
+            return Loaded(self._state(txn), self._segments(txn), numbers)
+
+    def segments(self) -> list[Segment]:
+        """The totals of the log's files."""
+        with self._reading() as txn:
+            return self._segments(txn)
+
+    def _segments(self, txn: Any) -> list[Segment]:
+        rows = txn.cursor(db=self._dbs["segments"])
+        return [Segment(_U64.unpack(key)[0], *_SEGMENT.unpack(row)) for key, row in rows]
 
     def extents(self, stream: Stream, start: int, stop: int) -> list[Extent]:
         """Those that hold any of `[start, stop)`.
@@ -347,7 +390,10 @@ class Index:
 
 
 def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:
-    """Delete from where the cursor is for as long as `goes` says so. Past the last, a cursor's key is empty."""
+    """Delete from where the cursor is for as long as `goes` says so.
+
+    Past the last, a cursor's key is empty.
+    """
     while (key := cursor.key()) and goes(key, cursor.value()):
         cursor.delete()
 
@@ -367,6 +413,12 @@ def _load_stream(number: int, data: bytes, streams: Streams, ledger: Ledger) -> 
     if published:
         ledger.published[row.topic, row.source] = published
     return stream
+
+
+def _load_account(data: bytes, ledger: Ledger) -> Account:
+    row = _account_decoder.decode(data)
+    since = {(topic, source): seq for topic, source, seq in row.since}
+    return ledger.open(row.name, Pattern(row.pattern), since, row.floor)
 
 
 def stream_row(stream: Stream, published: SeqSet) -> tuple[bytes, bytes]:

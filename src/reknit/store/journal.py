@@ -118,6 +118,11 @@ class Readable(Protocol):
     def ledger(self) -> Ledger: ...
 
     @property
+    def paused(self) -> set[str]:
+        """The patterns of topics that are paused."""
+        ...
+
+    @property
     def start(self) -> int:
         """The first position held."""
         ...

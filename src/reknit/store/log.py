@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -69,41 +70,54 @@ def sync_directory(directory: Path) -> None:
 
 
 class Appender:
-    """The file that is written. Used by the commit thread only."""
+    """The file that is written. Used by one thread at a time."""
 
     def __init__(self, path: Path, start: int, size: int, files: Files, preallocate_bytes: int) -> None:
         self.path, self.start, self.size = path, start, size
         self._files = files
         self._step = preallocate_bytes
+        self._is_synced = False
+        self._broken: JournalError | None = None
         is_new = not path.exists()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._allocated = os.fstat(self._fd).st_size
-        self._unsynced = True
-        """Set where a file's size or content may not be on disk yet."""
         if is_new:
             sync_directory(path.parent)
 
     def append(self, buffers: Sequence[Buffer], size: int, sync: bool) -> None:
         """Write at the end; all of it, or nothing and `JournalFull` or `JournalError`."""
+        if self._broken is not None:
+            raise self._broken
         try:
             self._allocate(self.size + size)
             self._write(buffers, size)
-            if sync:
-                self._files.fdatasync(self._fd)
         except OSError as error:
             self._cut_back()
-            raise _explained(error, self.path) from error
+            raise explained(error, self.path) from error
+        if sync:
+            self._sync_or_cut_back()
         self.size += size
-        self._unsynced = not sync
+        self._is_synced = sync
 
     def sync(self) -> None:
         """Sync what was written without."""
-        if self._unsynced:
-            try:
-                self._files.fdatasync(self._fd)
-            except OSError as error:
-                raise _explained(error, self.path) from error
-            self._unsynced = False
+        if self._broken is not None:
+            raise self._broken
+        if not self._is_synced:
+            self._sync_or_cut_back()
+            self._is_synced = True
+
+    def _sync_or_cut_back(self) -> None:
+        try:
+            self._files.fdatasync(self._fd)
+        except OSError as error:
+            self._cut_back()
+            failure = explained(error, self.path)
+            # After a failed sync the system forgets what it could not write. What is staged is written again;
+            # what was written before without a sync is not, so nobody may take it for kept.
+            if not self._is_synced or not isinstance(failure, JournalFull):
+                self._broken = failure
+            raise failure from error
 
     def _allocate(self, needed: int) -> None:
         if needed <= self._allocated or not self._step:
@@ -130,27 +144,34 @@ class Appender:
                 if part and written:
                     part[0] = memoryview(part[0])[written:]
         assert offset == self.size + size
+        self._allocated = max(self._allocated, offset)
 
     def _cut_back(self) -> None:
-        """After a failed write: no half of it may stay, and its room is given back."""
-        try:
+        """After a failed write: no half of it may stay, and its room is given back.
+
+        When even that fails, the next try writes the same bytes to the same place, and opening would find a
+        torn tail.
+        """
+        with suppress(OSError):
             self._files.ftruncate(self._fd, self.size)
             self._allocated = self.size
-        except OSError:
-            pass  # the next write starts at the same place; opening would find a torn tail
 
-    def close(self, clean: bool = True) -> None:
-        """Cut off what was only allocated, sync, and close."""
+    def finish(self) -> None:
+        """Nothing more is written: cut off what was only allocated, and sync."""
         try:
-            if clean:
-                if self._allocated > self.size:
-                    self._files.ftruncate(self._fd, self.size)
-                os.fsync(self._fd)
-        finally:
-            os.close(self._fd)
+            if self._allocated > self.size:
+                self._files.ftruncate(self._fd, self.size)
+            self._allocated = self.size
+            os.fsync(self._fd)
+        except OSError as error:
+            raise explained(error, self.path) from error
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
-def _explained(error: OSError, path: Path) -> JournalError:
+def explained(error: OSError, path: Path) -> JournalError:
+    """The system's error as the journal's."""
     kind = JournalFull if error.errno in _NO_ROOM else JournalError
     return kind((error.strerror or str(error)).lower(), str(path))
 

@@ -9,9 +9,10 @@ from typing import Final
 from reknit.ledger import Ledger
 from reknit.seqset import SeqSet
 from reknit.store.journal import Removed
+from reknit.store.reading import wall_clock_us
 from reknit.store.records import apply, decode, note_paused
 from reknit.store.retention import Retention, Segment, removable
-from reknit.store.staging import MARK_US, Staging, wall_clock_us
+from reknit.store.staging import MARK_US, Staging
 from reknit.store.streams import Extent
 from reknit.store.tail import Chunk
 
@@ -53,6 +54,16 @@ class MemoryJournal(Staging):
     def _write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
         with self._lock:
             self._streams.fresh.clear()  # there is no index to put them into
+
+    def _sync(self) -> None:
+        """There is nothing to sync to."""
+
+    def _share_end(self) -> None:
+        """There is nobody to share it with."""
+
+    def checkpoint(self) -> int:
+        """Commit; there is no index to save."""
+        return self.commit()
 
     def _load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
         raise AssertionError(f"all of the journal is in memory, position {position} too")
@@ -141,9 +152,9 @@ class SimJournal(MemoryJournal):
 
     def _recover(self, old: SimJournal, kept_to: int) -> None:
         self._base, self._base_paused = old._base, old._base_paused
-        self.ledger = copy.deepcopy(old._base)
-        self.paused = set(old._base_paused)
-        self._streams = old._streams.emptied(self.ledger)
+        self._ledger = copy.deepcopy(old._base)
+        self._paused = set(old._base_paused)
+        self._streams = old._streams.emptied(self._ledger)
         self._marks = [mark for mark in old._marks if mark[1] < kept_to]
         self._segments = [Segment(old.start, old.start, first_us=old._segments[0].first_us)]
         self._staged_end = self._end = self._synced_end = old.start

@@ -69,10 +69,9 @@ class Opened:
 
 def load_index(index: Index, directory: Path) -> Opened:
     """What the index knows, with the segments that have a file."""
-    state = index.state()
     ledger = Ledger()
     streams = Streams(ledger)
-    known, numbers = index.load(streams, ledger)
+    state, known, numbers = index.load(streams, ledger)
     starts = segment_starts(directory)
     if state is None:
         segments = [Segment(start, start) for start in starts] or [Segment(0, 0)]

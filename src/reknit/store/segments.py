@@ -1,6 +1,9 @@
-"""One chunk out of a segment file, verified."""
+"""Chunks out of segment files, verified."""
 
 from __future__ import annotations
+
+from collections import deque
+from typing import Final
 
 from reknit.errors import JournalError, LocalError, MalformedFrame
 from reknit.frame import peek
@@ -11,23 +14,43 @@ from reknit.store.recovery import corrupt
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
 
+_RECENT_MAX: Final = 8
+_RECENT_BYTES: Final = 2 << 20
 
-def load_chunk(
-    files: SegmentFiles, index: Index, segment: Segment, position: int, stop: int, max_bytes: int
-) -> Chunk:
-    """The chunk at `position`: batches within `max_bytes` (one at least), or a record."""
-    size = min(max_bytes, stop - position)
-    while True:
-        view = memoryview(files.pread(segment.start, position - segment.start, size))
-        try:
-            chunks, _ = parse(view, position, segment)
-        except Damaged as damage:
-            if damage.chunks:
-                return damage.chunks[0]  # what is valid before the damage is served
-            raise _blamed(files, index, segment, damage) from None
-        if chunks:
-            return chunks[0]
-        size = _longer(files, segment, position, view)
+
+class SegmentChunks:
+    """Chunks out of segment files.
+
+    What the last few reads saw beyond the chunk that was asked for is at hand.
+    """
+
+    def __init__(self, files: SegmentFiles, index: Index) -> None:
+        self._files = files
+        self._index = index
+        self._recent: deque[dict[int, Chunk]] = deque(maxlen=_RECENT_MAX)
+
+    def load(self, segment: Segment, position: int, stop: int, max_bytes: int) -> Chunk:
+        """The chunk at `position`: batches within `max_bytes` (one at least), or a record."""
+        for seen in self._recent:
+            if position in seen:
+                return seen[position]
+        chunks = self._read(segment, position, min(max_bytes, stop - position))
+        if len(chunks) > 1 and chunks[-1].end - position <= _RECENT_BYTES:
+            self._recent.append({chunk.position: chunk for chunk in chunks})
+        return chunks[0]
+
+    def _read(self, segment: Segment, position: int, size: int) -> list[Chunk]:
+        while True:
+            view = memoryview(self._files.pread(segment.start, position - segment.start, size))
+            try:
+                chunks, _ = parse(view, position, segment)
+            except Damaged as damage:
+                if damage.chunks:
+                    return damage.chunks  # what is valid before the damage is served
+                raise _blamed(self._files, self._index, segment, damage) from None
+            if chunks:
+                return chunks
+            size = _longer(self._files, segment, position, view)
 
 
 def _longer(files: SegmentFiles, segment: Segment, position: int, view: memoryview) -> int:

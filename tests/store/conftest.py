@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reknit.store.journal import Journal
+from tests.store.making import KINDS, Maker
+
+
+@pytest.fixture(params=KINDS)
+def maker(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
+    """Journals of every kind, one after the other."""
+    return Maker(request.param, tmp_path / "journal")
+
+
+@pytest.fixture
+def journal(maker: Maker) -> Iterator[Journal]:
+    opened = maker.open()
+    yield opened
+    opened.close()
