@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from io import BytesIO
 from itertools import islice, repeat
 from typing import Any, Final, cast
@@ -25,9 +25,20 @@ from typing import Any, Final, cast
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from reknit.errors import MalformedFrame
+from reknit.errors import LocalError, MalformedFrame
 from reknit.event import Event
-from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, MAGIC, PREFIX, PREFIX_BYTES, Buffer, checksum, pad8, peek
+from reknit.frame import (
+    FRAME_BYTES_MAX,
+    KIND_BATCH,
+    MAGIC,
+    PREFIX,
+    PREFIX_BYTES,
+    Buffer,
+    checksum,
+    pad8,
+    peek,
+)
+from reknit.outcome import Code, Outcome
 
 HEADER: Final = struct.Struct("<HBBIQ16sQIHBBQII")
 HEADER_BYTES: Final = HEADER.size
@@ -73,25 +84,44 @@ def parse_head(buffer: Buffer, offset: int = 0, bytes_max: int = FRAME_BYTES_MAX
     if kind != KIND_BATCH or length < HEADER_BYTES:
         raise MalformedFrame("not a batch", f"kind {kind}, {length} bytes at offset {offset}")
     if offset + length > len(view):
-        raise MalformedFrame(f"a batch of {length} bytes is cut short", f"{len(view) - offset} bytes at offset {offset}")
+        raise MalformedFrame(
+            f"a batch of {length} bytes is cut short", f"{len(view) - offset} bytes at offset {offset}"
+        )
     return check_head(view, offset, length)
 
 
 def check_head(view: memoryview, offset: int, length: int) -> Head:
     """As `parse_head`, for a frame whose prefix was peeked and that is known to be there as a whole."""
-    (_, _, flags, _, found, source, first, count, topic_len, priority, type_, time_us, ttl_ms, columns_len) = (
-        HEADER.unpack_from(view, offset)
-    )
+    (
+        _,
+        _,
+        flags,
+        _,
+        found,
+        source,
+        first,
+        count,
+        topic_len,
+        priority,
+        type_,
+        time_us,
+        ttl_ms,
+        columns_len,
+    ) = HEADER.unpack_from(view, offset)
     seed = _SEED.unpack_from(view, offset)[0]
     if xxh3_64_intdigest(view[offset + PREFIX_BYTES : offset + length], seed=seed) != found:
-        raise MalformedFrame("a batch's checksum does not match its content", f"{length} bytes at offset {offset}")
+        raise MalformedFrame(
+            "a batch's checksum does not match its content", f"{length} bytes at offset {offset}"
+        )
     lengths_at = HEADER_BYTES + pad8(topic_len) + pad8(columns_len)
     block_at = lengths_at + pad8(4 * count)
     if not 0 < count <= COUNT_MAX or first < 1 or block_at > length:
         raise MalformedFrame(f"a batch can't hold {count} events from seq {first}", f"in {length} bytes")
     payload_bytes = sum(view[offset + lengths_at : offset + lengths_at + 4 * count].cast("I"))
     if pad8(block_at + payload_bytes) != length:
-        raise MalformedFrame(f"payloads of {payload_bytes} bytes do not fill their batch", f"of {length} bytes")
+        raise MalformedFrame(
+            f"payloads of {payload_bytes} bytes do not fill their batch", f"of {length} bytes"
+        )
     try:
         topic = str(view[offset + HEADER_BYTES : offset + HEADER_BYTES + topic_len], "utf-8")
     except UnicodeDecodeError as error:
@@ -134,12 +164,21 @@ class Batch:
     ) -> Batch:
         """Encode events into a batch. The caller has checked topic, sizes and limits."""
         count = len(payloads)
-        assert count > 0 and first > 0 and len(source) == SOURCE_BYTES
+        assert count > 0, "an empty batch"
+        assert first > 0, "seqs start at 1"
+        assert len(source) == SOURCE_BYTES, "a source has 16 bytes"
         name = topic.encode()
         packed = _columns_encoder.encode(columns) if columns else b""
         lengths = array("I", map(len, payloads)).tobytes()
         block = b"".join(payloads)
-        head_parts = (name, bytes(-len(name) % 8), packed, bytes(-len(packed) % 8), lengths, bytes(-len(lengths) % 8))
+        head_parts = (
+            name,
+            bytes(-len(name) % 8),
+            packed,
+            bytes(-len(packed) % 8),
+            lengths,
+            bytes(-len(lengths) % 8),
+        )
         body = b"".join((*head_parts, block, bytes(-len(block) % 8)))
         length = HEADER_BYTES + len(body)
         fields = (source, first, count, len(name), priority, type, time_us, ttl_ms, len(packed))
@@ -229,6 +268,28 @@ class Batch:
             payloads = payloads[skip:]
         return list(map(cast(Any, Event), repeat(self), range(first + skip, self.stop), payloads))
 
+    def accept(self) -> Awaitable[None]:
+        """Every event of it was processed."""
+        return self._settle(Outcome.ACCEPTED)
+
+    def release(self) -> Awaitable[None]:
+        """None of it is for me: try the next path."""
+        return self._settle(Outcome.RELEASED)
+
+    def fail(self, delay_s: float = 0.0) -> Awaitable[None]:
+        """All of it was tried in vain: hand it out again after a back-off of at least `delay_s`."""
+        return self._settle(Outcome.FAILED, delay_s=delay_s)
+
+    def reject(self, code: int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
+        """None of it can ever be processed: make dead letters of its events."""
+        return self._settle(Outcome.REJECTED, code=int(code), text=text)
+
+    def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
+        if self.settle is None:
+            raise LocalError(f"{self!r} was not handed out by a subscription: there is nothing to settle")
+        result: Awaitable[None] = self.settle(self.first, self.stop, outcome, **details)
+        return result
+
     def cut(self, start: int, stop: int) -> Batch:
         """The events `[start, stop)` of this batch as a batch of their own."""
         start, stop = max(start, self.first), min(stop, self.stop)
@@ -240,7 +301,15 @@ class Batch:
         payloads = list(islice(self.payloads(), low, high))
         head = self.head
         made = Batch.build(
-            head.source, head.topic, start, payloads, head.time_us, head.ttl_ms, head.priority, head.type, columns
+            head.source,
+            head.topic,
+            start,
+            payloads,
+            head.time_us,
+            head.ttl_ms,
+            head.priority,
+            head.type,
+            columns,
         )
         made.position, made.attempt = self.position, self.attempt
         return made

@@ -75,7 +75,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     def _settle(self, outcome: Outcome, **details: Any) -> Awaitable[None]:
         settle = self.batch.settle
         if settle is None:
-            raise LocalError(f"event {self.id} was not handed out by a subscription: there is nothing to settle")
+            raise LocalError(
+                f"event {self.id} was not handed out by a subscription: there is nothing to settle"
+            )
         result: Awaitable[None] = settle(self.seq, self.seq + 1, outcome, **details)
         return result
 

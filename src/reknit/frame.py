@@ -65,7 +65,9 @@ def peek(buffer: Buffer, offset: int, available: int, bytes_max: int = FRAME_BYT
     if length < PREFIX_BYTES + 8 or length & 7:
         raise MalformedFrame(f"a frame can't have {length} bytes", f"at offset {offset}")
     if length > bytes_max:
-        raise MalformedFrame(f"a frame of {length} bytes is over the limit of {bytes_max}", f"at offset {offset}")
+        raise MalformedFrame(
+            f"a frame of {length} bytes is over the limit of {bytes_max}", f"at offset {offset}"
+        )
     return kind, length
 
 
@@ -98,5 +100,7 @@ def unwrap(frame: Buffer) -> bytes:
     size = _BODY.unpack_from(frame, PREFIX_BYTES)[0]
     start = PREFIX_BYTES + _BODY.size
     if start + size > len(frame):
-        raise MalformedFrame(f"a body of {size} bytes does not fit its frame", f"the frame has {len(frame)} bytes")
+        raise MalformedFrame(
+            f"a body of {size} bytes does not fit its frame", f"the frame has {len(frame)} bytes"
+        )
     return bytes(frame[start : start + size])

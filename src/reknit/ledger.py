@@ -175,7 +175,9 @@ class Ledger:
             for end, seqs in account.ends.get(stream, {}).items():
                 counts[end] += seqs.count
             source = stream[1].hex()
-            problems += [f"{source} {span(r)} ended but was never published" for r in ended.difference(owed).ranges()]
+            problems += [
+                f"{source} {span(r)} ended but was never published" for r in ended.difference(owed).ranges()
+            ]
             if held is not None:
                 silent = waiting.difference(held.get(stream, SeqSet()))
                 problems += [f"{source} {span(r)} has no end and nobody has it" for r in silent.ranges()]

@@ -1,0 +1,1 @@
+"""The client: connect, publish, subscribe, ask; async, and a blocking face of the same."""

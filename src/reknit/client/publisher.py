@@ -1,0 +1,278 @@
+"""Publishing on one topic: single calls become batches, and every event is kept or its caller is told.
+
+The hot path is `send`: append to a list, count bytes, and only once per batch do anything more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from reknit.batch import PRIORITY_DEFAULT
+from reknit.errors import Closed, Full, LocalError, Refused
+from reknit.frame import Buffer
+from reknit.protocol import publisher as machines
+from reknit.protocol.messages import Ack, Expect, Go, Hold, Refuse
+
+if TYPE_CHECKING:
+    from reknit.client.session import Session
+
+Kept = asyncio.Future[None]
+
+
+class Publisher:
+    """One source on one topic. Made by `session.publisher(topic)`.
+
+    `await publisher.send(payload)` returns as soon as there is room, `await publisher.flush()` when everything so far
+    is kept. `await publisher.publish(payload)` returns when that event is kept.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        source: bytes,
+        topic: str,
+        lasting: bool,
+        wait: bool = True,
+        ttl_ms: int = 0,
+        priority: int = PRIORITY_DEFAULT,
+    ) -> None:
+        self._session = session
+        self._machine = machines.Publisher(source, topic, lasting)
+        self._limits = session.config.limits
+        self._wait = wait
+        self._fields: dict[str, Any] = {"ttl_ms": ttl_ms, "priority": priority}
+        self._loop = asyncio.get_running_loop()
+        self._payloads: list[Buffer] = []
+        self._bytes = 0
+        self._payload_bytes_max = self._limits.payload_bytes_max
+        self._batch_bytes = self._limits.batch_bytes
+        self._window = self._limits.publish_window_bytes
+        self._is_scheduled = False
+        self._kept: Kept | None = None
+        """The future of the events that are not in a batch yet."""
+        self._waiting: deque[tuple[int, Kept]] = deque()
+        """(stop, future): the future is done when everything before `stop` is kept."""
+        self._room: deque[Kept] = deque()
+        self._done: Kept = self._loop.create_future()
+        self._done.set_result(None)
+        self._failed: LocalError | Refused | None = None
+
+    @property
+    def source(self) -> bytes:
+        return self._machine.source
+
+    @property
+    def topic(self) -> str:
+        return self._machine.topic
+
+    @property
+    def next_seq(self) -> int:
+        """The seq that the next event gets."""
+        return self._machine.next_seq + len(self._payloads)
+
+    # -- publishing
+
+    def send(self, payload: bytes) -> Kept:
+        """Publish one event; the awaitable is done when there is room for more. Errors come from `flush`."""
+        size = len(payload)
+        if size > self._payload_bytes_max or type(payload) is not bytes or self._failed is not None:
+            payload = self._check(payload)
+        self._payloads.append(payload)
+        self._bytes += size + 4
+        if self._bytes >= self._batch_bytes:
+            return self._send_full()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+        return self._done
+
+    def publish(self, payload: Buffer | str) -> Kept:
+        """Publish one event; the awaitable is done when it is kept."""
+        self._admit(1)
+        payload = self._check(payload)
+        self._payloads.append(payload)
+        self._bytes += len(payload) + 4
+        kept = self._future()
+        if self._bytes >= self._batch_bytes:
+            self._cut()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+        return kept
+
+    def publish_many(self, payloads: Iterable[Buffer | str]) -> Kept:
+        """Publish many events in as few batches as the limits allow; done when all of them are kept."""
+        checked = [self._check(payload) for payload in payloads]
+        if not checked:
+            return self._done
+        self._admit(len(checked))
+        self._payloads += checked
+        self._bytes += sum(map(len, checked)) + 4 * len(checked)
+        kept = self._future()
+        self._cut()
+        return kept
+
+    def _future(self) -> Kept:
+        """The future of what is not in a batch yet."""
+        if self._kept is None:
+            self._kept = self._loop.create_future()
+        return self._kept
+
+    async def flush(self) -> None:
+        """Return when everything published so far is kept. Raises what became of it otherwise."""
+        self._cut()
+        if self._failed is not None:
+            raise self._failed
+        if self._payloads:
+            await self._future()
+        elif self._machine.unacked:
+            kept: Kept = self._loop.create_future()
+            self._waiting.append((self._machine.next_seq, kept))
+            await kept
+
+    # -- batches
+
+    def _check(self, payload: Buffer | str) -> bytes:
+        if self._failed is not None:
+            raise self._failed
+        if isinstance(payload, str):
+            payload = payload.encode()
+        elif not isinstance(payload, bytes):
+            payload = bytes(payload)
+        if len(payload) > self._payload_bytes_max:
+            text = f"a payload of {len(payload)} bytes on {self.topic!r}"
+            raise Full(text, "limits.payload_bytes_max")
+        return payload
+
+    def _admit(self, count: int) -> None:
+        """At the limit, publishing waits by its awaitable; calls that wait are bounded too, or refused by choice."""
+        over = self._machine.unacked_bytes + self._bytes >= self._window
+        if over and not self._wait:
+            raise Full(
+                f"{self._machine.unacked_bytes} bytes are not acknowledged yet", "limits.publish_window_bytes"
+            )
+        if over and len(self._payloads) + count > self._limits.publish_waiting_max:
+            raise Full(f"{len(self._payloads)} events wait for room", "limits.publish_waiting_max")
+
+    def _parts(self, payloads: list[Buffer], size: int) -> Iterable[list[Buffer]]:
+        """Cut a long list so that every batch is within the limits of events and bytes."""
+        count_max, bytes_max = self._limits.batch_events_max, self._limits.frame_bytes_max // 2
+        if len(payloads) <= count_max and size <= bytes_max:
+            yield payloads
+            return
+        part: list[Buffer] = []
+        size = 0
+        for payload in payloads:
+            if part and (size + len(payload) + 4 > bytes_max or len(part) >= count_max):
+                yield part
+                part, size = [], 0
+            part.append(payload)
+            size += len(payload) + 4
+        yield part
+
+    def _turn(self) -> None:
+        """The loop came round: what gathered since becomes a batch."""
+        self._is_scheduled = False
+        self._cut()
+
+    def _send_full(self) -> Kept:
+        """A batch is full: send it, and let the loop come round once."""
+        if self._machine.numbered:
+            self._cut()
+        if self._machine.unacked_bytes + self._bytes < self._window:
+            turn: Kept = self._loop.create_future()
+            self._loop.call_soon(_resolve, turn)
+            return turn
+        if not self._wait:
+            raise Full(
+                f"{self._machine.unacked_bytes} bytes are not acknowledged yet", "limits.publish_window_bytes"
+            )
+        room: Kept = self._loop.create_future()
+        self._room.append(room)
+        return room
+
+    def _cut(self) -> None:
+        """Make a batch of what has gathered and hand it to the machine."""
+        if not self._payloads or not self._machine.numbered:
+            return
+        payloads, size = self._payloads, self._bytes
+        kept = self._kept
+        self._payloads, self._bytes, self._kept = [], 0, None
+        for part in self._parts(payloads, size):
+            self._machine.put(part, time.time_ns() // 1000, **self._fields)
+        if kept is not None:
+            self._waiting.append((self._machine.next_seq, kept))
+        self._perform()
+
+    # -- the session's side
+
+    def receive(self, message: machines.Input) -> None:
+        """Something for this source came in, or the connection changed."""
+        self._machine.receive(message, "node", self._loop.time())
+        self._perform()
+
+    def _perform(self) -> None:
+        buffers: list[Buffer] = []
+        for effect in self._machine.take_effects():
+            match effect:
+                case machines.SendBytes(data=data):
+                    buffers.append(data)
+                case machines.SendMessage(message=message):
+                    self._session.link.send(message)
+                case machines.Confirm(stop=stop):
+                    self._confirm(stop)
+                case machines.Numbered():
+                    self._loop.call_soon(self._turn)
+                case machines.Refused(code=code, text=text):
+                    self.fail(Refused(code, text))
+        if buffers:
+            self._session.link.send_buffers(buffers)
+
+    def _confirm(self, stop: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= stop:
+            _resolve(waiting.popleft()[1])
+        if self._room and self._machine.unacked_bytes < self._window:
+            for room in self._room:
+                _resolve(room)
+            self._room.clear()
+
+    def fail(self, error: LocalError | Refused) -> None:
+        """Nothing more can be published here: everyone who waits is told."""
+        self._failed = error
+        futures = (
+            [kept for _, kept in self._waiting] + list(self._room) + ([self._kept] if self._kept else [])
+        )
+        self._waiting.clear()
+        self._room.clear()
+        self._payloads, self._bytes, self._kept = [], 0, None
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio
+
+    async def close(self) -> None:
+        """Return when everything is kept; afterwards nothing can be published."""
+        try:
+            await self.flush()
+        finally:
+            self._session.forget(self)
+            self.fail(Closed(f"the publisher on {self.topic!r}"))
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        await self.close()
+
+
+PUBLISHER_MESSAGES = (Ack, Expect, Refuse, Hold, Go)
+
+
+def _resolve(future: Kept) -> None:
+    if not future.done():
+        future.set_result(None)

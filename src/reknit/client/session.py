@@ -1,0 +1,314 @@
+"""A session: one program's connection to the fabric, for any number of publishers and subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import xxhash
+
+from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
+from reknit.checkpoint import Checkpoint
+from reknit.client.link import Link
+from reknit.client.publisher import Kept, Publisher
+from reknit.client.subscription import OnLost, Subscription
+from reknit.config import Config
+from reknit.errors import Closed, Gone, NotConnected, Refused
+from reknit.frame import Buffer
+from reknit.outcome import Code
+from reknit.protocol import publisher as publishing
+from reknit.protocol import subscriber as subscribing
+from reknit.protocol.codec import Frames, Item, Raw
+from reknit.protocol.messages import (
+    Ack,
+    Answer,
+    Ask,
+    Deliver,
+    Expect,
+    Go,
+    Hold,
+    Lost,
+    Refuse,
+    Settled,
+    Start,
+    Subscribed,
+    Unsubscribed,
+    Welcome,
+)
+from reknit.topic import Pattern, check_topic
+
+log = logging.getLogger("reknit.client")
+
+
+class Session:
+    """Made by `reknit.connect`; open while in its `async with`."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str = "",
+        config: Config | None = None,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        wait_s: float = 5.0,
+    ) -> None:
+        self.url = url
+        self.name = name
+        self.config = config or Config()
+        self._wait_s = wait_s
+        self._id = secrets.token_bytes(SOURCE_BYTES // 2)
+        self._count = 0
+        self._publishers: dict[bytes, Publisher] = {}
+        self._by_topic: dict[str, Publisher] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
+        self._answer: Answer | None = None
+        self._delivery: tuple[Deliver, int] | None = None
+        self.link = Link(url, name or self._id.hex(), self, self.config, token, tls)
+
+    # -- life
+
+    async def open(self) -> Session:
+        """Connect. Raises `NotConnected` when no node answers in time."""
+        await self.link.open(self._wait_s)
+        return self
+
+    async def close(self) -> None:
+        """Return when everything published is kept, then part."""
+        try:
+            if self.link.is_up:
+                await asyncio.gather(*(publisher.flush() for publisher in list(self._publishers.values())))
+        finally:
+            for publisher in list(self._publishers.values()):
+                publisher.fail(Closed("the session", "connect again"))
+            await self.link.close()
+
+    async def __aenter__(self) -> Session:
+        return await self.open()
+
+    async def __aexit__(self, *args: object) -> None:
+        await self.close()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.link.is_up
+
+    # -- publishing
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        wait: bool = True,
+        ttl_ms: int = 0,
+        priority: int = PRIORITY_DEFAULT,
+        source: bytes | None = None,
+    ) -> Publisher:
+        """A publisher on one topic, with a source of its own.
+
+        In a session with a name the source lasts: a later session of that name goes on in its seqs. `wait=False`
+        raises `Full` at the window's limit instead of waiting.
+        """
+        check_topic(topic)
+        self._count += 1
+        lasting = source is not None or bool(self.name)
+        if source is None:
+            source = self._source(topic)
+        if source in self._publishers:
+            raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
+        publisher = Publisher(self, source, topic, lasting, wait, ttl_ms, priority)
+        self._publishers[source] = publisher
+        if self.link.is_up:
+            publisher.receive(publishing.Connected())
+        return publisher
+
+    def _source(self, topic: str) -> bytes:
+        if self.name:
+            return xxhash.xxh3_128_digest(f"{self.name}\0{topic}".encode())
+        return self._id + self._count.to_bytes(SOURCE_BYTES // 2, "big")
+
+    def _publisher_of(self, topic: str) -> Publisher:
+        publisher = self._by_topic.get(topic)
+        if publisher is None:
+            publisher = self._by_topic[topic] = self.publisher(topic)
+        return publisher
+
+    def publish(self, topic: str, payload: Buffer | str) -> Kept:
+        """Publish one event. Awaiting the result returns when the event is kept: durable on the node."""
+        return self._publisher_of(topic).publish(payload)
+
+    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> Kept:
+        """Publish many events in one call and as few batches as possible; returns when all are kept."""
+        return self._publisher_of(topic).publish_many(payloads)
+
+    # -- subscribing
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        name: str = "",
+        history: bool = False,
+        start: Checkpoint | None = None,
+        auto_accept: bool = True,
+        on_lost: OnLost | None = None,
+    ) -> Subscription:
+        """Events that match the pattern, in order per source.
+
+        With a `name` the subscription is durable: the node keeps what it is owed, and it goes on where it was. It
+        starts with what is published from now on, or with everything held (`history`), or after a checkpoint.
+        """
+        Pattern(pattern)
+        self._count += 1
+        checkpoint = None if start is None else {source.hex(): seq for source, seq in start.items()}
+        begin = Start(history=history, checkpoint=checkpoint)
+        return Subscription(self, self._count, pattern, name, begin, auto_accept, on_lost)
+
+    # -- asking
+
+    async def ask(self, what: str, **args: Any) -> Any:
+        """A question to the node (`status`, `ledger`, …); gives the answer's body."""
+        return (await self.ask_raw(what, **args))[0]
+
+    async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
+        """As `ask`, with the bytes of batches that came along."""
+        if not self.link.is_up:
+            raise NotConnected(self.url, "the connection is being opened again")
+        self._count += 1
+        future: asyncio.Future[tuple[Answer, bytes]] = asyncio.get_running_loop().create_future()
+        self._questions[self._count] = future
+        self.link.send(Ask(self._count, what, args))
+        answer, data = await future
+        if answer.code == Code.OUT_OF_RANGE:
+            raise Gone(answer.body["first_held"], answer.text)
+        if answer.code != Code.OK:
+            raise Refused(answer.code, answer.text)
+        return answer.body, data
+
+    async def status(self) -> dict[str, Any]:
+        """How the node is: journal, topics, rates, subscribers."""
+        body: dict[str, Any] = await self.ask("status")
+        return body
+
+    async def ledger(self) -> list[dict[str, Any]]:
+        """published = accepted + dead-lettered + lost + in flight, per durable subscriber and topic."""
+        rows: list[dict[str, Any]] = await self.ask("ledger")
+        return rows
+
+    # -- the link's side
+
+    def add(self, subscription: Subscription) -> None:
+        self._subscriptions[subscription.sub] = subscription
+
+    def connected(self) -> subscribing.Connected | subscribing.Disconnected:
+        """What a subscription needs to know of the connection."""
+        welcome = self.link.welcome
+        return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
+
+    def forget(self, member: Publisher | Subscription) -> None:
+        if isinstance(member, Subscription):
+            self._subscriptions.pop(member.sub, None)
+            return
+        self._publishers.pop(member.source, None)
+        if self._by_topic.get(member.topic) is member:
+            del self._by_topic[member.topic]
+
+    def linked(self, welcome: Welcome) -> None:
+        for publisher in list(self._publishers.values()):
+            publisher.receive(publishing.Connected())
+        for subscription in list(self._subscriptions.values()):
+            subscription.receive(subscribing.Connected(welcome.epoch))
+
+    def unlinked(self) -> None:
+        self._answer = self._delivery = None
+        for publisher in list(self._publishers.values()):
+            publisher.receive(publishing.Disconnected())
+        for subscription in list(self._subscriptions.values()):
+            subscription.receive(subscribing.Disconnected())
+        questions, self._questions = self._questions, {}
+        for future in questions.values():
+            if not future.done():
+                future.set_exception(NotConnected(self.url, "the connection broke before the answer came"))
+
+    def items(self, items: list[Item]) -> None:
+        for item in items:
+            self._take(item)
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case Frames():
+                self._delivered(item)
+            case Deliver():
+                self._delivery = (item, item.size)
+            case Ack() | Expect() | Refuse():
+                publisher = self._publishers.get(item.source)
+                if publisher is not None:
+                    publisher.receive(item)
+            case Settled() | Subscribed() | Unsubscribed() | Lost():
+                subscription = self._subscriptions.get(item.sub)
+                if subscription is not None:
+                    subscription.receive(item)
+            case Hold(text=text):
+                log.warning("the node asks publishers to wait: %s", text)
+                self._tell_publishers(item)
+            case Go():
+                self._tell_publishers(item)
+            case Answer() if item.size:
+                self._answer = item
+            case Answer():
+                self._answered(item, b"")
+            case Raw(data=data):
+                answer, self._answer = self._answer, None
+                if answer is not None:
+                    self._answered(answer, data)
+            case _:
+                log.debug("ignored %r", item)
+
+    def _tell_publishers(self, message: Hold | Go) -> None:
+        for publisher in list(self._publishers.values()):
+            publisher.receive(message)
+
+    def _answered(self, answer: Answer, data: bytes) -> None:
+        future = self._questions.pop(answer.id, None)
+        if future is not None and not future.done():
+            future.set_result((answer, data))
+
+    def _delivered(self, frames: Frames) -> None:
+        """Batches belong to the delivery that was announced; what arrived of it so far is handed on at once."""
+        if self._delivery is None:
+            log.error("batches came that were not announced: dropped, they are still owed")
+            return
+        deliver, rest = self._delivery
+        rest -= len(frames.data)
+        self._delivery = (deliver, rest) if rest > 0 else None
+        subscription = self._subscriptions.get(deliver.sub)
+        if subscription is None:
+            return
+        view = memoryview(frames.data)
+        batches: list[Batch] = []
+        at = 0
+        for head in frames.heads:
+            batches.append(Batch(head, view[at : at + head.length]))
+            at += head.length
+        position = deliver.position if rest <= 0 else -1
+        subscription.receive(subscribing.Delivered(batches, position, deliver.attempt, deliver.counted))
+
+
+def connect(
+    url: str = "tcp://127.0.0.1:7440",
+    *,
+    name: str = "",
+    config: Config | None = None,
+    token: str = "",
+    tls: ssl.SSLContext | None = None,
+    wait_s: float = 5.0,
+) -> Session:
+    """A session with the node at `url`, to be used with `async with`.
+
+    With a `name`, what this session publishes keeps its identity across restarts of the program.
+    """
+    return Session(url, name, config, token, tls, wait_s)

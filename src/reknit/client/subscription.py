@@ -1,0 +1,232 @@
+"""A subscription: events as they come, one by one or a batch at a time, and their outcomes back to the node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from operator import length_hint
+from typing import TYPE_CHECKING
+
+from reknit.batch import Batch
+from reknit.checkpoint import Checkpoint
+from reknit.errors import Closed, Refused, ReknitError
+from reknit.event import Event
+from reknit.outcome import Outcome
+from reknit.protocol import subscriber as machines
+from reknit.protocol.messages import Start, Unsubscribe
+
+if TYPE_CHECKING:
+    from reknit.client.session import Session
+
+log = logging.getLogger("reknit.client")
+
+CLOSE_S = 5.0
+"""How long closing waits for the node to book the last outcomes."""
+
+OnLost = Callable[[machines.Report], None]
+
+
+class Subscription:
+    """Made by `session.subscribe(pattern)`; open while in its `async with`.
+
+    Unless `auto_accept` is off, an event counts as accepted when the next one is asked for; what `release`, `fail` or
+    `reject` was called on keeps that outcome. Leaving the `async with` through an exception leaves the event that was
+    being processed unsettled, so that it comes again.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        sub: int,
+        pattern: str,
+        name: str = "",
+        start: Start | None = None,
+        auto_accept: bool = True,
+        on_lost: OnLost | None = None,
+    ) -> None:
+        credit_bytes = session.config.limits.subscribe_credit_bytes
+        self._session = session
+        self._machine = machines.Subscriber(sub, pattern, name, start, credit_bytes)
+        self._auto_accept = auto_accept
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._batches: deque[Batch] = deque()
+        self._current: Batch | None = None
+        self._events: Iterator[Event] = iter(())
+        self._wake: asyncio.Future[None] | None = None
+        self._opened: asyncio.Future[bool] = self._loop.create_future()
+        self._booked: asyncio.Future[None] | None = None
+        self._is_scheduled = False
+        self._error: ReknitError | None = None
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._done.set_result(None)
+
+    @property
+    def sub(self) -> int:
+        return self._machine.sub
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """How far this subscription has got in every source: a portable place to go on from."""
+        return Checkpoint({bytes.fromhex(source): seq for source, seq in self._machine.checkpoint().items()})
+
+    # -- life
+
+    async def __aenter__(self) -> Subscription:
+        self._session.add(self)
+        self.receive(self._session.connected())
+        await self._opened
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None:
+        if self._auto_accept and self._error is None:
+            self._accept_handed(all_of_it=kind is None)
+        await self._settle_all()
+        self._session.forget(self)
+        self._session.link.send(Unsubscribe(self.sub))
+        self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
+
+    async def forget(self) -> None:
+        """End a durable subscription for good: nothing is kept for it from now on."""
+        await self._settle_all()
+        self._session.link.send(Unsubscribe(self.sub, forget=True))
+
+    async def _settle_all(self) -> None:
+        """Wait until the node has booked every outcome, for a while."""
+        self._flush()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while not self._machine.is_settled and self._session.link.is_up and self._error is None:
+                    self._booked = self._loop.create_future()
+                    await self._booked
+        except TimeoutError:
+            log.warning(
+                "the node did not book the last outcomes within %s s: those events may come again", CLOSE_S
+            )
+
+    # -- events
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            return next(self._events)
+        except StopIteration:
+            await self._next_batch()
+            return next(self._events)
+
+    async def _next_batch(self) -> None:
+        """Settle the batch that is used up, and take the next one."""
+        self._accept_handed(all_of_it=True)
+        batch = await self._take()
+        self._current = batch
+        self._events = iter(batch.events())
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """The same events a batch at a time: `batch.payloads()` is the fastest way to all of them."""
+        while True:
+            self._accept_handed(all_of_it=True)
+            try:
+                self._current = await self._take()
+            except StopAsyncIteration:
+                return
+            yield self._current
+
+    async def _take(self) -> Batch:
+        while not self._batches:
+            if self._error is not None:
+                if isinstance(self._error, Closed):
+                    raise StopAsyncIteration
+                raise self._error
+            self._wake = self._loop.create_future()
+            await self._wake
+        batch = self._batches.popleft()
+        batch.settle = partial(self._settle, batch)
+        self._machine.taken(batch.head.length if batch.attempt == 1 else 0)
+        self._perform()
+        return batch
+
+    # -- outcomes
+
+    def _settle(
+        self,
+        batch: Batch,
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        code: int = 0,
+        text: str = "",
+        delay_s: float = 0.0,
+    ) -> Awaitable[None]:
+        self._machine.settle((batch.topic, batch.source), start, stop, outcome, code, text, delay_s)
+        self._schedule()
+        return self._done
+
+    def _accept_handed(self, all_of_it: bool) -> None:
+        """Accept what the application took of the current batch: all, or all but the event it was at."""
+        batch, self._current = self._current, None
+        if batch is None or not self._auto_accept:
+            return
+        stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
+        self._events = iter(())
+        if stop > batch.first:
+            self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        self._machine.flush()
+        self._perform()
+
+    # -- the session's side
+
+    def receive(self, message: machines.Input) -> None:
+        """Something for this subscription came in, or the connection changed."""
+        self._machine.receive(message, "node", self._loop.time())
+        self._perform()
+
+    def _perform(self) -> None:
+        for effect in self._machine.take_effects():
+            match effect:
+                case machines.Hand(batches=batches):
+                    self._batches += batches
+                    _resolve(self._wake)
+                case machines.SendMessage(message=message):
+                    self._session.link.send(message)
+                case machines.Booked():
+                    _resolve(self._booked)
+                case machines.Opened(resumed=resumed):
+                    if not self._opened.done():
+                        self._opened.set_result(resumed)
+                case machines.Report():
+                    self._report(effect)
+                case machines.Ended(code=code, text=text):
+                    self._end(Refused(code, text) if code else Closed("the subscription"))
+
+    def _report(self, report: machines.Report) -> None:
+        """What is lost is said aloud: to the application if it listens, and to the log."""
+        seqs = f"[{report.start}, {report.stop})"
+        log.error("lost %s of %s on %s: %s", seqs, report.source.hex(), report.topic, report.reason)
+        if self._on_lost is not None:
+            self._on_lost(report)
+
+    def _end(self, error: ReknitError) -> None:
+        if self._error is None:
+            self._error = error
+        if not self._opened.done():
+            self._opened.set_exception(self._error)
+        _resolve(self._wake)
+        _resolve(self._booked)
+
+
+def _resolve(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

@@ -1,0 +1,205 @@
+"""What a node answers when it is asked: status, ledger, configuration, and the journal itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import reknit
+from reknit.config import describe
+from reknit.errors import Gone, LocalError
+from reknit.node.peers import PeerState
+from reknit.outcome import Code
+from reknit.protocol.codec import encode
+from reknit.protocol.messages import Answer, Ask
+from reknit.protocol.queue import Queue
+from reknit.store import records
+
+if TYPE_CHECKING:
+    from reknit.node.node import Node
+
+log = logging.getLogger("reknit.node")
+
+READ_BYTES_MAX = 8 << 20
+
+
+class Answers:
+    """Answers questions over a connection. A question that can't be answered gets a code and words, never silence."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._rates: dict[str, float] = {}
+        self._sampled: tuple[float, dict[str, int]] = (0.0, {})
+        self._questions: dict[str, Callable[[dict[str, Any]], tuple[Any, list[memoryview]]]] = {
+            "status": self._status,
+            "ledger": self._ledger,
+            "config": self._config,
+            "topics": self._topics,
+            "span": self._span,
+            "read": self._read,
+            "records": self._records,
+            "find": self._find,
+        }
+
+    def answer(self, ask: Ask, peer: PeerState) -> None:
+        """Send the answer to a question."""
+        question = self._questions.get(ask.what)
+        if question is None:
+            known = ", ".join(sorted(self._questions))
+            peer.send(Answer(ask.id, Code.UNIMPLEMENTED, f"{ask.what!r} is no question: ask for {known}"))
+            return
+        try:
+            body, pieces = question(ask.args)
+        except Gone as gone:
+            peer.send(Answer(ask.id, Code.OUT_OF_RANGE, str(gone), {"first_held": gone.first_held}))
+        except (LocalError, KeyError, TypeError, ValueError) as error:
+            peer.send(Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}"))
+        else:
+            size = sum(map(len, pieces))
+            peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+
+    # -- how the node is
+
+    def sample(self, now: float) -> None:
+        """Note how far every topic has got, so that `status` can give rates."""
+        then, before = self._sampled
+        if now - then < 1.0:
+            return
+        counts = self._counts()
+        self._rates = {
+            topic: (count - before.get(topic, 0)) / (now - then) for topic, count in counts.items()
+        }
+        self._sampled = (now, counts)
+
+    def _counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for (topic, _), seqs in self._node.journal.ledger.published.items():
+            counts[topic] = counts.get(topic, 0) + seqs.count
+        return counts
+
+    def _status(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        node = self._node
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        body = {
+            "node": node.name,
+            "version": reknit.__version__,
+            "epoch": node.epoch,
+            "pid": os.getpid(),
+            "listen": node.urls,
+            "uptime_s": time.time() - node.started_at,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "rss_bytes": _rss_bytes(),
+            "data_dir": str(node.config.node.data_dir.absolute())
+            if node.config.journal.kind == "disk"
+            else None,
+            "journal": {"kind": node.config.journal.kind, **msgspec.to_builtins(node.journal.status())},
+            "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
+            "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
+            "topics": self._topics(args)[0],
+            "subscribers": self._subscribers(),
+        }
+        return body, []
+
+    def _topics(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        counts = self._counts()
+        sources: dict[str, int] = {}
+        for topic, _ in self._node.journal.ledger.published:
+            sources[topic] = sources.get(topic, 0) + 1
+        rows = [
+            {"topic": t, "events": counts[t], "sources": sources[t], "rate": self._rates.get(t, 0.0)}
+            for t in sorted(counts)
+        ]
+        return rows, []
+
+    def _subscribers(self) -> list[dict[str, Any]]:
+        node = self._node
+        rows = [self._connected(queue) for queue in node.dispatch.queues.values()]
+        present = {queue.name for queue in node.dispatch.queues.values()}
+        for name, account in sorted(node.journal.ledger.accounts.items()):
+            if name not in present:
+                waiting_bytes = node.journal.end - account.floor
+                rows.append(
+                    {
+                        "name": name,
+                        "pattern": account.pattern.text,
+                        "state": "away",
+                        "waiting_bytes": waiting_bytes,
+                    }
+                    | {"unsettled": 0, "again": 0, "peer": ""}
+                )
+        return rows
+
+    def _connected(self, queue: Queue) -> dict[str, Any]:
+        peer = self._node.peers.get(queue.peer)
+        behind = 0 if queue.is_live else self._node.journal.end - queue.cursor
+        return {
+            "name": queue.name,
+            "pattern": queue.pattern.text,
+            "state": "live" if queue.is_live else "behind",
+            "waiting_bytes": behind,
+            "unsettled": queue.open_count,
+            "again": len(queue.again),
+            "peer": str(peer) if peer else "",
+        }
+
+    def _ledger(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        rows = self._node.journal.ledger.rows(self._node.dispatch.in_hand())
+        return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows], []
+
+    def _config(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        return [{"name": row.name, "value": str(row.value)} for row in describe(self._node.config)], []
+
+    # -- the journal, for whoever reads the past
+
+    def _span(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        journal = self._node.journal
+        body: dict[str, Any] = {"epoch": self._node.epoch, "start": journal.start, "end": journal.end}
+        if "time_us" in args:
+            body["position"] = journal.position_at(int(args["time_us"]))
+        return body, []
+
+    def _read(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """Batches from a position on: body `{pieces: [[position, length]], next}`, then their bytes."""
+        journal = self._node.journal
+        position = int(args["position"])
+        stop = min(int(args.get("stop", journal.end)), journal.end)
+        room = min(int(args.get("bytes_max", READ_BYTES_MAX)), self._node.config.limits.frame_bytes_max // 2)
+        pieces: list[memoryview] = []
+        places: list[tuple[int, int]] = []
+        while position < stop and room > 0:
+            run = journal.read(position, stop, room)
+            if run.entries:
+                pieces.append(run.data)
+                places.append((run.position, len(run.data)))
+                room -= len(run.data)
+            position = run.next_position
+        return {"pieces": places, "next": position, "end": journal.end}, pieces
+
+    def _records(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """Records (outcomes, subscribers) from a position on, each as its frame."""
+        journal = self._node.journal
+        stop = min(int(args.get("stop", journal.end)), journal.end)
+        found, after = journal.records(int(args["position"]), stop, READ_BYTES_MAX)
+        body = {"records": [[position, records.encode(record)] for position, record in found], "next": after}
+        return body, []
+
+    def _find(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """Events `[start, stop)` of a source on a topic, as far as they are held: their batches, cut to the range."""
+        topic, source = str(args["topic"]), bytes(args["source"])
+        batches = self._node.find(topic, source, int(args["start"]), int(args["stop"]))
+        body = {"first_held": self._node.journal.first_held(topic, source)}
+        return body, [memoryview(batch.data) for batch in batches]
+
+
+def _rss_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,59 @@
+"""Where a subscription begins, resolved against the journal."""
+
+from __future__ import annotations
+
+from reknit.errors import InvalidCheckpoint
+from reknit.ledger import Stream
+from reknit.protocol.dispatch import Open
+from reknit.protocol.messages import Start, Subscribe
+from reknit.store.journal import Journal
+from reknit.topic import Pattern
+
+
+def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
+    """A subscription with its pattern parsed and its start as a position. Raises `LocalError`."""
+    pattern = Pattern(request.pattern)
+    start = request.start
+    if start.position is not None and start.epoch == epoch:
+        position = max(start.position, journal.start)
+        return Open(request, pattern, position, _since_position(journal, pattern, position))
+    if start.history or start.checkpoint is not None:
+        after = _after(start)
+        return Open(request, pattern, journal.start, _since_held(journal, pattern, after), after)
+    return Open(request, pattern, -1, _since_now(journal, pattern))
+
+
+def _after(start: Start) -> dict[bytes, int]:
+    try:
+        after = {bytes.fromhex(source): seq for source, seq in (start.checkpoint or {}).items()}
+    except ValueError:
+        raise InvalidCheckpoint(str(start.checkpoint), "names sources as 32 hexadecimal digits") from None
+    return after
+
+
+def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:
+    """A new durable subscriber is owed what comes after what is published by now."""
+    published = journal.ledger.published
+    return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
+
+
+def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Stream, int]:
+    """… or what is held, after its checkpoint."""
+    return {
+        (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
+        for topic, source in journal.ledger.published
+        if pattern.matches(topic)
+    }
+
+
+def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Stream, int]:
+    """… or what lies behind a position: everything but what the journal holds before it."""
+    since = _since_now(journal, pattern)
+    while position < journal.end:
+        run = journal.read(position)
+        for entry in run.entries:
+            stream = (entry.head.topic, entry.head.source)
+            if stream in since:
+                since[stream] = min(since[stream], entry.head.first)
+        position = run.next_position
+    return since

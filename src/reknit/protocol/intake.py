@@ -1,0 +1,251 @@
+"""The node's side of publishing: takes each event once, in seq order, and acknowledges it when it is durable.
+
+A batch is a range, so everything here is a comparison of two numbers: what follows on is appended, what is known
+is acknowledged again and dropped, and what leaves a hole is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, assert_never
+
+import msgspec
+
+from reknit.batch import Batch, Head
+from reknit.errors import InvalidTopic
+from reknit.outcome import Code
+from reknit.protocol.codec import Frames
+from reknit.protocol.effects import Append, Send
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse
+from reknit.topic import check_topic
+
+TOPICS_KNOWN_MAX: Final = 100_000
+"""Topics whose spelling was checked are remembered up to this many; then the memory starts anew."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The journal made everything up to this append number durable."""
+
+    number: int
+
+
+class Full(msgspec.Struct, frozen=True):
+    """The journal can't take more for now, and why."""
+
+    text: str
+
+
+class Room(msgspec.Struct, frozen=True):
+    """The journal takes events again."""
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The peer's connection is gone."""
+
+
+Input = Frames | Declare | Kept | Full | Room | Left
+Effect = Append | Send
+Permit = Callable[[Peer, str], str]
+"""Says whether a peer may publish on a topic: an empty string, or why not."""
+
+
+def permit_all(peer: Peer, topic: str) -> str:
+    """Everyone may publish everywhere."""
+    return ""
+
+
+class Intake:
+    """Takes events of many sources from many peers.
+
+    >>> from reknit.batch import Batch
+    >>> intake = Intake({})
+    >>> batch = Batch.build(b"s" * 16, "plant/temp", 1, [b"21.5"], time_us=0)
+    >>> intake.receive(Frames(batch.data, [batch.head]), "publisher", 0.0)
+    >>> [append] = intake.take_effects()
+    >>> intake.receive(Kept(append.number), "journal", 0.1)
+    >>> intake.take_effects()
+    [Send(peer='publisher', message=Ack(source=b'ssssssssssssssss', seq=1))]
+    """
+
+    def __init__(
+        self,
+        kept: Mapping[bytes, int],
+        sources_max: int = 1_000_000,
+        events_max: int = 1 << 20,
+        permit: Permit = permit_all,
+    ) -> None:
+        self._kept = dict(kept)
+        """The last durable seq by source."""
+        self._next = {source: seq + 1 for source, seq in kept.items()}
+        """The next seq to append by source: at least the durable ones are before it."""
+        self._asked: set[tuple[Peer, bytes]] = set()
+        self._waiting: deque[tuple[int, Peer, dict[bytes, int]]] = deque()
+        self._topics: set[str] = set()
+        self._full = ""
+        self._peers: set[Peer] = set()
+        self._sources_max = sources_max
+        self._events_max = events_max
+        self._permit = permit
+        self._number = 0
+        self._effects: list[Effect] = []
+        self.duplicates = 0
+        """Events that came again and were dropped."""
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._full)
+
+    def next_number(self) -> int:
+        """The number of the next append, shared with whoever else writes to the same journal."""
+        self._number += 1
+        return self._number
+
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
+        """Batches or a question from a publisher, or news from the journal."""
+        match message:
+            case Frames():
+                self._take(message, peer)
+            case Kept(number=number):
+                self._confirm(number)
+            case Declare(source=source):
+                self._peers.add(peer)
+                self._effects.append(Send(peer, Ack(source, self._kept.get(source, 0))))
+            case Full(text=text):
+                self._stop(text)
+            case Room():
+                self._resume()
+            case Left():
+                self._forget(peer)
+            case _:
+                assert_never(message)
+
+    def _take(self, frames: Frames, peer: Peer) -> None:
+        self._peers.add(peer)
+        if self._full:
+            self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, self._full)))
+            return
+        taken: list[Head] = []
+        stops: dict[bytes, int] = {}
+        at = taken_at = 0
+        for head in frames.heads:
+            if head.first == self._next.get(head.source, head.first) and self._admits(head, peer):
+                self._next[head.source] = stops[head.source] = head.stop
+                taken.append(head)
+                if self._asked:
+                    self._asked.discard((peer, head.source))
+            else:
+                self._append(peer, frames.data[taken_at:at], taken, stops)
+                taken, stops = [], {}
+                self._take_odd(head, frames.data[at : at + head.length], peer)
+                taken_at = at + head.length
+            at += head.length
+        self._append(peer, frames.data[taken_at:at], taken, stops)
+
+    def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
+        if not heads:
+            return
+        number = self.next_number()
+        self._waiting.append((number, peer, stops))
+        self._effects.append(Append(number, data, heads))
+
+    def _admits(self, head: Head, peer: Peer) -> bool:
+        """Whether the batch's topic and source are fine; known ones cost two look-ups."""
+        return head.topic in self._topics and head.source in self._next and head.count <= self._events_max
+
+    def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
+        """A batch that is not simply the next of a known source."""
+        expected = self._next.get(head.source, head.first)
+        if head.stop <= expected:
+            self.duplicates += head.count
+            self._acknowledge_again(head, peer)
+        elif head.first > expected:
+            self._ask(head.source, expected, peer)
+        elif (problem := self._problem(head, peer)) is not None:
+            code, text = problem
+            self._effects.append(Send(peer, Refuse(head.source, head.first, head.stop, code, text)))
+        else:
+            self.duplicates += expected - head.first
+            batch = Batch(head, data).cut(expected, head.stop)
+            self._next[head.source] = head.stop
+            self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
+
+    def _acknowledge_again(self, head: Head, peer: Peer) -> None:
+        """Known: acknowledge what is durable; the rest is acknowledged to this peer when it becomes so."""
+        kept = self._kept.get(head.source, 0)
+        if kept:
+            self._effects.append(Send(peer, Ack(head.source, kept)))
+        if kept + 1 < head.stop and self._waiting:
+            self._waiting.append((self._number, peer, {head.source: head.stop}))
+
+    def _ask(self, source: bytes, expected: int, peer: Peer) -> None:
+        """A hole: ask for what is missing, once until it closes."""
+        if (peer, source) not in self._asked:
+            self._asked.add((peer, source))
+            self._effects.append(Send(peer, Expect(source, expected)))
+
+    def _problem(self, head: Head, peer: Peer) -> tuple[Code, str] | None:
+        """Why this batch can't be taken, ever."""
+        if head.topic not in self._topics:
+            try:
+                check_topic(head.topic)
+            except InvalidTopic as error:
+                return Code.INVALID_ARGUMENT, str(error)
+            if len(self._topics) >= TOPICS_KNOWN_MAX:
+                self._topics.clear()
+            self._topics.add(head.topic)
+        if head.count > self._events_max:
+            return Code.INVALID_ARGUMENT, f"a batch of {head.count} events is over limits.batch_events_max"
+        if head.source not in self._next and len(self._next) >= self._sources_max:
+            return (
+                Code.RESOURCE_EXHAUSTED,
+                f"the node knows {self._sources_max} sources already (limits.sources_max)",
+            )
+        denied = self._permit(peer, head.topic)
+        if denied:
+            return Code.PERMISSION_DENIED, denied
+        return None
+
+    def _confirm(self, number: int) -> None:
+        acks: dict[tuple[Peer, bytes], int] = {}
+        while self._waiting and self._waiting[0][0] <= number:
+            _, peer, stops = self._waiting.popleft()
+            for source, stop in stops.items():
+                self._kept[source] = max(self._kept.get(source, 0), stop - 1)
+                acks[peer, source] = self._kept[source]
+        self._effects += [
+            Send(peer, Ack(source, seq)) for (peer, source), seq in acks.items() if peer in self._peers
+        ]
+
+    def _stop(self, text: str) -> None:
+        """The journal is full. Nothing that was appended is lost; what comes now stays with its publisher."""
+        if not self._full:
+            self._effects += [
+                Send(peer, Hold(Code.RESOURCE_EXHAUSTED, text)) for peer in self._sorted_peers()
+            ]
+        self._full = text
+
+    def _resume(self) -> None:
+        if self._full:
+            self._full = ""
+            self._asked.clear()
+            self._effects += [Send(peer, Go()) for peer in self._sorted_peers()]
+
+    def _sorted_peers(self) -> Iterable[Peer]:
+        return sorted(self._peers, key=repr)
+
+    def _forget(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        self._asked = {(who, source) for who, source in self._asked if who != peer}
+
+    def tick(self, now: float) -> None:
+        """Nothing is due by time here."""
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,341 @@
+"""The subscribing side of one subscription: every event once and in order, its outcome sent until it is booked.
+
+It knows how far it has got in every source, so that what comes again after a reconnection is dropped by a range
+check; it tells the node what it has in hand, so that little comes again at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import assert_never
+
+import msgspec
+
+from reknit.batch import Batch
+from reknit.ledger import Stream
+from reknit.outcome import Outcome
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import (
+    Credit,
+    Held,
+    Lost,
+    Message,
+    Row,
+    Settle,
+    Settled,
+    Start,
+    Subscribe,
+    Subscribed,
+    Unsubscribed,
+)
+from reknit.seqset import SeqSet
+
+
+class State(Enum):
+    """Where a subscription stands."""
+
+    APART = "apart"
+    ASKING = "asking"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """A connection stands (again), to a journal with this epoch."""
+
+    epoch: str
+
+
+class Disconnected(msgspec.Struct, frozen=True):
+    """The connection is gone."""
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Batches came for this subscription; `position` is the journal's place after them."""
+
+    batches: list[Batch]
+    position: int
+    attempt: int = 1
+    counted: bool = True
+
+
+class SendMessage(msgspec.Struct, frozen=True):
+    """Say this to the node."""
+
+    message: Message
+
+
+class Hand(msgspec.Struct, frozen=True):
+    """Give these batches to the application, in this order."""
+
+    batches: list[Batch]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Tell the application that events are lost to it, and why."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+    reason: str
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The node confirmed the subscription."""
+
+    resumed: bool
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The node ended the subscription; code 0 if that was asked for."""
+
+    code: int
+    text: str
+
+
+class Booked(msgspec.Struct, frozen=True):
+    """Outcomes up to this number are booked."""
+
+    number: int
+
+
+Input = Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost
+Effect = SendMessage | Hand | Report | Opened | Ended | Booked
+
+
+class Subscriber:
+    """One subscription.
+
+    >>> subscriber = Subscriber(1, "plant/**", credit_bytes=1024)
+    >>> subscriber.receive(Connected("epoch"), "node", 0.0)
+    >>> [type(effect.message).__name__ for effect in subscriber.take_effects()]
+    ['Subscribe']
+    """
+
+    def __init__(
+        self, sub: int, pattern: str, name: str = "", start: Start | None = None, credit_bytes: int = 8 << 20
+    ) -> None:
+        self.sub = sub
+        self.pattern = pattern
+        self.name = name
+        self.state = State.APART
+        self.lost: dict[Stream, SeqSet] = {}
+        self._start = start or Start()
+        self._window = credit_bytes
+        self._position = -1
+        self._epoch = ""
+        self._next: dict[Stream, int] = {}
+        self._in_hand: dict[Stream, SeqSet] = {}
+        self._again: dict[Stream, SeqSet] = {}
+        """Events that the application gave back and that will be handed out once more."""
+        self._buffered = 0
+        self._granted = 0
+        self._owed = 0
+        """Bytes that the application took and that are not granted again yet."""
+        self._rows: list[Row] = []
+        self._unbooked: deque[tuple[int, list[Row]]] = deque()
+        self._number = 0
+        self._effects: list[Effect] = []
+
+    # -- the contract
+
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
+        """From the node, or about the connection to it."""
+        match message:
+            case Delivered():
+                self._deliver(message)
+            case Settled(number=number):
+                self._book(number)
+            case Connected(epoch=epoch):
+                self._connect(epoch)
+            case Disconnected():
+                self.state = State.APART if self.state is not State.ENDED else State.ENDED
+            case Subscribed(position=position, resumed=resumed):
+                self._subscribed(position, resumed)
+            case Unsubscribed(code=code, text=text):
+                self.state = State.ENDED
+                self._effects.append(Ended(code, text))
+            case Lost(topic=topic, source=source, start=start, stop=stop, reason=reason):
+                self._lose((topic, source), start, stop, reason)
+            case _:
+                assert_never(message)
+
+    def tick(self, now: float) -> None:
+        """Send the outcomes that gathered."""
+        self.flush()
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- coming and going
+
+    def _connect(self, epoch: str) -> None:
+        self.state = State.ASKING
+        held = [
+            Held(*stream, *bounds)
+            for seqs_of in (self._in_hand, self._again)
+            for stream, seqs in sorted(seqs_of.items())
+            for bounds in seqs.ranges()
+        ]
+        held += [
+            Held(row.topic, row.source, row.start, row.stop) for _, rows in self._unbooked for row in rows
+        ]
+        self._granted = max(self._window - self._buffered, 0)
+        self._owed = 0
+        start = self._resume_from(epoch)
+        self._epoch = epoch
+        request = Subscribe(self.sub, self.pattern, self.name, start, self._granted, held)
+        self._effects.append(SendMessage(request))
+
+    def _resume_from(self, epoch: str) -> Start:
+        """Where to go on: the position in the same journal, or else after the seqs that were seen."""
+        if self._position < 0:
+            return self._start
+        if epoch == self._epoch:
+            return Start(position=self._position, epoch=epoch)
+        return Start(checkpoint=self.checkpoint())
+
+    def checkpoint(self) -> dict[str, int]:
+        """{source as hex: the last seq that came}."""
+        return {source.hex(): seq - 1 for (_, source), seq in self._next.items()}
+
+    def _subscribed(self, position: int, resumed: bool) -> None:
+        self.state = State.LIVE
+        if self._position < 0:
+            self._position = position
+        self._give_back_again()
+        for number, rows in self._unbooked:
+            self._effects.append(SendMessage(Settle(self.sub, number, rows)))
+        self._effects.append(Opened(resumed))
+
+    def _give_back_again(self) -> None:
+        """The node that we are connected to now may not know what was given back before: say it again."""
+        sent = {(row.topic, row.source, row.start) for _, rows in self._unbooked for row in rows}
+        rows = [
+            Row(*stream, low, high, int(Outcome.RELEASED))
+            for stream, seqs in sorted(self._again.items())
+            for low, high in seqs.ranges()
+            if (*stream, low) not in sent
+        ]
+        if rows:
+            self._number += 1
+            self._unbooked.append((self._number, rows))
+
+    # -- events
+
+    def _deliver(self, message: Delivered) -> None:
+        if message.attempt > 1:
+            fresh = message.batches
+            for batch in fresh:
+                self._forget_again((batch.topic, batch.source), batch.first, batch.stop)
+        else:
+            fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
+            self._position = max(self._position, message.position)
+        for batch in fresh:
+            batch.attempt = message.attempt
+            self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
+        if message.counted:
+            size = sum(batch.head.length for batch in message.batches)
+            kept = sum(batch.head.length for batch in fresh)
+            self._buffered += kept
+            self._owe(size - kept)
+        if fresh:
+            self._effects.append(Hand(fresh))
+
+    def _order(self, batch: Batch) -> Batch | None:
+        """Drop what was seen; what follows on or starts a source is passed on."""
+        stream = (batch.topic, batch.source)
+        expected = self._next.get(stream, batch.first)
+        if batch.stop <= expected:
+            return None
+        if batch.first > expected and not self.name:
+            self._lose(stream, expected, batch.first, "RETENTION")
+        self._next[stream] = batch.stop
+        return batch if batch.first >= expected else batch.cut(expected, batch.stop)
+
+    def _lose(self, stream: Stream, start: int, stop: int, reason: str) -> None:
+        """Report a range as lost, once."""
+        known = self.lost.setdefault(stream, SeqSet())
+        for low, high in known.missing(start, stop):
+            self._effects.append(Report(*stream, low, high, reason))
+        known.add(start, stop)
+        self._next[stream] = max(self._next.get(stream, 0), stop)
+
+    def taken(self, size: int) -> None:
+        """The application took batches of so many bytes: there is room for more."""
+        self._buffered -= size
+        self._owe(size)
+
+    def _owe(self, size: int) -> None:
+        self._owed += size
+        if self._owed >= self._window // 4 and self.state is State.LIVE:
+            self._granted += self._owed
+            self._owed = 0
+            self._effects.append(SendMessage(Credit(self.sub, self._granted)))
+
+    # -- outcomes
+
+    def settle(
+        self,
+        stream: Stream,
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        code: int = 0,
+        text: str = "",
+        delay_s: float = 0.0,
+    ) -> None:
+        """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
+        seqs = self._in_hand.get(stream)
+        if seqs is None:
+            return
+        for low, high in seqs.overlap(start, stop):
+            seqs.discard(low, high)
+            if outcome in (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED):
+                self._again.setdefault(stream, SeqSet()).add(low, high)
+            if outcome is Outcome.ACCEPTED and self._rows and _follows(self._rows[-1], stream, low):
+                last = self._rows[-1]
+                self._rows[-1] = Row(last.topic, last.source, last.start, high, last.outcome)
+            else:
+                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
+        if not seqs:
+            del self._in_hand[stream]
+
+    def _forget_again(self, stream: Stream, start: int, stop: int) -> None:
+        seqs = self._again.get(stream)
+        if seqs is not None:
+            seqs.discard(start, stop)
+            if not seqs:
+                del self._again[stream]
+
+    def flush(self) -> int:
+        """Send the outcomes that gathered, as one message; gives the number up to which all are sent."""
+        if self._rows:
+            self._number += 1
+            rows, self._rows = self._rows, []
+            self._unbooked.append((self._number, rows))
+            if self.state is State.LIVE:
+                self._effects.append(SendMessage(Settle(self.sub, self._number, rows)))
+        return self._number
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every outcome is booked."""
+        return not self._rows and not self._unbooked
+
+    def _book(self, number: int) -> None:
+        while self._unbooked and self._unbooked[0][0] <= number:
+            self._unbooked.popleft()
+        self._effects.append(Booked(number))
+
+
+def _follows(row: Row, stream: Stream, start: int) -> bool:
+    same = row.outcome == Outcome.ACCEPTED and row.stop == start
+    return same and (row.topic, row.source) == stream

@@ -1,0 +1,80 @@
+"""A transport within one process: the same frames through the same codec, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from reknit.errors import InvalidConfig, MalformedFrame
+from reknit.frame import FRAME_BYTES_MAX, Buffer
+from reknit.protocol.codec import Decoder
+from reknit.transport.connection import Handler
+
+_listeners: dict[str, Handler] = {}
+
+
+class MemoryConnection:
+    """One end of a pipe between two handlers on one loop."""
+
+    def __init__(self, handler: Handler, peer: str, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.peer = peer
+        self.received_at = self.sent_at = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler
+        self._decoder = Decoder(bytes_max)
+        self._other: MemoryConnection | None = None
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        other = self._other
+        if other is not None:
+            self.sent_at = self._loop.time()
+            self._loop.call_soon(other._receive, b"".join(buffers))
+
+    def _receive(self, data: bytes) -> None:
+        if self._other is None:
+            return
+        self.received_at = self._loop.time()
+        try:
+            items = self._decoder.feed(data)
+        except MalformedFrame as error:
+            self._handler.malformed(self, error)
+            return
+        if items:
+            self._handler.received(self, items)
+
+    def close(self) -> None:
+        other, self._other = self._other, None
+        if other is not None:
+            self._loop.call_soon(other._hang_up)
+            self._loop.call_soon(self._handler.lost, self)
+
+    def _hang_up(self) -> None:
+        if self._other is not None:
+            self._other = None
+            self._handler.lost(self)
+
+    abort = close
+
+
+def listen(url: str, handler: Handler) -> Callable[[], None]:
+    """Accept connections to `memory://NAME` in this process; gives a function that stops it."""
+    if url in _listeners:
+        raise InvalidConfig("node.listen", url, "is taken in this process: pick another name")
+    _listeners[url] = handler
+
+    def stop() -> None:
+        _listeners.pop(url, None)
+
+    return stop
+
+
+def connect(url: str, handler: Handler) -> MemoryConnection:
+    """Open a connection to a listener of this process. Raises `OSError` when there is none."""
+    listener = _listeners.get(url)
+    if listener is None:
+        raise ConnectionRefusedError(f"nobody listens at {url} in this process")
+    here, there = MemoryConnection(handler, url), MemoryConnection(listener, f"{url} (client)")
+    here._other, there._other = there, here
+    listener.opened(there)
+    handler.opened(here)
+    return here

@@ -1,0 +1,153 @@
+"""TCP, with or without TLS: frames back to back in a byte stream."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from reknit.errors import InvalidConfig, MalformedFrame
+from reknit.frame import FRAME_BYTES_MAX, Buffer
+from reknit.protocol.codec import Decoder
+from reknit.transport.connection import Handler
+
+DEFAULT_PORT: Final = 7440
+WRITE_BUFFER_BYTES: Final = 1 << 20
+"""Past this many bytes that the kernel has not taken yet, a connection counts as blocked."""
+
+
+def parse_url(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of `tcp://HOST:PORT` or `tls://HOST:PORT`.
+
+    >>> parse_url("tcp://127.0.0.1:7440")
+    ('tcp', '127.0.0.1', 7440)
+    >>> parse_url("tcp://[::1]")
+    ('tcp', '::1', 7440)
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidConfig("address", repr(url), f"is none ({error}): write tcp://HOST:PORT") from None
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname:
+        raise InvalidConfig("address", repr(url), "is none: write tcp://HOST:PORT or tls://HOST:PORT")
+    return parts.scheme, parts.hostname, DEFAULT_PORT if port is None else port
+
+
+class TcpConnection(asyncio.BufferedProtocol):
+    """One TCP connection, either side of it."""
+
+    def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.peer = "?"
+        self.received_at = self.sent_at = 0.0
+        self._handler = handler
+        self._decoder = Decoder(bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._time: Callable[[], float] = asyncio.get_running_loop().time
+        self._is_refused = False
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.peer = _name(transport.get_extra_info("peername"))
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.received_at = self.sent_at = self._time()
+        self._handler.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received_at = self._time()
+        if self._is_refused:
+            return
+        self._decoder.filled(nbytes)
+        try:
+            items = self._decoder.take()
+        except MalformedFrame as error:
+            self._is_refused = True
+            self._handler.malformed(self, error)
+            return
+        if items:
+            self._handler.received(self, items)
+
+    def pause_writing(self) -> None:
+        self._handler.blocked(self, True)
+
+    def resume_writing(self) -> None:
+        self._handler.blocked(self, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._handler.lost(self)
+
+    # -- our side
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self.sent_at = self._time()
+            self._transport.writelines(buffers)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Let the kernel's buffers fill, so that the sender waits."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+def _name(address: object) -> str:
+    if isinstance(address, tuple) and len(address) >= 2:
+        return f"{address[0]}:{address[1]}"
+    return str(address) if address else "?"
+
+
+async def listen(
+    url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.Server, str]:
+    """Accept connections at `url`; gives the server and the address it really has (port 0 picks one)."""
+    scheme, host, port = parse_url(url)
+    if scheme == "tls" and tls is None:
+        raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: TcpConnection(handler, bytes_max),
+        host,
+        port,
+        ssl=tls if scheme == "tls" else None,
+        backlog=1024,
+        start_serving=True,
+    )
+    real = server.sockets[0].getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    return server, f"{scheme}://{shown}:{real}"
+
+
+async def connect(
+    url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
+) -> TcpConnection:
+    """Open a connection. Raises `OSError` when nobody answers."""
+    scheme, host, port = parse_url(url)
+    context = (tls or ssl.create_default_context()) if scheme == "tls" else None
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: TcpConnection(handler, bytes_max), host, port, ssl=context
+    )
+    return protocol
