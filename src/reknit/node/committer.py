@@ -32,7 +32,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._requests: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
         self._is_busy = False
-        self._wanted = 0
+        self._wanted: int | None = None
         self._wants_sync = False
         self._thread = threading.Thread(target=self._work, name="reknit-commit", daemon=True)
         self._thread.start()
@@ -46,8 +46,8 @@ class Committer:
 
     def _start(self) -> None:
         self._is_busy = True
-        number, sync = self._wanted, self._wants_sync
-        self._wanted, self._wants_sync = 0, False
+        number, sync = self._wanted or 0, self._wants_sync
+        self._wanted, self._wants_sync = None, False
         self._requests.put((number, sync))
 
     def _work(self) -> None:
@@ -68,13 +68,13 @@ class Committer:
 
     def _done(self, number: int, end: int) -> None:
         self._is_busy = False
-        if self._wanted:
+        if self._wanted is not None:
             self._start()
         self._on_kept(number, end)
 
     def _failed(self, number: int, sync: bool, error: JournalError) -> None:
         self._on_failed(error)
-        self._wanted = max(self._wanted, number)
+        self._wanted = max(self._wanted or 0, number)
         self._wants_sync = self._wants_sync or sync
         self._loop.call_later(RETRY_S, self._start)
 

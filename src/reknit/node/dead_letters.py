@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 import xxhash
@@ -38,14 +39,20 @@ def read_letter(payload: bytes) -> Letter:
     return _decoder.decode(payload)
 
 
+def time_us() -> int:
+    """The time of day in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
 class DeadLetters:
     """Writes a node's dead letters: one lasting source on one topic."""
 
-    def __init__(self, node: str, topic: str, journal: Journal) -> None:
+    def __init__(self, node: str, topic: str, journal: Journal, now_us: Callable[[], int] = time_us) -> None:
         self.topic = topic
         self.node = node
         self.source = xxhash.xxh3_128_digest(f"{node}\0{topic}".encode())
         self._journal = journal
+        self._now_us = now_us
         self._next_seq = journal.sources(topic).get(self.source, 0) + 1
 
     def write(self, letter: DeadLetter) -> Batch | None:
@@ -60,7 +67,7 @@ class DeadLetters:
             ]
         if not payloads:
             return None
-        batch = Batch.build(self.source, self.topic, self._next_seq, payloads, time_us())
+        batch = Batch.build(self.source, self.topic, self._next_seq, payloads, self._now_us())
         self._next_seq = batch.stop
         return batch
 
@@ -70,10 +77,5 @@ class DeadLetters:
     def _encode(self, letter: DeadLetter, published_us: int, seq: int, payload: bytes) -> bytes:
         why = (letter.subscriber, letter.code, letter.reason, letter.text, letter.attempts)
         return _encoder.encode(
-            Letter(letter.topic, letter.source, seq, published_us, payload, *why, self.node, time_us())
+            Letter(letter.topic, letter.source, seq, published_us, payload, *why, self.node, self._now_us())
         )
-
-
-def time_us() -> int:
-    """The time of day in microseconds since 1970."""
-    return time.time_ns() // 1000

@@ -64,6 +64,12 @@ class Peers:
     def get(self, peer_id: object) -> PeerState | None:
         return self._by_id.get(peer_id) if isinstance(peer_id, int) else None
 
+    def send_buffers(self, peer_id: object, buffers: Sequence[Buffer]) -> None:
+        """Send frames to a peer, if it is still there."""
+        peer = self.get(peer_id)
+        if peer is not None:
+            peer.connection.send(buffers)
+
     def of(self, connection: Connection) -> PeerState | None:
         return self._by_connection.get(connection)
 

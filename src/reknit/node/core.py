@@ -1,0 +1,261 @@
+"""The part of a node that decides and does no I/O: its machines, its journal, and what the machines want done.
+
+The asyncio node and the simulator run the same core, so what the simulator tries is what runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol, assert_never
+
+from reknit.batch import Batch
+from reknit.config import Config
+from reknit.errors import Gone, JournalError, JournalFull, LocalError
+from reknit.frame import Buffer
+from reknit.node.dead_letters import DeadLetters, time_us
+from reknit.node.starts import resolve
+from reknit.outcome import Code
+from reknit.protocol.codec import Frames, encode
+from reknit.protocol.dispatch import Blocked, Dispatch, Grown, Scanned, Trimmed, Vanished
+from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
+from reknit.protocol.intake import Full, Intake, Kept, Left, Room
+from reknit.protocol.machine import JOURNAL, Peer
+from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
+from reknit.protocol.messages import Deliver as DeliverMessage
+from reknit.protocol.retry import Retry
+from reknit.seqset import SeqSet
+from reknit.store.journal import Journal, Run
+
+GROW_BYTES = 4 << 20
+
+Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
+Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Scan | Send
+
+
+class Shell(Protocol):
+    """Who runs a core: carries its bytes and makes its journal durable."""
+
+    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
+        """Send these frames to a peer, in one go; nothing happens if it is not there any more."""
+
+    def commit(self, number: int, sync: bool) -> None:
+        """Make everything staged by now durable; then call `kept(number, …)`, or `failed` and try again."""
+
+
+class Core:
+    """One node without its sockets, threads and clock. After every input, call `run`."""
+
+    def __init__(
+        self,
+        name: str,
+        epoch: str,
+        journal: Journal,
+        config: Config,
+        shell: Shell,
+        rng: Random,
+        zero_us: int = 0,
+        now_us: Callable[[], int] = time_us,
+    ) -> None:
+        self.epoch = epoch
+        self.journal = journal
+        self.config = config
+        self._shell = shell
+        limits, dispatch = config.limits, config.dispatch
+        published = journal.ledger.published
+        kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
+        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max)
+        retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max, dispatch.attempts_max)
+        self.dispatch = Dispatch(
+            journal.ledger, journal.end, self.intake.next_number, rng, retry, zero_us=zero_us
+        )
+        self.dead_letters = DeadLetters(name, dispatch.dead_letter_topic, journal, now_us)
+        self._memory_topics = any(rule.durability == "memory" for rule in config.topics)
+        self._staged_number = 0
+        """The highest number among what was staged."""
+        self._is_dirty = False
+        self._needs_sync = False
+        self._deferred: deque[Append | AppendRecord | DeadLetter] = deque()
+        self._seen_end = journal.end
+
+    # -- input
+
+    def receive(self, item: Input, peer: Peer, now: float) -> None:
+        """From a publisher or a subscriber."""
+        match item:
+            case Frames() | Declare():
+                self.intake.receive(item, peer, now)
+            case Credit() | Settle() | Unsubscribe():
+                self.dispatch.receive(item, peer, now)
+            case Subscribe():
+                self._subscribe(item, peer, now)
+            case _:
+                assert_never(item)
+
+    def left(self, peer: Peer, now: float) -> None:
+        """A peer's connection is gone."""
+        self.intake.receive(Left(), peer, now)
+        self.dispatch.receive(Left(), peer, now)
+
+    def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
+        """The way to a peer is full, or free again."""
+        self.dispatch.receive(Blocked(is_blocked), peer, now)
+
+    def tick(self, now: float) -> None:
+        """Time passed."""
+        self.dispatch.tick(now)
+
+    def next_deadline(self) -> float | None:
+        return self.dispatch.next_deadline()
+
+    def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
+        subscriptions_max = self.config.limits.subscriptions_max
+        if len(self.dispatch.queues) >= subscriptions_max:
+            text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
+            self._say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
+            return
+        try:
+            opened = resolve(request, self.journal, self.epoch)
+        except LocalError as error:
+            self._say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
+            return
+        self.dispatch.receive(opened, peer, now)
+
+    # -- effects
+
+    def run(self, now: float) -> None:
+        """Carry out what the machines want until they want nothing more; then see to durability."""
+        while True:
+            effects: list[Effect] = [*self.intake.take_effects(), *self.dispatch.take_effects()]
+            if not effects:
+                break
+            for effect in effects:
+                self._perform(effect, now)
+        if self._is_dirty:
+            self._shell.commit(self._covered(), self._needs_sync)
+            self._is_dirty = self._needs_sync = False
+
+    def _perform(self, effect: Effect, now: float) -> None:
+        match effect:
+            case Append() | AppendRecord() | DeadLetter():
+                self._keep(effect, now)
+            case Deliver(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
+                header = encode(DeliverMessage(sub, size, position))
+                cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
+                self._shell.send(peer, [header, *cuts])
+            case Send(peer=peer, message=message):
+                self._say(peer, message)
+            case Redeliver():
+                self._redeliver(effect, now)
+            case Scan(key=key, position=position, bytes_max=bytes_max):
+                run = self.journal.read(max(position, self.journal.start), None, bytes_max)
+                self.dispatch.receive(Scanned(key, run), JOURNAL, now)
+            case _:
+                assert_never(effect)
+
+    def _say(self, peer: Peer, message: Message) -> None:
+        self._shell.send(peer, (encode(message),))
+
+    def _redeliver(self, effect: Redeliver, now: float) -> None:
+        found = SeqSet()
+        for batch in self.find(effect.topic, effect.source, effect.start, effect.stop):
+            found.add(batch.first, batch.stop)
+            header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted=False)
+            self._shell.send(effect.peer, [encode(header), batch.data])
+        for start, stop in found.missing(effect.start, effect.stop):
+            gone = Vanished((effect.peer, effect.sub), effect.topic, effect.source, start, stop)
+            self.dispatch.receive(gone, JOURNAL, now)
+
+    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range."""
+        found: list[Batch] = []
+        for entry in self.journal.find(topic, source, start, stop):
+            try:
+                found.append(Batch.parse(self.journal.fetch(entry)).cut(start, stop))
+            except Gone:
+                continue
+        return found
+
+    # -- keeping
+
+    def _keep(self, effect: Append | AppendRecord | DeadLetter, now: float) -> None:
+        """Stage for the journal. What does not fit now waits in order: nothing is dropped."""
+        if self._deferred:
+            self._deferred.append(effect)
+            return
+        try:
+            self._stage(effect)
+        except JournalFull as error:
+            self._deferred.append(effect)
+            self.intake.receive(Full(str(error)), JOURNAL, now)
+
+    def _stage(self, effect: Append | AppendRecord | DeadLetter) -> None:
+        match effect:
+            case Append(number=number, data=data, heads=heads):
+                self.journal.stage(data, heads)
+                sync = not self._memory_topics or any(self._is_durable(head.topic) for head in heads)
+            case AppendRecord(number=number, record=record):
+                self.journal.stage_record(record)
+                sync = True
+            case DeadLetter():
+                batch = self.dead_letters.write(effect)
+                if batch is None:
+                    return
+                self.journal.stage(bytes(batch.data), [batch.head])
+                number, sync = self.intake.next_number(), True
+            case _:
+                assert_never(effect)
+        self._staged_number = max(self._staged_number, number)
+        self._is_dirty = True
+        self._needs_sync = self._needs_sync or sync
+
+    def _is_durable(self, topic: str) -> bool:
+        return self.config.topic(topic).durability == "durable"
+
+    def _covered(self) -> int:
+        """The number up to which everything is staged. Both machines draw numbers, so order alone does not tell."""
+        waiting = [effect.number for effect in self._deferred if not isinstance(effect, DeadLetter)]
+        return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number
+
+    # -- the journal's answers
+
+    def kept(self, number: int, end: int, now: float) -> None:
+        """A commit ended: what it covers is acknowledged and handed out."""
+        runs: list[Run] = []
+        while self._seen_end < end:
+            run = self.journal.read(self._seen_end, end, GROW_BYTES)
+            runs.append(run)
+            self._seen_end = run.next_position
+        self.dispatch.receive(Grown(runs, end), JOURNAL, now)
+        kept = Kept(number)
+        self.intake.receive(kept, JOURNAL, now)
+        self.dispatch.receive(kept, JOURNAL, now)
+        self._stage_deferred()
+        if self.intake.is_full and not self._deferred:
+            self.intake.receive(Room(), JOURNAL, now)
+
+    def _stage_deferred(self) -> None:
+        while self._deferred:
+            try:
+                self._stage(self._deferred[0])
+            except JournalFull:
+                return
+            self._deferred.popleft()
+
+    def failed(self, error: JournalError, now: float) -> None:
+        """The journal can't take more: publishers are told to wait, nothing that was kept is lost."""
+        self.intake.receive(Full(str(error)), JOURNAL, now)
+
+    def trim(self, now: float) -> None:
+        """Apply retention; what a durable subscriber is still owed stays, unless the configuration says otherwise."""
+        retention = self.config.retention
+        if not (retention.count_max or retention.bytes_max or retention.age_s_max):
+            return
+        floor = None
+        if retention.protect_unsettled:
+            floors = [account.floor for account in self.journal.ledger.accounts.values()]
+            floor = min(floors, default=None)
+        removed = self.journal.trim(None, floor)
+        if removed:
+            self.dispatch.receive(Trimmed(self.journal.start, removed), JOURNAL, now)
