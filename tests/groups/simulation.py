@@ -1,7 +1,7 @@
 """A whole group in virtual time: real machines and real datagrams over a network that loses, repeats and reorders.
 
-    python -m tests.groups.simulation --seed 7         replays one run and prints what happened
-    python -m tests.groups.simulation --seeds 500      runs many
+python -m tests.groups.simulation --seed 7         replays one run and prints what happened
+python -m tests.groups.simulation --seeds 500      runs many
 """
 
 from __future__ import annotations
@@ -35,6 +35,13 @@ from reknit.transport.bundle import Bundler, group_hash, unbundle
 
 GROUP = group_hash("robots")
 EPOCH_S = 1000.0
+DATAGRAMS_MAX = 300_000
+"""More, and the members only keep each other busy."""
+
+
+SMALL = GroupSettings(
+    capacity_events=200, window_bytes=40_000, batch_bytes_max=4_000, piece_bytes=700, suspect_s=4.0
+)
 
 
 @dataclass(frozen=True)
@@ -57,23 +64,21 @@ class Plan:
     partitions: int = 0
     partition_s: float = 6.0
     is_multicast_reachable: bool = True
-    settings: GroupSettings = GroupSettings(
-        capacity_events=200, window_bytes=40_000, batch_bytes_max=4_000, piece_bytes=700, suspect_s=4.0
-    )
+    settings: GroupSettings = SMALL
 
 
 def random_plan(seed: int) -> Plan:
     """A plan as different from the next one as possible."""
     rng = Random(seed ^ 0xA5A5)
     return Plan(
-        members=rng.randint(2, 5),
-        seconds=rng.choice([1.0, 3.0, 6.0]),
+        members=rng.randint(2, 4),
+        seconds=rng.choice([1.0, 2.0, 4.0]),
         loss=rng.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3]),
         repeat=rng.choice([0.0, 0.0, 0.1, 0.3]),
         jitter_s=rng.choice([0.0, 0.0005, 0.005, 0.05]),
-        sends_per_s=rng.choice([20.0, 200.0, 1000.0]),
+        sends_per_s=rng.choice([10.0, 50.0, 200.0]),
         slow_hand_s=rng.choice([0.0, 0.0, 0.01]),
-        joins=rng.choice([0, 0, 1, 3]),
+        joins=rng.choice([0, 0, 1, 2]),
         leaves=rng.choice([0, 0, 1]),
         crashes=rng.choice([0, 0, 1, 2]),
         partitions=rng.choice([0, 0, 0, 1]),
@@ -116,6 +121,8 @@ class Simulation:
         self.split: set[bytes] = set()
         self.is_sending = True
         self.was_split = False
+        self.was_excluded = False
+        """A member that lives was put out for a while: too much was lost for it to be heard."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._tickets = itertools.count(1)
@@ -218,6 +225,9 @@ class Simulation:
             case NotSent():
                 node.open_tickets.discard(effect.ticket)
             case Viewed():
+                there = {n.id for n in self.nodes if n.is_alive and not n.is_leaving}
+                known = {n.id for n in self.nodes if n.views}
+                self.was_excluded |= bool((there & known) - set(effect.view.ids)) and len(node.views) > 0
                 node.views.append((self.now, effect.view.counter))
             case Left():
                 node.is_alive = False
@@ -269,6 +279,7 @@ class Simulation:
         if not node.is_alive:
             return
         self.datagrams += 1
+        assert self.datagrams < DATAGRAMS_MAX, "a storm of datagrams"
         sender, items = unbundle(datagram, GROUP)
         for item in items:
             node.machine.receive(item, sender, self.now)
@@ -293,7 +304,7 @@ class Simulation:
             self.at(began + self.rng.random() * plan.seconds, self.divide)
         self.run_until(began + plan.seconds)
         self.is_sending = False
-        self.run_until(self.now + 60.0 + plan.partitions * plan.partition_s)
+        self.run_until(self.now + 40.0 + plan.partitions * plan.partition_s)
         return self
 
     def pick(self, what: Callable[[Node], None]) -> None:
@@ -334,13 +345,9 @@ class Simulation:
             assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
             for source, items in node.got.items():
                 self._check_sequence(node, self.by_id[source], items)
-        if not self.was_split and not self._was_excluded():
+        if not self.was_split and not self.was_excluded:
             assert not sum(n.lost for n in there), "events were lost without a partition"
         self._check_ends(there)
-
-    def _was_excluded(self) -> bool:
-        """A member that lives was put out for a while, because too much was lost for it to be heard."""
-        return any(len(n.machine.multicast.view.ids) and n.lost for n in self.survivors() if n.machine.view)
 
     def _check_sequence(
         self, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
@@ -358,9 +365,13 @@ class Simulation:
     def _check_ends(self, there: list[Node]) -> None:
         for source in self.nodes:
             ends = {n.name: self._end(n, source) for n in there if self._end(n, source) is not None}
+            if self.was_split and source not in there:
+                continue  # it may have ended differently on each side
             assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
             if source in there and ends:
-                assert set(ends.values()) == {len(source.sent)}, f"of {source.name} {ends}, not {len(source.sent)}"
+                assert set(ends.values()) == {len(source.sent)}, (
+                    f"of {source.name} {ends}, not {len(source.sent)}"
+                )
 
     def _end(self, node: Node, source: Node) -> int | None:
         """How far a survivor got with a source that it was told where to start with."""

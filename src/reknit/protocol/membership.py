@@ -213,10 +213,12 @@ class Membership:
             self._effects.append(Send(peer, Found(coordinator)))
 
     def _found(self, message: Found, now: float) -> None:
-        if self.state is State.JOINING:
+        if self.state is State.JOINING and self._coordinator_found != message.coordinator:
             self._coordinator_found = message.coordinator
-            self._hello_at = min(self._hello_at, now)
             self._found_at = now + self._settings.discover_s
+            self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
+        elif self.view is not None and self.is_coordinator and message.coordinator.id not in self.view:
+            self._effects.append(SendTo(message.coordinator.address, Beat(*self.view.key)))
 
     def _member(self, member: bytes | None) -> Member | None:
         return next((m for m in self.view.members if m.id == member), None) if self.view else None
@@ -294,6 +296,7 @@ class Membership:
             self._found_at = max(self._found_at, now + self._settings.hello_s)
             return
         if not self.is_coordinator:
+            self._refer(message, peer)
             return
         key = (message.counter, message.coordinator)
         if peer in self._evicted:
@@ -301,12 +304,19 @@ class Membership:
         elif key == self.view.key:
             self._behind.discard(peer)
         elif message.coordinator == peer:
-            # Another coordinator. The one with the lower id leads the merge, and asks who is there.
+            # Another coordinator. The one with the lower id leads the merge: it asks who is there.
             if self.me.id < peer:
                 self._merging[peer] = now + self._settings.beat_s
-                self._effects.append(Send(peer, AskView()))
+            self._effects.append(Send(peer, AskView() if self.me.id < peer else Beat(*self.view.key)))
         elif peer in self.view and key < self.view.key:
             self._effects.append(Send(peer, Install(self.view)))
+
+    def _refer(self, message: Beat, peer: bytes) -> None:
+        """Another group's coordinator, where multicast does not reach ours: tell it who that is."""
+        assert self.view is not None
+        ours = self._member(self.coordinator)
+        if message.coordinator == peer and peer not in self.view and ours is not None:
+            self._effects.append(Send(peer, Found(ours)))
 
     def _leaves(self, peer: bytes, now: float) -> None:
         if self.view is not None and peer in self.view:

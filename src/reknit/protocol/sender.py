@@ -106,9 +106,12 @@ class Sender:
 
     def acked(self, member: bytes, seq: int, now: float) -> None:
         """A member has everything up to and including seq. The lowest ack of all purges and makes room."""
-        if member != self.me:
-            self._starting.pop(member, None)
-        if seq <= self.outbox.window.high and self.outbox.acks.ack(member, seq):
+        acks = self.outbox.acks
+        if member not in acks or seq > self.outbox.window.high:
+            return
+        if seq >= acks[member]:
+            self._starting.pop(member, None)  # an ack from before it was told where to start proves nothing
+        if acks.ack(member, seq):
             self._progress_at = now
             self._quiet_s = self._settings.quiet_s
             self._settle(now)
