@@ -53,6 +53,7 @@ TYPE_NOTIFICATION: Final = 4
 PRIORITY_DEFAULT: Final = 1
 
 _SEED: Final = struct.Struct("<Q")
+_PADDING: Final = tuple(bytes(n) for n in range(8))
 _columns_decoder = msgspec.msgpack.Decoder(dict[str, list[Any]])
 _columns_encoder = msgspec.msgpack.Encoder()
 
@@ -139,11 +140,13 @@ class Batch:
     [b'21.6']
     """
 
-    __slots__ = ("attempt", "data", "head", "position", "settle")
+    __slots__ = ("_whole", "_whole_at", "attempt", "data", "head", "position", "settle")
 
-    def __init__(self, head: Head, data: Buffer, position: int = -1) -> None:
+    def __init__(self, head: Head, data: Buffer, position: int = -1, whole: tuple[bytes, int] | None = None) -> None:
         self.head = head
         self.data = data
+        self._whole, self._whole_at = whole or (data, 0)
+        """The bytes in which this batch lies and where: reading payloads from those needs no copy of the block."""
         self.position = position
         self.attempt = 1
         self.settle: Callable[..., Any] | None = None
@@ -169,23 +172,20 @@ class Batch:
         assert len(source) == SOURCE_BYTES, "a source has 16 bytes"
         name = topic.encode()
         packed = _columns_encoder.encode(columns) if columns else b""
-        lengths = array("I", map(len, payloads)).tobytes()
-        block = b"".join(payloads)
-        head_parts = (
-            name,
-            bytes(-len(name) % 8),
-            packed,
-            bytes(-len(packed) % 8),
-            lengths,
-            bytes(-len(lengths) % 8),
-        )
-        body = b"".join((*head_parts, block, bytes(-len(block) % 8)))
-        length = HEADER_BYTES + len(body)
+        lengths = array("I", map(len, payloads))
+        block_bytes = sum(lengths)
+        body_at = HEADER_BYTES + pad8(len(name)) + pad8(len(packed)) + pad8(4 * count)
+        length = pad8(body_at + block_bytes)
         fields = (source, first, count, len(name), priority, type, time_us, ttl_ms, len(packed))
-        frame = HEADER.pack(MAGIC, KIND_BATCH, 0, length, 0, *fields) + body
-        digest = PREFIX.pack(MAGIC, KIND_BATCH, 0, length, checksum(frame))
-        head = Head(source, topic, first, count, length, time_us, ttl_ms, priority, type)
-        return cls(head, b"".join((digest, memoryview(frame)[PREFIX_BYTES:])))
+        header = HEADER.pack(MAGIC, KIND_BATCH, 0, length, 0, *fields)
+        frame = bytearray().join(
+            (
+                *(header, name, _PADDING[-len(name) % 8], packed, _PADDING[-len(packed) % 8]),
+                *(lengths, _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
+            )
+        )
+        PREFIX.pack_into(frame, 0, MAGIC, KIND_BATCH, 0, length, checksum(frame))
+        return cls(Head(source, topic, first, count, length, time_us, ttl_ms, priority, type), frame)
 
     @classmethod
     def parse(cls, data: Buffer, offset: int = 0, position: int = -1) -> Batch:
@@ -246,7 +246,9 @@ class Batch:
         _, lengths_at, block_at = self._places()
         view = memoryview(self.data)
         lengths = view[lengths_at : lengths_at + 4 * self.head.count].cast("I").tolist()
-        return list(map(BytesIO(view[block_at:]).read, lengths))
+        stream = BytesIO(self._whole)
+        stream.seek(self._whole_at + block_at)
+        return list(map(stream.read, lengths))
 
     def columns(self) -> dict[str, list[Any]]:
         """What differs from event to event beside the payload: {name: [a value per event]}."""

@@ -292,7 +292,7 @@ class Session:
         batches: list[Batch] = []
         at = 0
         for head in frames.heads:
-            batches.append(Batch(head, view[at : at + head.length]))
+            batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
             at += head.length
         position = deliver.position if rest <= 0 else -1
         subscription.receive(subscribing.Delivered(batches, position, deliver.attempt, deliver.counted))

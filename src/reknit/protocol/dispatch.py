@@ -39,8 +39,8 @@ from reknit.topic import Pattern, TopicIndex
 if TYPE_CHECKING:
     from reknit.store.journal import Removed, Run
 
-TAIL_RUNS_MAX: Final = 4096
-"""So many of the journal's newest runs are at hand; who is further behind reads from the journal."""
+TAIL_BYTES_MAX: Final = 8 << 20
+"""So much of the journal's newest runs is at hand; who is further behind reads from the journal."""
 SCAN_BYTES: Final = 1 << 20
 FLOOR_S: Final = 5.0
 """How often a durable subscriber's floor is written down without an outcome to go with it."""
@@ -117,6 +117,7 @@ class Dispatch:
         self._ledger = ledger
         self._index: TopicIndex[Queue] = TopicIndex()
         self._tail: deque[Run] = deque()
+        self._tail_bytes = 0
         self._end = end
         self._next_number = next_number
         self._rng = rng
@@ -284,14 +285,15 @@ class Dispatch:
             if not run.entries:
                 continue
             self._tail.append(run)
+            self._tail_bytes += len(run.data)
             woken: dict[Queue, None] = {}
             for topic in {entry.head.topic for entry in run.entries}:
                 woken.update(dict.fromkeys(self._index.match(topic)))
             for queue in woken:
                 if queue.is_live:
                     self._hand_out(queue, run, 0)
-        while len(self._tail) > TAIL_RUNS_MAX:
-            self._tail.popleft()
+        while self._tail_bytes > TAIL_BYTES_MAX and len(self._tail) > 1:
+            self._tail_bytes -= len(self._tail.popleft().data)
         self._end = end
 
     def _credit(self, key: Key, total: int, now: float) -> None:
@@ -505,7 +507,7 @@ class Dispatch:
 
     def _trim(self, start: int, removed: list[Removed], now: float) -> None:
         while self._tail and self._tail[0].next_position <= start:
-            self._tail.popleft()
+            self._tail_bytes -= len(self._tail.popleft().data)
         for name, account in sorted(self._ledger.accounts.items()):
             rows: list[OutcomeRow] = []
             for gone in removed:
