@@ -26,6 +26,7 @@ __all__ = [
     "JournalSettings",
     "LimitSettings",
     "NodeSettings",
+    "RecoverySettings",
     "RetentionSettings",
     "Row",
     "TopicSettings",
@@ -143,6 +144,37 @@ class TransportSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverySettings(Section):
+    """How missed events are found and recovered, and from where.
+
+    >>> RecoverySettings(relays="tcp://10.0.0.7:7440=plant/**").relays
+    ('tcp://10.0.0.7:7440=plant/**',)
+    """
+
+    title: ClassVar[str] = "recovery"
+    caches: tuple[str, ...] = setting((), "further nodes to recover from, nearest first", check=_check_urls)
+    relays: tuple[str, ...] = setting(
+        (), "nodes whose events this one keeps too: address, or address=pattern"
+    )
+    history_events_max: int = setting(10_000, "newest events that a publisher or cache holds of a stream")
+    history_bytes_max: int = setting(8 * MIB, "bytes that a publisher or cache holds of a stream")
+    history_age_s_max: float = setting(0.0, "how long a publisher or cache holds an event; 0: any time")
+    hold_events_max: int = setting(1_000_000, "events of one source held behind a gap", low=1)
+    hold_bytes_max: int = setting(64 * MIB, "bytes held behind gaps in one subscription", low=1)
+    ask_bytes_max: int = setting(4 * MIB, "what one answer of a cache may bring", low=1)
+    ask_timeout_s: float = setting(
+        1.0, "how long a cache may be silent before the next one is asked", low=0.001
+    )
+    patience_s: float = setting(30.0, "how long a gap waits for caches that don't answer, before it is lost")
+    heartbeat_s: float = setting(0.0, "how often a publisher tells its last seq when that changed; 0: never")
+    query_s: float = setting(0.0, "how often a subscriber looks for a lost tail; 0: never")
+    align_s: float = setting(0.0, "how often a node compares what it holds with its caches; 0: never")
+    zenoh_listen: tuple[str, ...] = setting((), "Zenoh endpoints to listen on, such as tcp/127.0.0.1:7447")
+    zenoh_connect: tuple[str, ...] = setting((), "Zenoh endpoints to connect to")
+    zenoh_pattern: Pattern = setting(Pattern("**"), "the topics that are exchanged with Zenoh")  # noqa: RUF009
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSettings(Section):
     """How often an event is tried, and where it goes when that is of no use.
 
@@ -178,6 +210,7 @@ SECTIONS: tuple[type[Section], ...] = (
     RetentionSettings,
     LimitSettings,
     TransportSettings,
+    RecoverySettings,
     DispatchSettings,
 )
 KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS for one in settings_of(kind)}
@@ -205,6 +238,7 @@ class Config:
     retention: RetentionSettings = RetentionSettings()
     limits: LimitSettings = LimitSettings()
     transport: TransportSettings = TransportSettings()
+    recovery: RecoverySettings = RecoverySettings()
     dispatch: DispatchSettings = DispatchSettings()
     topics: tuple[TopicSettings, ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
