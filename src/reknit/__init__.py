@@ -1,13 +1,21 @@
-"""reknit: every event arrives, or you are told why."""
+"""reknit: every event arrives, or you are told why.
+
+What is listed in `__all__` is loaded when it is first used, so that `reknit --help` starts at once.
+"""
 
 from __future__ import annotations
 
-from reknit.batch import Batch
-from reknit.checkpoint import Checkpoint
-from reknit.client.session import Session, connect
-from reknit.errors import LocalError, ReknitError, RemoteError
-from reknit.event import Event
-from reknit.outcome import Code
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reknit.batch import Batch
+    from reknit.checkpoint import Checkpoint
+    from reknit.client.session import Session, connect
+    from reknit.config import Config
+    from reknit.errors import Gone, LocalError, NotConnected, Refused, ReknitError, RemoteError
+    from reknit.event import Event
+    from reknit.outcome import Code
 
 __version__ = "0.1.0"
 
@@ -15,11 +23,43 @@ __all__ = [
     "Batch",
     "Checkpoint",
     "Code",
+    "Config",
     "Event",
+    "Gone",
     "LocalError",
+    "NotConnected",
+    "Refused",
     "ReknitError",
     "RemoteError",
     "Session",
     "__version__",
     "connect",
 ]
+
+_HOMES = {
+    "Batch": "reknit.batch",
+    "Checkpoint": "reknit.checkpoint",
+    "Code": "reknit.outcome",
+    "Config": "reknit.config",
+    "Event": "reknit.event",
+    "Gone": "reknit.errors",
+    "LocalError": "reknit.errors",
+    "NotConnected": "reknit.errors",
+    "Refused": "reknit.errors",
+    "ReknitError": "reknit.errors",
+    "RemoteError": "reknit.errors",
+    "Session": "reknit.client.session",
+    "connect": "reknit.client.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'reknit' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

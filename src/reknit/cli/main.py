@@ -1,12 +1,52 @@
-"""The `reknit` command line."""
+"""The `reknit` command line.
 
-from typing import Annotated
+The modules of the commands import nothing heavy at their top: what a command needs is loaded when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import reknit
+from reknit.cli import ledger, pub, status, sub, up
+from reknit.cli.output import fail
 
-app = typer.Typer(help="An event fabric: every event arrives, or you are told why.", no_args_is_help=True)
+PARTS = ("journal", "group", "pipeline")
+"""Groups of commands in modules of their own, each with a Typer `app`, as far as they are installed."""
+
+
+class Commands(TyperGroup):
+    """Turns what reknit raises into one line and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from reknit.errors import NotConnected, ReknitError
+
+        try:
+            return super().invoke(ctx)
+        except NotConnected as error:
+            fail(f"no node at {error.url} ({error.why}): start one with `reknit up`")
+        except ReknitError as error:
+            fail(error)
+        except BrokenPipeError:  # whoever read our output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="reknit",
+    help="An event fabric: every event arrives, or you are told why.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -25,6 +65,16 @@ def options(
     ] = False,
 ) -> None:
     """Options that stand before every command."""
+
+
+app.command("up")(up.up)
+app.command("pub")(pub.pub)
+app.command("sub")(sub.sub)
+app.command("status")(status.status)
+app.command("ledger")(ledger.ledger)
+for part in PARTS:
+    if find_spec(f"reknit.cli.{part}") is not None:
+        app.add_typer(import_module(f"reknit.cli.{part}").app, name=part)
 
 
 def main() -> None:

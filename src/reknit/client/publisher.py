@@ -74,6 +74,12 @@ class Publisher:
         """The seq that the next event gets."""
         return self._machine.next_seq + len(self._payloads)
 
+    @property
+    def unkept(self) -> int:
+        """How many events are not known to be kept yet."""
+        unacked = self._machine.unacked
+        return self.next_seq - (unacked[0].first if unacked else self._machine.next_seq)
+
     # -- publishing
 
     def send(self, payload: bytes) -> Kept:

@@ -20,6 +20,7 @@ from reknit.protocol.codec import encode
 from reknit.protocol.messages import Answer, Ask
 from reknit.protocol.queue import Queue
 from reknit.store import records
+from reknit.topic import Pattern
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 READ_BYTES_MAX = 8 << 20
+STREAMS_MAX = 100_000
 
 
 class Answers:
@@ -41,10 +43,13 @@ class Answers:
             "ledger": self._ledger,
             "config": self._config,
             "topics": self._topics,
+            "checkpoint": self._checkpoint,
             "span": self._span,
             "read": self._read,
             "records": self._records,
             "find": self._find,
+            "index": self._index,
+            "streams": self._streams,
         }
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
@@ -84,9 +89,13 @@ class Answers:
         return counts
 
     def _status(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        return self.status(), []
+
+    def status(self) -> dict[str, Any]:
+        """How the node is."""
         node = self._node
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        body = {
+        return {
             "node": node.name,
             "version": reknit.__version__,
             "epoch": node.epoch,
@@ -95,27 +104,40 @@ class Answers:
             "uptime_s": time.time() - node.started_at,
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "rss_bytes": _rss_bytes(),
-            "data_dir": str(node.config.node.data_dir.absolute())
-            if node.config.journal.kind == "disk"
-            else None,
+            "data_dir": self._span({})[0]["data_dir"],
             "journal": {"kind": node.config.journal.kind, **msgspec.to_builtins(node.journal.status())},
             "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
-            "topics": self._topics(args)[0],
+            "topics": self._topics({})[0],
             "subscribers": self._subscribers(),
         }
-        return body, []
 
     def _topics(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         counts = self._counts()
         sources: dict[str, int] = {}
-        for topic, _ in self._node.journal.ledger.published:
+        gaps: dict[str, int] = {}
+        for (topic, _), seqs in self._node.journal.ledger.published.items():
             sources[topic] = sources.get(topic, 0) + 1
+            gaps[topic] = gaps.get(topic, 0) + max(0, len(seqs.ranges()) - 1)
         rows = [
-            {"topic": t, "events": counts[t], "sources": sources[t], "rate": self._rates.get(t, 0.0)}
+            {
+                "topic": t,
+                "events": counts[t],
+                "rate": self._rates.get(t, 0.0),
+                "sources": sources[t],
+                "gaps": gaps[t],
+            }
             for t in sorted(counts)
         ]
         return rows, []
+
+    def _checkpoint(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """How far every source has got whose topic matches a pattern: a place to go on from, as of now."""
+        pattern = Pattern(str(args["pattern"]))
+        published = self._node.journal.ledger.published
+        return {
+            s.hex(): seqs.last for (topic, s), seqs in published.items() if seqs and pattern.matches(topic)
+        }, []
 
     def _subscribers(self) -> list[dict[str, Any]]:
         node = self._node
@@ -149,8 +171,12 @@ class Answers:
         }
 
     def _ledger(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        return self.ledger(), []
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """The ledger's rows, each with its verdict."""
         rows = self._node.journal.ledger.rows(self._node.dispatch.in_hand())
-        return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows], []
+        return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows]
 
     def _config(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         return [{"name": row.name, "value": str(row.value)} for row in describe(self._node.config)], []
@@ -159,7 +185,10 @@ class Answers:
 
     def _span(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         journal = self._node.journal
+        config = self._node.config
+        is_disk = config.journal.kind == "disk"
         body: dict[str, Any] = {"epoch": self._node.epoch, "start": journal.start, "end": journal.end}
+        body["data_dir"] = str(config.node.data_dir.absolute()) if is_disk else None
         if "time_us" in args:
             body["position"] = journal.position_at(int(args["time_us"]))
         return body, []
@@ -195,6 +224,42 @@ class Answers:
         batches = self._node.find(topic, source, int(args["start"]), int(args["stop"]))
         body = {"first_held": self._node.journal.first_held(topic, source)}
         return body, [memoryview(batch.data) for batch in batches]
+
+    def _index(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """Where `[position, stop)` can be split, and how many events it holds, a few MiB at a time.
+
+        A mark is the first batch at or after `origin + k * step`. It goes on at `next`; with `events_max` that is
+        the first batch, but never the one at `position`, with which there would be more.
+        """
+        journal = self._node.journal
+        position, step = int(args["position"]), max(1, int(args["step"]))
+        origin, room = int(args["origin"]), int(args.get("events_max", 1 << 62))
+        stop = min(int(args["stop"]), journal.end)
+        due = origin + ((position - origin - 1) // step + 1) * step
+        marks: list[int] = []
+        events, begin = 0, position
+        while position < stop and position - begin < READ_BYTES_MAX:
+            run = journal.read(position, stop)
+            for entry in run.entries:
+                if events + entry.head.count > room and entry.position > begin:
+                    return {"marks": marks, "events": events, "next": entry.position, "full": True}, []
+                events += entry.head.count
+                if entry.position >= due:
+                    marks.append(entry.position)
+                    due = origin + ((entry.position - origin) // step + 1) * step
+            position = run.next_position
+        return {"marks": marks, "events": events, "next": position, "full": events >= room}, []
+
+    def _streams(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """[topic, source, first held seq, last seq] of the streams of which something was removed."""
+        journal = self._node.journal
+        rows = [
+            (topic, source, journal.first_held(topic, source), last)
+            for topic in journal.topics()
+            for source, last in journal.sources(topic).items()
+        ]
+        gone = [row for row in rows if row[2] > 1]
+        return {"streams": gone[:STREAMS_MAX], "is_whole": len(gone) <= STREAMS_MAX}, []
 
 
 def _rss_bytes() -> int:

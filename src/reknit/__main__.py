@@ -1,0 +1,5 @@
+"""`python -m reknit` is the `reknit` command."""
+
+from reknit.cli.main import main
+
+main()

@@ -1,0 +1,48 @@
+"""`reknit ledger`: what became of every event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.output import FAILED, cell, log_to_stderr, print_json, table
+
+COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
+
+
+def ledger(json: AsJson = False, node: NodeUrl = "") -> None:
+    """Show that published = accepted + dead-lettered + lost + in flight.
+
+    A line per durable subscriber and topic. The exit code is 1 if one does not balance.
+    """
+    from reknit.cli.running import asked, run
+
+    log_to_stderr()
+    rows: list[dict[str, Any]] = run(asked(node, "ledger"))
+    if json:
+        print_json(rows)
+    else:
+        print_ledger(rows)
+    if not all(row["balanced"] for row in rows):
+        raise typer.Exit(FAILED)
+
+
+def print_ledger(rows: list[dict[str, Any]]) -> None:
+    """The ledger as a table, with the problems that were found."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not rows:
+        console.print("no durable subscriber has been owed an event yet: reknit sub '**' --name audit")
+        return
+    made = table(("subscriber", "topic"), ("published", "accepted", "dead", "lost", "in flight"), ("",))
+    for row in rows:
+        verdict = "[green]balanced[/]" if row["balanced"] else "[red]DOES NOT BALANCE[/]"
+        counts = (f"{row[column]:,}" for column in COLUMNS)
+        made.add_row(cell(row["subscriber"]), cell(row["topic"]), *counts, verdict)
+    console.print(made)
+    for row in rows:
+        for problem in row["problems"]:
+            console.print(f"[red]{cell(row['subscriber'])} on {cell(row['topic'])}: {cell(problem)}[/]")

@@ -1,0 +1,74 @@
+"""Runs a command's coroutine: on uvloop, ended by Ctrl-C or SIGTERM as if it had come to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from reknit.cli.output import INTERRUPTED
+
+if TYPE_CHECKING:
+    from reknit.client.session import Session
+
+T = TypeVar("T")
+
+WAIT_S = 1.0
+"""How long a command waits for a node that may just be starting."""
+
+
+def run(program: Coroutine[Any, Any, T]) -> T:
+    """The program's result. A signal cancels it, so that it can clean up; then the exit code is 130."""
+    try:
+        import uvloop
+    except ImportError:  # not made for this system
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        try:
+            return runner.run(_stoppable(program))
+        except asyncio.CancelledError:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+async def _stoppable(program: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(program)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, task.cancel)
+    return await task
+
+
+def node_url(given: str) -> str:
+    """The address as it was given, or where the configuration says that a node listens.
+
+    >>> node_url("localhost:7440")
+    'tcp://localhost:7440'
+    """
+    if given:
+        return given if "://" in given else f"tcp://{given}"
+    from reknit.config import load
+
+    return load().node.listen[0]
+
+
+@asynccontextmanager
+async def connected(url: str, name: str = "") -> AsyncIterator[Session]:
+    """A session with the node. Raises `NotConnected` when there is none."""
+    from reknit.client.session import connect
+    from reknit.config import load
+
+    async with connect(node_url(url), name=name, config=load(), wait_s=WAIT_S) as session:
+        yield session
+
+
+async def asked(url: str, what: str, **args: Any) -> Any:
+    """The node's answer to one question."""
+    async with connected(url) as session:
+        return await session.ask(what, **args)

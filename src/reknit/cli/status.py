@@ -1,0 +1,124 @@
+"""`reknit status`: how a node is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.output import cell, duration, log_to_stderr, print_json, size, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+INTERVAL_S = 1.0
+TOPICS_SHOWN_MAX = 30
+
+
+def status(
+    json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second.")] = False,
+    node: NodeUrl = "",
+) -> None:
+    """Show a node's journal, topics, rates and subscribers."""
+    from reknit.cli.running import asked, run
+
+    log_to_stderr("error" if watch else "warning")
+    if watch:
+        run(_watch(node))
+        return
+    body = run(asked(node, "status"))
+    if json:
+        print_json(body)
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(screen(body))
+
+
+async def _watch(node: str) -> None:
+    import asyncio
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from reknit.cli.running import connected
+    from reknit.errors import NotConnected
+
+    async with connected(node) as session:
+        with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+            while True:
+                try:
+                    live.update(screen(await session.status()), refresh=True)
+                except NotConnected as error:
+                    live.update(Text(f"no node at {error.url}: waiting for it", style="red"), refresh=True)
+                await asyncio.sleep(INTERVAL_S)
+
+
+def screen(body: dict[str, Any]) -> RenderableType:
+    """A node's status for people."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_head(body), Text(), _topics(body["topics"])]
+    if body["subscribers"]:
+        parts += [Text(), _subscribers(body["subscribers"])]
+    else:
+        parts += [Text("nobody is subscribed", style="dim")]
+    return Group(*parts)
+
+
+def _head(body: dict[str, Any]) -> RenderableType:
+    from rich.table import Table
+
+    journal, intake = body["journal"], body["intake"]
+    rate = sum(row["rate"] for row in body["topics"])
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column()
+    listens = ", ".join(body["listen"])
+    grid.add_row("node", f"[bold]{cell(body['node'])}[/] on {listens}, version {body['version']}")
+    grid.add_row("up", f"{duration(body['uptime_s'])}, {len(body['peers'])} connections")
+    grid.add_row("uses", f"{size(body['rss_bytes'])} of memory, {body['cpu_s']:.1f} s of CPU")
+    place = body["data_dir"] or "memory"
+    grid.add_row("journal", f"{journal['events']:,} events, {size(journal['bytes'])} in {place}")
+    grid.add_row("intake", f"{rate:,.0f} events/s, {intake['duplicates']:,} duplicates dropped")
+    if intake["is_full"]:
+        grid.add_row("[red]full[/]", "[red]the journal can't take more: publishers wait[/]")
+    return grid
+
+
+def _topics(rows: list[dict[str, Any]]) -> RenderableType:
+    from rich.text import Text
+
+    if not rows:
+        return Text("no events yet: reknit pub plant/line1/temp 21.5", style="dim")
+    made = table(("topic",), ("events", "per second", "sources", "gaps"))
+    rows = sorted(rows, key=lambda row: (-row["rate"], row["topic"]))
+    for row in rows[:TOPICS_SHOWN_MAX]:
+        gaps = f"[red]{row['gaps']:,}[/]" if row["gaps"] else "0"
+        made.add_row(
+            cell(row["topic"], 60), f"{row['events']:,}", f"{row['rate']:,.0f}", f"{row['sources']:,}", gaps
+        )
+    if len(rows) > TOPICS_SHOWN_MAX:
+        made.add_row(f"[dim]and {len(rows) - TOPICS_SHOWN_MAX:,} more: --json has all[/]")
+    return made
+
+
+def _subscribers(rows: list[dict[str, Any]]) -> Table:
+    made = table(("subscriber", "pattern", "state"), ("waiting", "unsettled"), ("peer",))
+    colours = {"live": "green", "behind": "yellow", "away": "red"}
+    for row in rows:
+        colour = colours.get(row["state"], "default")
+        made.add_row(
+            cell(row["name"], 40) or "[dim]-[/]",
+            cell(row["pattern"], 40),
+            f"[{colour}]{row['state']}[/]",
+            size(row["waiting_bytes"]),
+            f"{row['unsettled']:,}",
+            cell(row["peer"], 60),
+        )
+    return made

@@ -1,0 +1,121 @@
+"""A node's figures for Prometheus, read from its status whenever somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from reknit.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from reknit.node.node import Node
+
+ANSWER_S = 5.0
+"""How long a scrape waits for a busy node."""
+
+
+class Figure(NamedTuple):
+    """A metric without labels: its name, its doc and where it is in the status."""
+
+    name: str
+    doc: str
+    path: tuple[str, ...]
+    is_counter: bool = False
+
+
+FIGURES = (
+    Figure("reknit_uptime_seconds", "Since the node started.", ("uptime_s",)),
+    Figure("reknit_cpu_seconds", "CPU time that the node used.", ("cpu_s",), is_counter=True),
+    Figure("reknit_memory_bytes", "Memory that the node uses.", ("rss_bytes",)),
+    Figure("reknit_journal_events", "Events that the journal holds.", ("journal", "events")),
+    Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
+    Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
+    Figure("reknit_intake_full", "1 while the journal can't take more.", ("intake", "is_full")),
+    Figure("reknit_duplicates", "Events dropped because they were kept.", ("intake", "duplicates"), True),
+)
+
+
+class NodeCollector(Collector):
+    """Turns a node's status into metrics. Prometheus asks in a thread; the node answers on its loop."""
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as of now."""
+        answer = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
+        status, ledger = answer.result(ANSWER_S)
+        yield from _plain(status)
+        yield from _topics(status["topics"])
+        yield from _subscribers(status["subscribers"])
+        yield from _ledger(ledger)
+
+    async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        return self._node.answers.status(), self._node.answers.ledger()
+
+
+def _plain(status: dict[str, Any]) -> Iterator[Metric]:
+    for name, doc, path, is_counter in FIGURES:
+        value: Any = status
+        for key in path:
+            value = value[key]
+        family = CounterMetricFamily if is_counter else GaugeMetricFamily
+        yield family(name, doc, value=float(value))
+    yield GaugeMetricFamily("reknit_connections", "Connections that are open.", value=len(status["peers"]))
+
+
+def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    published = CounterMetricFamily("reknit_published", "Events kept, by topic.", labels=["topic"])
+    gaps = GaugeMetricFamily("reknit_gaps", "Runs of seqs that are missing, by topic.", labels=["topic"])
+    for row in rows:
+        published.add_metric([row["topic"]], row["events"])
+        gaps.add_metric([row["topic"]], row["gaps"])
+    yield from (published, gaps)
+
+
+def _subscribers(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    labels = ["subscriber"]
+    waiting = GaugeMetricFamily("reknit_waiting_bytes", "Not yet handed out, at most.", labels=labels)
+    present = GaugeMetricFamily("reknit_subscriber_connected", "1 while it is there.", labels=labels)
+    for row in rows:
+        if row["name"]:
+            waiting.add_metric([row["name"]], row["waiting_bytes"])
+            present.add_metric([row["name"]], row["state"] != "away")
+    yield from (waiting, present)
+
+
+def _ledger(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    labels = ["subscriber", "topic", "end"]
+    ended = GaugeMetricFamily("reknit_ledger_events", "What became of published events.", labels=labels)
+    balanced = GaugeMetricFamily("reknit_ledger_balanced", "1 where the ledger balances.", labels=labels[:2])
+    for row in rows:
+        who = [row["subscriber"], row["topic"]]
+        for end in ("published", "accepted", "dead_lettered", "lost", "in_flight"):
+            ended.add_metric([*who, end], row[end])
+        balanced.add_metric(who, row["balanced"])
+    yield from (ended, balanced)
+
+
+def serve_metrics(node: Node, address: str) -> WSGIServer:
+    """Answer Prometheus at HOST:PORT. Raises `InvalidConfig`."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        raise InvalidConfig("--metrics", "flag", f"{address!r} is no address; write HOST:PORT")
+    registry = CollectorRegistry(auto_describe=False)
+    # Registering would ask at once, on the very loop that has to answer: nothing is described beforehand.
+    collector = NodeCollector(node, asyncio.get_running_loop())
+    registry.register(collector)
+    try:
+        server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    return server
