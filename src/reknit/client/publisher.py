@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.errors import Closed, Full, LocalError, Refused
@@ -112,12 +112,16 @@ class Publisher:
 
     def publish_many(self, payloads: Iterable[Buffer | str]) -> Kept:
         """Publish many events in as few batches as the limits allow; done when all of them are kept."""
-        checked = [self._check(payload) for payload in payloads]
+        checked = cast(list[bytes], list(payloads))
         if not checked:
             return self._done
+        size = sum(map(len, checked))
+        if size > self._payload_bytes_max or self._failed is not None or set(map(type, checked)) != {bytes}:
+            checked = [self._check(payload) for payload in checked]
+            size = sum(map(len, checked))
         self._admit(len(checked))
         self._payloads += checked
-        self._bytes += sum(map(len, checked)) + 4 * len(checked)
+        self._bytes += size + 4 * len(checked)
         kept = self._future()
         self._cut()
         return kept
