@@ -14,6 +14,7 @@ import msgspec
 import reknit
 from reknit.config import describe
 from reknit.errors import Gone, LocalError
+from reknit.node import positions
 from reknit.node.peers import PeerState
 from reknit.outcome import Code
 from reknit.protocol.codec import encode
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 READ_BYTES_MAX = 8 << 20
-STREAMS_MAX = 100_000
 
 
 class Answers:
@@ -48,8 +48,8 @@ class Answers:
             "read": self._read,
             "records": self._records,
             "find": self._find,
-            "index": self._index,
-            "streams": self._streams,
+            "index": lambda args: (positions.index(node.journal, args), []),
+            "streams": lambda args: (positions.streams(node.journal), []),
         }
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
@@ -104,7 +104,9 @@ class Answers:
             "uptime_s": time.time() - node.started_at,
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "rss_bytes": _rss_bytes(),
-            "data_dir": self._span({})[0]["data_dir"],
+            "data_dir": str(node.config.node.data_dir.absolute())
+            if node.config.journal.kind == "disk"
+            else None,
             "journal": {"kind": node.config.journal.kind, **msgspec.to_builtins(node.journal.status())},
             "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
@@ -186,9 +188,9 @@ class Answers:
     def _span(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         journal = self._node.journal
         config = self._node.config
-        is_disk = config.journal.kind == "disk"
         body: dict[str, Any] = {"epoch": self._node.epoch, "start": journal.start, "end": journal.end}
-        body["data_dir"] = str(config.node.data_dir.absolute()) if is_disk else None
+        if config.journal.kind == "disk":
+            body["data_dir"] = str(config.node.data_dir.absolute())
         if "time_us" in args:
             body["position"] = journal.position_at(int(args["time_us"]))
         return body, []
@@ -224,42 +226,6 @@ class Answers:
         batches = self._node.find(topic, source, int(args["start"]), int(args["stop"]))
         body = {"first_held": self._node.journal.first_held(topic, source)}
         return body, [memoryview(batch.data) for batch in batches]
-
-    def _index(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
-        """Where `[position, stop)` can be split, and how many events it holds, a few MiB at a time.
-
-        A mark is the first batch at or after `origin + k * step`. It goes on at `next`; with `events_max` that is
-        the first batch, but never the one at `position`, with which there would be more.
-        """
-        journal = self._node.journal
-        position, step = int(args["position"]), max(1, int(args["step"]))
-        origin, room = int(args["origin"]), int(args.get("events_max", 1 << 62))
-        stop = min(int(args["stop"]), journal.end)
-        due = origin + ((position - origin - 1) // step + 1) * step
-        marks: list[int] = []
-        events, begin = 0, position
-        while position < stop and position - begin < READ_BYTES_MAX:
-            run = journal.read(position, stop)
-            for entry in run.entries:
-                if events + entry.head.count > room and entry.position > begin:
-                    return {"marks": marks, "events": events, "next": entry.position, "full": True}, []
-                events += entry.head.count
-                if entry.position >= due:
-                    marks.append(entry.position)
-                    due = origin + ((entry.position - origin) // step + 1) * step
-            position = run.next_position
-        return {"marks": marks, "events": events, "next": position, "full": events >= room}, []
-
-    def _streams(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
-        """[topic, source, first held seq, last seq] of the streams of which something was removed."""
-        journal = self._node.journal
-        rows = [
-            (topic, source, journal.first_held(topic, source), last)
-            for topic in journal.topics()
-            for source, last in journal.sources(topic).items()
-        ]
-        gone = [row for row in rows if row[2] > 1]
-        return {"streams": gone[:STREAMS_MAX], "is_whole": len(gone) <= STREAMS_MAX}, []
 
 
 def _rss_bytes() -> int:
