@@ -15,6 +15,12 @@ def maker(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
     return Maker(request.param, tmp_path / "journal")
 
 
+@pytest.fixture(params=[kind for kind in KINDS if kind != "memory"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
+    """Journals of every kind that can be opened again."""
+    return Maker(request.param, tmp_path / "journal")
+
+
 @pytest.fixture
 def journal(maker: Maker) -> Iterator[Journal]:
     opened = maker.open()

@@ -231,13 +231,11 @@ def test_records_and_batches_are_booked_when_staged(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 3])
-def test_the_ledger_is_the_same_after_opening_again(maker: Maker, checkpoints: int) -> None:
-    if maker.kind == "memory":
-        pytest.skip("gone with the process")
-    journal = maker.open()
+def test_the_ledger_is_the_same_after_opening_again(lasting: Maker, checkpoints: int) -> None:
+    journal = lasting.open()
     fill_ledger(journal, checkpoints)
     rows, accounts = journal.ledger.rows(), journal.ledger.accounts
-    again = maker.reopen(journal)
+    again = lasting.reopen(journal)
     assert again.ledger.rows() == rows
     assert again.ledger.accounts == accounts
     again.close()
@@ -258,14 +256,12 @@ def fill_ledger(journal: Journal, checkpoints: int) -> None:
     journal.stage_record(Outcomes("unknown", [OutcomeRow("t/z", SOURCE_B, 1, 2, End.ACCEPTED)]))
 
 
-def test_paused_topics_are_remembered(maker: Maker) -> None:
-    if maker.kind == "memory":
-        pytest.skip("gone with the process")
-    journal = maker.open()
+def test_paused_topics_are_remembered(lasting: Maker) -> None:
+    journal = lasting.open()
     for record in (TopicPaused("a/**"), TopicPaused("b"), TopicResumed("a/**")):
         journal.stage_record(record)
     assert journal.paused == {"b"}
-    again = maker.reopen(journal)
+    again = lasting.reopen(journal)
     assert again.paused == {"b"}
     again.close()
 
@@ -273,14 +269,12 @@ def test_paused_topics_are_remembered(maker: Maker) -> None:
 # -- opening again
 
 
-def test_everything_is_there_after_opening_again(maker: Maker) -> None:
-    if maker.kind == "memory":
-        pytest.skip("gone with the process")
-    journal = maker.open()
+def test_everything_is_there_after_opening_again(lasting: Maker) -> None:
+    journal = lasting.open()
     for first in range(1, 100):
         keep(journal, batch(first), batch(first, 3, "t/b", SOURCE_B))
     before, end = spans(entries(journal)), journal.end
-    again = maker.reopen(journal)
+    again = lasting.reopen(journal)
     assert again.report.clean
     assert (spans(entries(again)), again.end) == (before, end)
     assert keep(again, batch(100)) == end
@@ -419,16 +413,14 @@ def test_a_floor_protects_what_is_after_it(maker: Maker) -> None:
     journal.close()
 
 
-def test_retention_is_remembered(maker: Maker) -> None:
-    if maker.kind == "memory":
-        pytest.skip("gone with the process")
-    journal = maker.open(Retention(count_max=10))
+def test_retention_is_remembered(lasting: Maker) -> None:
+    journal = lasting.open(Retention(count_max=10))
     journal.stage_record(SubscriberOpened.at("audit", "**", {}, 0, 1))
     for first in range(1, 101):
         keep(journal, batch(first))
     journal.trim()
     rows, start, held = journal.ledger.rows(), journal.start, journal.first_held("t/a", SOURCE_A)
-    again = maker.reopen(journal)
+    again = lasting.reopen(journal)
     assert (again.ledger.rows(), again.start, again.first_held("t/a", SOURCE_A)) == (rows, start, held)
     assert [entry.head.first for entry in entries(again)] == list(range(held, 101))
     again.close()

@@ -146,3 +146,14 @@ class SharedEnd:
     def close(self) -> None:
         self._cells.release()
         self._map.close()
+
+
+def shared_end(path: Path) -> int:
+    """The end that was shared last; 0 if there is none."""
+    try:
+        shared = SharedEnd(path, writable=False)
+    except (OSError, ValueError):
+        return 0
+    end = shared.read()[0]
+    shared.close()
+    return end

@@ -10,7 +10,7 @@ from typing import Final
 
 from reknit.errors import JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
-from reknit.store.index import Index, Snapshot, segment_row, stream_row
+from reknit.store.index import MAP_BYTES, Index, Snapshot, segment_row, stream_row
 from reknit.store.journal import Removed
 from reknit.store.log import (
     PREALLOCATE_BYTES,
@@ -51,6 +51,7 @@ class DiskJournal(Staging):
         segment_bytes: int = SEGMENT_BYTES,
         tail_cache_bytes: int = TAIL_CACHE_BYTES,
         preallocate_bytes: int = PREALLOCATE_BYTES,
+        index_map_bytes: int = MAP_BYTES,
         now_us: Callable[[], int] = wall_clock_us,
         mark_us: int = MARK_US,
         files: Files | None = None,
@@ -69,6 +70,7 @@ class DiskJournal(Staging):
         )
         self._files = files or OsFiles()
         self._preallocate_bytes = preallocate_bytes
+        self._index_map_bytes = index_map_bytes
         self._layout = Layout(Path(directory))
         self._save_lock = Lock()
         self._dirty = Dirty()
@@ -85,7 +87,7 @@ class DiskJournal(Staging):
     def _open(self) -> None:
         self._shared = SharedEnd(self._layout.end, writable=True)
         self._reading = SegmentFiles(self._layout.log)
-        self._index = Index(self._layout.index)
+        self._index = Index(self._layout.index, map_bytes=self._index_map_bytes)
         self._chunks = SegmentChunks(self._reading, self._index)
         try:
             opened = open_log(self._layout, self._index, self._reading, self._shared.read(), self._now_us())

@@ -138,13 +138,17 @@ class _Environment:
         self.users = 0
         self.gate = Lock()
         """Held while a reading transaction is open: the map can't grow under one."""
-        self.lmdb = lmdb.open(
-            str(path),
-            map_size=0 if readonly else map_bytes,
-            max_dbs=len(_DATABASES),
-            readonly=readonly,
-            max_readers=512,
-        )
+        self.lmdb = self._open(map_bytes)
+
+    def _open(self, map_bytes: int) -> Any:
+        options: dict[str, Any] = {"max_dbs": len(_DATABASES), "max_readers": 512}
+        if not self.readonly:
+            return lmdb.open(str(self.path), map_size=map_bytes, **options)
+        try:
+            return lmdb.open(str(self.path), map_size=0, readonly=True, create=False, **options)
+        except (lmdb.ReadonlyError, lmdb.LockError, lmdb.DiskError, PermissionError):
+            # A file system that can't be written has no writer either: then no lock is needed.
+            return lmdb.open(str(self.path), map_size=0, readonly=True, create=False, lock=False, **options)
 
     @classmethod
     def join(cls, directory: Path, readonly: bool, map_bytes: int) -> _Environment:
@@ -185,6 +189,15 @@ class Index:
     def save(self, snapshot: Snapshot) -> None:
         """Write a snapshot; all of it or nothing."""
         self._write(lambda txn: self._put(txn, snapshot))
+
+    def rebuild(self, snapshot: Snapshot) -> None:
+        """Write a snapshot in place of everything that is known of where things are."""
+        self._write(lambda txn: self._rebuild(txn, snapshot))
+
+    def _rebuild(self, txn: Any, snapshot: Snapshot) -> None:
+        for name in ("extents", "places", "segments"):
+            txn.drop(self._dbs[name], delete=False)
+        self._put(txn, snapshot)
 
     def _write(self, act: Callable[[Any], T]) -> T:
         """Do something in a synced transaction; when the map is full, make it larger and do it again."""

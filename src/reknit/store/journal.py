@@ -78,8 +78,13 @@ class OpenReport(msgspec.Struct, frozen=True):
     cut_why: str = ""
     cut_file: str = ""
     """Where the bytes that were cut off were put aside."""
+    missing_bytes: int = 0
+    """So much of the log's end had been kept and is not there.
+
+    It is never so after a crash, only after damage.
+    """
     lost: tuple[Removed, ...] = ()
-    """Events that had been kept, and that a cut tail took away (the index remembers them)."""
+    """The events in it, as far as the index knows them."""
     index_rebuilt: bool = False
 
     def __str__(self) -> str:
@@ -91,9 +96,11 @@ class OpenReport(msgspec.Struct, frozen=True):
         if self.cut_position is not None:
             kept = f", kept in {self.cut_file}" if self.cut_file else ""
             parts.append(f"cut {self.cut_bytes} bytes at position {self.cut_position} ({self.cut_why}){kept}")
-        if self.lost:
+        if self.missing_bytes:
             events = sum(gone.stop - gone.start for gone in self.lost)
-            parts.append(f"{events} events that had been kept are lost")
+            parts.append(
+                f"{self.missing_bytes} bytes that had been kept are lost, {events} events of them known"
+            )
         return "; ".join(parts)
 
 

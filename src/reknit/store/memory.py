@@ -101,6 +101,7 @@ def forget(extents: Iterable[Extent]) -> list[Removed]:
     for extent, seqs in by_stream.values():
         stream = extent.stream
         stream.first_held = max(stream.first_held, seqs.last + 1)
+        stream.last = max(stream.last, seqs.last)
         removed += [Removed(stream.topic, stream.source, *bounds) for bounds in seqs.ranges()]
     return removed
 

@@ -129,6 +129,7 @@ def open_log(
         _lose(index, files, opened)
     if opened.end < exposed:
         # Others may have seen the positions up to there: they are not given to anything else.
+        opened.report = replace(opened.report, clean=False, missing_bytes=exposed - opened.end)
         opened.segments.append(Segment(exposed, exposed))
         opened.end = exposed
     _close_removals(index, opened)

@@ -94,7 +94,8 @@ class Streams:
             yield from by_source.values()
 
     def topics(self) -> list[str]:
-        return sorted(self._by_topic)
+        """Those that had an event."""
+        return sorted({stream.topic for stream in self if stream.last})
 
     def of_topic(self, topic: str) -> dict[bytes, Stream]:
         return self._by_topic.get(topic, {})
@@ -115,12 +116,11 @@ class Streams:
         return stream
 
     def emptied(self, ledger: Ledger) -> Streams:
-        """The same streams with no event held."""
+        """The same streams with no event held; what was removed stays known."""
         new = Streams(ledger)
         for stream in self:
-            if stream.first_held > 1:
-                one = new.make(stream.topic, stream.source, stream.number)
-                one.first_held, one.last = stream.first_held, stream.first_held - 1
+            one = new.make(stream.topic, stream.source, stream.number)
+            one.first_held, one.last = stream.first_held, stream.first_held - 1
         return new
 
     def note(self, position: int, heads: Iterable[Head]) -> tuple[list[Entry], int]:

@@ -1,0 +1,126 @@
+"""A walk through a whole log that may be damaged anywhere: its valid pieces, and what lies between them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from reknit.store.directory import Layout, shared_end
+from reknit.store.frames import Damaged, valid_frame_after
+from reknit.store.log import SegmentFiles, segment_path, segment_starts
+from reknit.store.recovery import scan
+from reknit.store.retention import Segment
+from reknit.store.tail import Chunk
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Bytes of the log that are not valid: `[position, stop)`."""
+
+    path: str
+    offset: int
+    position: int
+    stop: int
+    why: str
+    aside: str = ""
+    """The file that a repair put them into."""
+
+    def __str__(self) -> str:
+        kept = f", kept in {self.aside}" if self.aside else ""
+        return f"{self.path} byte {self.offset}: {self.stop - self.position} bytes, {self.why}{kept}"
+
+
+@dataclass(slots=True)
+class Piece:
+    """A valid part of the log, `[segment.start, segment.end)`, in the file that starts at `file_start`."""
+
+    file_start: int
+    segment: Segment
+
+
+def verify(directory: Path | str) -> list[Damage]:
+    """Read the whole log and check every frame; gives what is damaged. The journal may be in use.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from reknit.store.disk import DiskJournal
+    >>> with TemporaryDirectory() as directory:
+    ...     DiskJournal(directory).close()
+    ...     verify(directory)
+    []
+    """
+    layout = Layout(Path(directory))
+    layout.read_label()
+    survey = Survey(SegmentFiles(layout.log), segment_starts(layout.log), shared_end(layout.end), [])
+    for _ in survey:
+        pass
+    return survey.damages
+
+
+class Survey:
+    """Everything in the log in order: iterating gives the valid chunks and finds pieces and damages.
+
+    `end` is how far the log was known to reach; zeros behind it are room for more. `anchors` are known starts
+    of frames, in order.
+    """
+
+    def __init__(self, files: SegmentFiles, starts: Sequence[int], end: int, anchors: Sequence[int]) -> None:
+        self._files, self._starts, self._end, self._anchors = files, starts, end, anchors
+        self.pieces: list[Piece] = []
+        self.damages: list[Damage] = []
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for index, start in enumerate(self._starts):
+            file_end = start + self._files.size(start)
+            is_last = index + 1 == len(self._starts)
+            yield from self._segment(start, file_end if is_last else min(file_end, self._starts[index + 1]))
+
+    def _segment(self, start: int, stop: int) -> Iterator[Chunk]:
+        at = start
+        while True:
+            piece = Piece(start, Segment(at, at))
+            self.pieces.append(piece)
+            try:
+                for chunk in scan(self._files, Segment(start, stop), at, stop):
+                    chunk.segment = piece.segment
+                    yield chunk
+                    at = piece.segment.end = chunk.end
+                return
+            except Damaged as damage:
+                at = damage.position
+                after = self._resume(start, at, stop)
+                if after is None and at >= self._end and self._is_zeros(start, at, stop):
+                    return
+                path = str(segment_path(self._files.directory, start))
+                self.damages.append(Damage(path, at - start, at, after or stop, damage.why))
+                if after is None:
+                    return
+                at = after
+
+    def _is_zeros(self, start: int, position: int, stop: int) -> bool:
+        data = self._files.pread(start, position - start, stop - position)
+        return data.count(0) == len(data)
+
+    def _resume(self, start: int, position: int, stop: int) -> int | None:
+        """Where the log goes on behind damage."""
+        data = memoryview(self._files.pread(start, position - start, stop - position))
+        at = valid_frame_after(data, 8)
+        while at is not None and not self._chain_holds(start, position + at, stop):
+            at = valid_frame_after(data, at + 8)
+        return None if at is None else position + at
+
+    def _chain_holds(self, start: int, position: int, stop: int) -> bool:
+        """A payload may hold bytes that look like frames: they must lead to a known start, or to the end."""
+        index = bisect_left(self._anchors, position)
+        anchor = self._anchors[index] if index < len(self._anchors) else stop
+        if anchor == position:
+            return True
+        reached = position
+        try:
+            for chunk in scan(self._files, Segment(start, stop), position, min(anchor, stop)):
+                reached = chunk.end
+        except Damaged:
+            return reached > position and anchor >= stop and self._is_zeros(start, reached, stop)
+        return reached == min(anchor, stop)
