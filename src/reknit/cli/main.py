@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import reknit
-from reknit.cli import ledger, pub, status, sub, up
+from reknit.cli import config, ledger, pub, status, sub, up
 from reknit.cli.output import fail
 
 PARTS = ("journal", "group", "pipeline")
@@ -37,6 +37,9 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # whoever read our output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+        except OSError as error:
+            place = f": {error.filename}" if error.filename else ""
+            fail(f"{error.strerror or error}{place}")
 
 
 app = typer.Typer(
@@ -45,6 +48,7 @@ app = typer.Typer(
     help="An event fabric: every event arrives, or you are told why.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -72,6 +76,7 @@ app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
+app.add_typer(config.app, name="config")
 for part in PARTS:
     if find_spec(f"reknit.cli.{part}") is not None:
         app.add_typer(import_module(f"reknit.cli.{part}").app, name=part)

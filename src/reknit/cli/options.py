@@ -15,5 +15,4 @@ NodeUrl = Annotated[
         help="The node to talk to.  [default: where the configuration says that one listens]",
     ),
 ]
-Name = Annotated[str, typer.Option("--name", metavar="NAME")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]

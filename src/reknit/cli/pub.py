@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 def pub(
-    topic: Annotated[str, typer.Argument(help="Where to, for instance plant/line1/temp.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to, for instance plant/line1/temp.")],
     payload: Annotated[
-        str | None, typer.Argument(help="The event.  [default: stdin, a line an event]")
+        str | None, typer.Argument(metavar="PAYLOAD", help="The event.  [default: stdin, a line an event]")
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Publish the payload so often; of stdin, so many lines at most.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Publish the payload so often; of stdin, so many lines at most."
+        ),
     ] = None,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many events a second.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, metavar="N", help="At most so many events a second.")
+    ] = None,
     ttl: Annotated[int, typer.Option(min=0, metavar="MS", help="Dead-letter it after that; 0: never.")] = 0,
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Publish under a name: its seqs go on in a later run.")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def sub(
     pattern: Annotated[
-        str, typer.Argument(help="What to print: `*` is one segment of a topic, `**` any number.")
+        str,
+        typer.Argument(
+            metavar="PATTERN", help="What to print: `*` is one segment of a topic, `**` any number."
+        ),
     ],
     history: Annotated[
         bool, typer.Option("--history", help="Begin with everything that the node holds.")
@@ -30,7 +33,7 @@ def sub(
             metavar="NAME", help="Subscribe durably: the node keeps what this name has not had yet."
         ),
     ] = "",
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many events.")] = None,
     json: Annotated[bool, typer.Option("--json", help="An event is a line of JSON.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="An event is its payload and a line's end.")] = False,
     node: NodeUrl = "",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import time
@@ -78,8 +79,12 @@ class Node:
         self.committer = Committer(self.journal, self._on_kept, self._on_failed)
         self.send, self.commit = self.peers.send_buffers, self.committer.request
         self.answers = Answers(self)
-        for url in self.config.node.listen:
-            await self._listen(url)
+        try:
+            for url in self.config.node.listen:
+                await self._listen(url)
+        except BaseException:
+            await self.stop()
+            raise
         self._schedule(self._now() + HOUSEKEEPING_S)
         self._checkpointing = asyncio.create_task(self._checkpoint())
 
@@ -92,9 +97,11 @@ class Node:
         try:
             server, real = await tcp.listen(url, self, self.config.limits.frame_bytes_max, tls)
         except OSError as error:
-            raise InvalidConfig(
-                "node.listen", url, f"can't be listened on: {error.strerror or error}"
-            ) from None
+            # asyncio's own text repeats the address in its own way
+            number = error.errno or 0
+            why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
+            text = f"names {url}, which can't be listened on: {why}"
+            raise InvalidConfig("node.listen", self.config.origin("node.listen"), text) from None
         self._servers.append(server)
         self.urls.append(real)
 
