@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -48,6 +49,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     console = Console(stderr=options.json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return act(options, console)
     except (ValueError, FileNotFoundError) as error:

@@ -131,8 +131,12 @@ class Stage:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.gather(*(process.end() for process in self._processes), return_exceptions=True)
-        shutil.rmtree(self.place, ignore_errors=True)
+        try:
+            await asyncio.gather(*(process.end() for process in self._processes), return_exceptions=True)
+        finally:  # also when stopped while stopping
+            for process in self._processes:
+                process.send_signal(signal.SIGKILL)
+            shutil.rmtree(self.place, ignore_errors=True)
 
     async def worker(self, job: Job) -> Process:
         return await self._start(sys.executable, "-m", "bench.worker", msgspec.json.encode(job).decode())
