@@ -1,0 +1,69 @@
+"""Virtual time: what is to happen, in order, and a clock that jumps from one to the next."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+START_US = 1_700_000_000_000_000
+"""The time of day at virtual second 0, in microseconds since 1970."""
+
+
+class Timer:
+    """Something that is to happen; `cancel` before it does."""
+
+    __slots__ = ("action", "due")
+
+    def __init__(self, due: float, action: Callable[[], None]) -> None:
+        self.due = due
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """It does not happen."""
+        self.action = None
+
+
+class Clock:
+    """Seconds that pass only when nothing is left to do in them.
+
+    >>> clock, seen = Clock(), []
+    >>> _ = clock.after(2.0, lambda: seen.append("late")), clock.after(1.0, lambda: seen.append("early"))
+    >>> clock.run(10.0)
+    >>> (seen, clock.now)
+    (['early', 'late'], 10.0)
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._queue: list[tuple[float, int, Timer]] = []
+        self._order = 0
+
+    def now_us(self) -> int:
+        """The virtual time of day, in microseconds since 1970."""
+        return START_US + int(self.now * 1e6)
+
+    def at(self, due: float, action: Callable[[], None]) -> Timer:
+        """Let it happen at a time, or at once if that is past; what is due at the same time keeps its order."""
+        timer = Timer(max(due, self.now), action)
+        self._order += 1
+        heapq.heappush(self._queue, (timer.due, self._order, timer))
+        return timer
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
+        """Let it happen in a while."""
+        return self.at(self.now + delay_s, action)
+
+    def run(self, until: float, is_over: Callable[[], bool] | None = None) -> None:
+        """Let everything happen that is due by then, or until it is over."""
+        queue = self._queue
+        while queue and queue[0][0] <= until:
+            due, _, timer = heapq.heappop(queue)
+            if timer.action is None:
+                continue
+            self.now = due
+            self.steps += 1
+            timer.action()
+            if is_over is not None and is_over():
+                return
+        self.now = max(self.now, until)

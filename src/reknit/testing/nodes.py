@@ -1,0 +1,198 @@
+"""A node in a simulation: the production core, with a simulated network, disk and clock around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from reknit.config import Config, DispatchSettings, RetentionSettings
+from reknit.errors import JournalFull
+from reknit.frame import Buffer
+from reknit.node.core import Core
+from reknit.protocol.codec import Decoder, Frames, Item, encode
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import (
+    VERSION,
+    Bye,
+    Credit,
+    Declare,
+    Hello,
+    Ping,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Welcome,
+)
+from reknit.store.retention import Retention
+from reknit.testing.clock import START_US, Timer
+from reknit.testing.network import End
+
+if TYPE_CHECKING:
+    from reknit.testing.simulation import Simulation
+
+COMMIT_RETRY_S = 0.1
+
+MakeCore = Callable[..., Core]
+
+
+class SimNode:
+    """One node: comes up, serves, crashes with what is not synced, and comes up again."""
+
+    def __init__(self, name: str, sim: Simulation, rng: Random) -> None:
+        self.name = name
+        self.is_up = False
+        self._sim = sim
+        self._rng = rng
+        plan = sim.plan
+        self._config = Config(
+            retention=RetentionSettings(count_max=plan.retain_events, protect_unsettled=plan.retain_owed),
+            dispatch=DispatchSettings(
+                retry_backoff_s_min=0.05, retry_backoff_s_max=0.4, attempts_max=plan.attempts_max
+            ),
+        )
+        self.journal = sim.parts.journal(
+            Retention(count_max=plan.retain_events or None),
+            staged_bytes_max=plan.staged_bytes_max,
+            segment_bytes=plan.segment_bytes,
+            now_us=sim.clock.now_us,
+        )
+        self.core: Core
+        self._life = 0
+
+    # -- life
+
+    def start(self) -> None:
+        """Come up with the journal as it is."""
+        self._life += 1
+        self._peers: dict[int, tuple[End, Decoder]] = {}
+        self._welcome: set[int] = set()
+        self._out: dict[int, list[Buffer]] = {}
+        self._is_committing = False
+        self._wanted: tuple[int, bool] | None = None
+        self._timer: Timer | None = None
+        clock = self._sim.clock
+        parts = (self.name, f"{self.name}'s journal", self.journal, self._config, self, self._rng)
+        self.core = self._sim.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
+        self.is_up = True
+        self._sim.network.listen(self.name, self)
+        self._after(self._sim.plan.trim_s, self._trim)
+        self._sim.tell(self.name, "is up, its journal ends at", self.journal.end)
+
+    def crash(self) -> None:
+        """Lose everything that is not synced; what was being synced may have made it."""
+        self.is_up = False
+        self._life += 1
+        self._sim.network.fall_silent(self.name)
+        if self._is_committing and self._rng.random() < self._sim.plan.unsynced_survives_share:
+            self.journal.commit()
+        staged = self.journal.staged_bytes
+        self.journal = self.journal.crash()
+        self._sim.tell(self.name, "crashed, bytes lost:", staged)
+
+    def _after(self, delay_s: float, action: Callable[[], None]) -> Timer:
+        """Do something later, in this life of the node."""
+        life = self._life
+        return self._sim.clock.after(delay_s, lambda: action() if self._life == life else None)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something waits for the disk, or to be handed out again."""
+        return self._is_committing or any(queue.again for queue in self.core.dispatch.queues.values())
+
+    # -- connections
+
+    def opened(self, end: End) -> None:
+        self._peers[end.number] = (end, Decoder())
+
+    def received(self, end: End, data: bytes) -> None:
+        known = self._peers.get(end.number)
+        if known is None:
+            return
+        for item in known[1].feed(data):
+            self._take(item, end)
+        self._run()
+
+    def _take(self, item: Item, end: End) -> None:
+        match item:
+            case Hello():
+                self._welcome.add(end.number)
+                welcome = Welcome(VERSION, self.name, self.core.epoch, 1.0, 1 << 20)
+                self.send(end.number, [encode(welcome)])
+            case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
+                self._sim.tell(f"{self.name} < {end.other.host}", item)
+                self.core.receive(item, end.number, self._sim.clock.now)
+            case Ping() | Bye():
+                pass
+            case _:
+                self._sim.witness.blame(f"{self.name} was sent {item!r}")
+
+    def blocked(self, end: End, is_blocked: bool) -> None:
+        if end.number in self._peers:
+            self._sim.tell(self.name, "blocked" if is_blocked else "unblocked", end.other.host)
+            self.core.blocked(end.number, is_blocked, self._sim.clock.now)
+            self._run()
+
+    def lost(self, end: End) -> None:
+        if self._peers.pop(end.number, None) is not None:
+            self._sim.tell(self.name, "lost the connection of", end.other.host)
+            self.core.left(end.number, self._sim.clock.now)
+            self._run()
+
+    # -- the core's shell
+
+    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
+        """What is sent in one turn goes out together, as on a real connection."""
+        if isinstance(peer, int) and peer in self._peers:
+            self._out.setdefault(peer, []).extend(buffers)
+
+    def _run(self) -> None:
+        self.core.run(self._sim.clock.now)
+        out, self._out = self._out, {}
+        for peer, buffers in out.items():
+            self._peers[peer][0].send(b"".join(buffers))
+        due = self.core.next_deadline()
+        if due is not None and (self._timer is None or due < self._timer.due or self._timer.action is None):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._after(max(due - self._sim.clock.now, 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.core.tick(self._sim.clock.now)
+        self._run()
+
+    def _trim(self) -> None:
+        start = self.journal.start
+        self.core.trim(self._sim.clock.now)
+        if self.journal.start != start:
+            self._sim.tell(self.name, "removed what lies before", self.journal.start)
+        self._run()
+        self._after(self._sim.plan.trim_s, self._trim)
+
+    def commit(self, number: int, sync: bool) -> None:
+        """Group commit: what is staged during one sync is the next one's group."""
+        self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
+        if not self._is_committing:
+            self._start_commit()
+
+    def _start_commit(self) -> None:
+        assert self._wanted is not None
+        (number, sync), self._wanted = self._wanted, None
+        self._is_committing = True
+        self._after(self._rng.uniform(0.0, self._sim.plan.commit_s_max), lambda: self._commit(number, sync))
+
+    def _commit(self, number: int, sync: bool) -> None:
+        now = self._sim.clock.now
+        if not self._sim.is_calm and self._rng.random() < self._sim.plan.commit_failure_share:
+            self._sim.tell(self.name, "could not commit")
+            self.core.failed(JournalFull("the disk is full", self.name), now)
+            self._run()
+            self._after(COMMIT_RETRY_S, lambda: self._commit(number, sync))
+            return
+        end = self.journal.commit(sync)
+        self._is_committing = False
+        if self._wanted is not None:
+            self._start_commit()
+        self.core.kept(number, end, now)
+        self._run()

@@ -1,0 +1,238 @@
+"""A whole fabric in one thread: nodes, programs, a network and a fault plan, from a seed, to a verdict.
+
+>>> run(7).problems
+[]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from reknit.node.core import Core
+from reknit.protocol.publisher import Publisher
+from reknit.protocol.subscriber import Subscriber
+from reknit.store.memory import SimJournal
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
+from reknit.testing.nodes import SimNode
+from reknit.testing.programs import Program, PublisherProgram, SubscriberProgram
+from reknit.testing.verdict import Witness
+
+REST_S = 120.0
+"""How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
+GRACE_S = 1.0
+"""And how long it is watched after that."""
+
+TOPICS = ("plant/a", "plant/b", "car/1")
+PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a simulation is made of. Replace one to see whether a bug in it would be found."""
+
+    core: Callable[..., Core] = Core
+    journal: Callable[..., SimJournal] = SimJournal
+    publisher: Callable[..., Publisher] = Publisher
+    subscriber: Callable[..., Subscriber] = Subscriber
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a simulation ended."""
+
+    plan: FaultPlan
+    problems: list[str]
+    steps: int
+    events: int
+    trace: list[str] = field(default_factory=list)
+    """Every step in words, if that was asked for."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.problems
+
+    @property
+    def command(self) -> str:
+        """What replays this."""
+        return f"make sim SEED={self.plan.seed}"
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same steps."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+
+class Simulation:
+    """One fabric and one run of it."""
+
+    def __init__(self, plan: FaultPlan, parts: Parts | None = None, is_traced: bool = False) -> None:
+        self.plan = plan
+        self.parts = parts or Parts()
+        self.clock = Clock()
+        self.witness = Witness(self.clock)
+        self.network = Network(self.clock, plan, self._rng("network"))
+        self.is_calm = False
+        """The faults are over, nobody publishes, and everything is accepted."""
+        self.trace: list[str] = []
+        self._is_traced = is_traced
+        self._faults = self._rng("faults")
+        self.nodes = [SimNode(f"n{i}", self, self._rng(f"node {i}")) for i in range(plan.nodes)]
+        self.publishers: list[PublisherProgram] = []
+        self.subscribers: list[SubscriberProgram] = []
+        self._people(self._rng("fabric"))
+
+    def _rng(self, name: str) -> Random:
+        return Random(f"{name} {self.plan.seed}")
+
+    def _people(self, rng: Random) -> None:
+        plan = self.plan
+        for i in range(plan.publishers):
+            node, topic, lasting = (
+                rng.choice(self.nodes).name,
+                rng.choice(TOPICS),
+                rng.random() < plan.lasting_share,
+            )
+            self.publishers.append(PublisherProgram(f"p{i}", node, self, self._rng(f"p{i}"), topic, lasting))
+        for i in range(plan.durables + plan.ephemerals):
+            durable = i < plan.durables
+            name, node, history = (
+                f"{'d' if durable else 'e'}{i}",
+                rng.choice(self.nodes).name,
+                rng.random() < 0.3,
+            )
+            pattern = rng.choice(PATTERNS)
+            self.subscribers.append(
+                SubscriberProgram(name, node, self, self._rng(name), pattern, durable, history)
+            )
+
+    @property
+    def programs(self) -> list[Program]:
+        return [*self.publishers, *self.subscribers]
+
+    def tell(self, who: str, *what: object) -> None:
+        """Write a line of the trace."""
+        if self._is_traced:
+            self.trace.append(f"{self.clock.now:9.4f}  {who:<10} {' '.join(map(_shown, what))}")
+
+    # -- the run
+
+    def run(self) -> Verdict:
+        """Let it all happen, then judge."""
+        try:
+            self._run()
+        except Exception as error:
+            self.witness.blame("".join(traceback.format_exception(error)))
+        events = sum(map(len, self.witness.confirmed.values()))
+        return Verdict(self.plan, self.witness.problems, self.clock.steps, events, self.trace)
+
+    def _run(self) -> None:
+        problems = self.witness.problems
+        self._begin()
+        self.clock.run(self.plan.run_s, lambda: bool(problems))
+        if not problems:
+            self._calm()
+            self.clock.run(self.plan.run_s + REST_S, lambda: bool(problems) or self._is_at_rest())
+        if not problems:
+            self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
+        if not problems:
+            may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
+            self.witness.judge(self.nodes, may_lose)
+            self._blame_the_restless()
+
+    def _begin(self) -> None:
+        plan, rng = self.plan, self._faults
+        for node in self.nodes:
+            node.start()
+        for program in self.programs:
+            self.clock.after(rng.choice((0.0, rng.uniform(0.0, plan.run_s / 2))), program.start)
+        self._repeat(plan.cut_rate, self._cut)
+        self._repeat(plan.partition_rate, self._partition)
+        self._repeat(plan.node_crash_rate, self._crash_node)
+        self._repeat(plan.publisher_crash_rate, lambda: self._crash_program(self.publishers))
+        self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
+
+    def _repeat(self, rate: float, fault: Callable[[], None]) -> None:
+        """Let a fault happen at random times until all is calm."""
+        if rate <= 0:
+            return
+
+        def happen() -> None:
+            if not self.is_calm:
+                fault()
+                self.clock.after(self._faults.expovariate(rate), happen)
+
+        self.clock.after(self._faults.expovariate(rate), happen)
+
+    def _cut(self) -> None:
+        self.tell("network", "cut", self.network.cut_any())
+
+    def _partition(self) -> None:
+        hosts = [program.name for program in self.programs]
+        apart = {host for host in hosts if self._faults.random() < 0.5}
+        nodes = {node.name for node in self.nodes}
+        one_way = self._faults.random() < self.plan.one_way_share
+        ones, others = (apart, nodes) if self._faults.random() < 0.5 else (nodes, apart)
+        self.tell("network", "partition", sorted(ones), "to" if one_way else "and", sorted(others))
+        self.network.partition(ones, others, one_way)
+        self.clock.after(self._faults.uniform(0.0, self.plan.partition_s_max), self._heal)
+
+    def _heal(self) -> None:
+        self.tell("network", "heals")
+        self.network.heal()
+
+    def _crash_node(self) -> None:
+        node = self._faults.choice(self.nodes)
+        if node.is_up:
+            node.crash()
+            self.clock.after(self._faults.uniform(0.0, self.plan.node_down_s_max), lambda: _start(node))
+
+    def _crash_program(self, programs: list[Any]) -> None:
+        if not programs:
+            return
+        program: Program = self._faults.choice(programs)
+        if program.is_up:
+            program.crash()
+            self.clock.after(self._faults.uniform(0.0, self.plan.program_down_s_max), lambda: _start(program))
+
+    def _calm(self) -> None:
+        """The faults are over: everyone is there and connected, and what is open is finished."""
+        self.tell("all", "is calm now")
+        self.is_calm = self.network.is_calm = True
+        self.network.heal()
+        for node in self.nodes:
+            _start(node)
+        for program in self.programs:
+            _start(program)
+
+    def _is_at_rest(self) -> bool:
+        if not all(program.is_done for program in self.programs):
+            return False
+        rows = [row for node in self.nodes for row in node.journal.ledger.rows()]
+        return not any(row.in_flight for row in rows) and not any(node.is_busy for node in self.nodes)
+
+    def _blame_the_restless(self) -> None:
+        for program in self.programs:
+            if not program.is_done:
+                self.witness.blame(f"{program.name} did not come to rest in {REST_S:.0f} s")
+
+
+def _start(member: SimNode | Program) -> None:
+    if not member.is_up:
+        member.start()
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def run(seed: int, parts: Parts | None = None, is_traced: bool = False) -> Verdict:
+    """Run the fabric that a seed makes."""
+    return Simulation(FaultPlan.from_seed(seed), parts, is_traced).run()

@@ -1,0 +1,245 @@
+"""The verdict: what applications saw, held against what publishers were promised and what the ledger says.
+
+The witness stands outside the machines. It knows what was put, what was confirmed, and what every application was
+handed; it shares no code with what it judges, but for the ledger, whose every row has to agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reknit.batch import Batch
+from reknit.ledger import Stream
+from reknit.node.dead_letters import read_letter
+from reknit.outcome import End, Outcome
+from reknit.protocol.subscriber import Report
+from reknit.seqset import SeqSet
+from reknit.testing.clock import Clock
+from reknit.topic import Pattern
+
+if TYPE_CHECKING:
+    from reknit.testing.nodes import SimNode
+
+DEAD_LETTER_TOPIC = "reknit/dead-letters"
+
+
+class Seen:
+    """What one subscriber's application saw: a durable one over all its lives, an ephemeral one in its only life."""
+
+    def __init__(
+        self, name: str, node: str, pattern: str, durable: bool, history: bool, witness: Witness
+    ) -> None:
+        self.name = name
+        self.node = node
+        self.pattern = Pattern(pattern)
+        self.durable = durable
+        self.history = history
+        self.opened_at: float | None = None
+        """When its subscription was first confirmed: from then on it is owed everything."""
+        self.is_alive = True
+        self.ever: dict[Stream, SeqSet] = {}
+        self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
+        self.lost: dict[Stream, SeqSet] = {}
+        self._ended: dict[Stream, SeqSet] = {}
+        self._in_hand: dict[Stream, SeqSet] = {}
+        self._next: dict[Stream, int] = {}
+        self._witness = witness
+
+    def opened(self) -> None:
+        if self.opened_at is None:
+            self.opened_at = self._witness.clock.now
+
+    def crashed(self) -> None:
+        """The process is gone with all that it knew."""
+        self.is_alive = False
+        self._in_hand.clear()
+        self._next.clear()
+
+    def handed(self, batch: Batch) -> None:
+        """The application got a batch."""
+        stream, bounds = (batch.topic, batch.source), (batch.first, batch.stop)
+        self._witness.check_known(self.name, batch)
+        self._blame(stream, _overlap(self._ended, stream, bounds), "came again after its end was booked")
+        self._blame(stream, _overlap(self._in_hand, stream, bounds), "came twice to one process")
+        expected = self._next.get(stream, batch.first)
+        if batch.attempt == 1 and batch.first < expected:
+            self._blame(stream, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
+        if not self.durable and batch.first > expected:
+            gap = self.lost.get(stream, SeqSet()).missing(expected, batch.first)
+            self._blame(stream, gap, "is missing, and was not reported as lost")
+        self._next[stream] = max(expected, batch.stop)
+        self._in_hand.setdefault(stream, SeqSet()).add(*bounds)
+        self.ever.setdefault(stream, SeqSet()).add(*bounds)
+
+    def settled(self, stream: Stream, start: int, stop: int, outcome: Outcome) -> None:
+        """The application said what became of events."""
+        self.said[outcome].setdefault(stream, SeqSet()).add(start, stop)
+        if not outcome.is_final:
+            self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
+
+    def booked(self, stream: Stream, start: int, stop: int) -> None:
+        """The node promised to remember that these have ended."""
+        self._ended.setdefault(stream, SeqSet()).add(start, stop)
+
+    def reported_lost(self, report: Report) -> None:
+        self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
+
+    def _blame(self, stream: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:
+        for start, stop in ranges:
+            self._witness.blame(f"{self.name}: {name_of(stream)} [{start}, {stop}) {what}")
+
+
+class Witness:
+    """Sees everything, and collects what is wrong in `problems`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.problems: list[str] = []
+        self.subscribers: dict[str, Seen] = {}
+        self.confirmed: dict[Stream, dict[int, bytes]] = {}
+        self._put: dict[Stream, dict[int, list[bytes]]] = {}
+        self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
+        self.node_of: dict[Stream, str] = {}
+
+    def blame(self, problem: str) -> None:
+        self.problems.append(f"at {self.clock.now:.4f}: {problem}")
+
+    def subscriber(self, name: str, node: str, pattern: str, durable: bool, history: bool) -> Seen:
+        seen = self.subscribers.get(name)
+        if seen is None:
+            seen = self.subscribers[name] = Seen(name, node, pattern, durable, history, self)
+        seen.is_alive = True
+        return seen
+
+    def put(self, stream: Stream, first: int, payloads: list[bytes], node: str) -> None:
+        """A program publishes. One that crashed may give a seq once more, if the first was never kept."""
+        self.node_of[stream] = node
+        by_seq = self._put.setdefault(stream, {})
+        for seq, payload in enumerate(payloads, first):
+            by_seq.setdefault(seq, []).append(payload)
+        self._put_at.setdefault(stream, []).append((self.clock.now, first, first + len(payloads)))
+
+    def confirm(self, stream: Stream, seq: int, payload: bytes) -> None:
+        """A program was told that its event is kept."""
+        before = self.confirmed.setdefault(stream, {}).setdefault(seq, payload)
+        if before != payload:
+            self.blame(f"{name_of(stream)} {seq} was confirmed to two lives of its publisher")
+
+    def check_known(self, name: str, batch: Batch) -> None:
+        """Nobody gets what nobody published."""
+        if batch.topic == DEAD_LETTER_TOPIC:
+            self._check_letters(name, batch)
+            return
+        stream = (batch.topic, batch.source)
+        by_seq = self._put.get(stream, {})
+        for seq, payload in enumerate(batch.payloads(), batch.first):
+            if payload not in by_seq.get(seq, ()):
+                self.blame(f"{name} got {name_of(stream)} {seq}, which nobody published")
+
+    def _check_letters(self, name: str, batch: Batch) -> None:
+        for payload in batch.payloads():
+            try:
+                letter = read_letter(payload)
+            except msgspec.DecodeError as error:
+                self.blame(f"{name} got a dead letter that can't be read: {error}")
+                continue
+            if letter.payload not in self._put.get((letter.topic, letter.source), {}).get(letter.seq, ()):
+                self.blame(f"{name} got a dead letter for what nobody published: {letter}")
+
+    # -- at the end
+
+    def judge(self, nodes: list[SimNode], loses: bool) -> list[str]:
+        """Everything that must hold once all is quiet; `loses` says whether retention may take what is owed."""
+        for node in nodes:
+            kept = self._judge_journal(node)
+            for seen in self.subscribers.values():
+                if seen.node == node.name:
+                    self._judge_subscriber(seen, node, kept, loses)
+            for row in node.journal.ledger.rows(node.core.dispatch.in_hand()):
+                if not row.balanced or row.in_flight:
+                    self.blame(f"{node.name}: the ledger does not come to rest: {row}")
+        return self.problems
+
+    def _judge_journal(self, node: SimNode) -> dict[Stream, SeqSet]:
+        """Every confirmed event is kept, once, as it was put."""
+        journal = node.journal
+        kept: dict[Stream, SeqSet] = {}
+        position = journal.start
+        while position < journal.end:
+            run = journal.read(position)
+            position = run.next_position
+            for entry in run.entries:
+                batch = Batch.parse(journal.fetch(entry))
+                stream = (batch.topic, batch.source)
+                self.check_known(f"the journal of {node.name}", batch)
+                for bounds in _overlap(kept, stream, (batch.first, batch.stop)):
+                    self.blame(f"{node.name} keeps {name_of(stream)} {bounds} twice")
+                kept.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
+                confirmed = self.confirmed.get(stream, {})
+                for seq, payload in enumerate(batch.payloads(), batch.first):
+                    if confirmed.get(seq, payload) != payload:
+                        self.blame(f"{node.name} keeps another {name_of(stream)} {seq} than it confirmed")
+        for stream, by_seq in self.confirmed.items():
+            if self.node_of[stream] == node.name:
+                held_from = journal.first_held(*stream)
+                missing = [
+                    seq for seq in by_seq if seq >= held_from and seq not in kept.get(stream, SeqSet())
+                ]
+                if missing:
+                    self.blame(f"{node.name} confirmed and does not keep {name_of(stream)} {missing}")
+        return kept
+
+    def _judge_subscriber(self, seen: Seen, node: SimNode, kept: dict[Stream, SeqSet], loses: bool) -> None:
+        if seen.opened_at is None:
+            return
+        account = node.journal.ledger.accounts.get(seen.name)
+        if seen.durable and account is None:
+            self.blame(f"{node.name} does not know {seen.name} any more")
+            return
+        for stream in self._put:
+            if self.node_of[stream] != node.name or not seen.pattern.matches(stream[0]):
+                continue
+            owed = self._owed(seen, stream, kept.get(stream, SeqSet()))
+            got = seen.ever.get(stream, SeqSet())
+            if account is None:
+                got = got.union(seen.lost.get(stream, SeqSet()))
+            elif loses:
+                got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
+            if seen.is_alive:
+                self._blame_all(seen, stream, owed.difference(got), "never came")
+            if account is not None:
+                self._judge_ends(seen, stream, account.ends.get(stream, {}))
+
+    def _owed(self, seen: Seen, stream: Stream, kept: SeqSet) -> SeqSet:
+        """What was put after the subscription stood, and was kept; with history all that is still there."""
+        assert seen.opened_at is not None
+        if seen.history and seen.durable:
+            return kept
+        confirmed = SeqSet.from_ranges((seq, seq + 1) for seq in self.confirmed.get(stream, {}))
+        later = [row[1:] for row in self._put_at[stream] if row[0] > seen.opened_at]
+        return SeqSet.from_ranges(later).intersection(kept.union(confirmed))
+
+    def _judge_ends(self, seen: Seen, stream: Stream, ends: dict[End, SeqSet]) -> None:
+        """An event ended as the application said."""
+        said = {outcome: by_stream.get(stream, SeqSet()) for outcome, by_stream in seen.said.items()}
+        accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
+        undeliverable = said[Outcome.REJECTED].union(said[Outcome.FAILED])
+        self._blame_all(seen, stream, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
+        self._blame_all(seen, stream, dead.difference(undeliverable), "never failed, and is a dead letter")
+
+    def _blame_all(self, seen: Seen, stream: Stream, seqs: SeqSet, what: str) -> None:
+        for start, stop in seqs.ranges():
+            self.blame(f"{seen.name}: {name_of(stream)} [{start}, {stop}) {what}")
+
+
+def name_of(stream: Stream) -> str:
+    """A stream for people."""
+    return f"{stream[0]} of {stream[1].rstrip(b'_').decode(errors='replace')}"
+
+
+def _overlap(sets: dict[Stream, SeqSet], stream: Stream, bounds: tuple[int, int]) -> list[tuple[int, int]]:
+    seqs = sets.get(stream)
+    return [] if seqs is None else seqs.overlap(*bounds)
