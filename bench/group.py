@@ -1,7 +1,7 @@
 """A group of three on one host, one of them sending events of 1,000 bytes: events a second at every member.
 
-    python -m bench.group                    loopback, no loss
-    python -m bench.group --veth --loss 10   three network namespaces, 10 of 1,000 packets dropped (needs root)
+python -m bench.group                    loopback, no loss
+python -m bench.group --veth --loss 10   three network namespaces, 10 of 1,000 packets dropped (needs root)
 """
 
 from __future__ import annotations
@@ -31,13 +31,27 @@ async def receive(group: Group, wanted: int, size: int) -> dict[str, Any]:
     async for event in group:
         if not count:
             began = time.perf_counter()
-        assert event.seq == following and len(event.payload) == size, "out of order"
+        assert event.seq == following, f"out of order: {event.seq}, not {following}"
+        assert len(event.payload) == size
         following += 1
         count += 1
         if count == wanted:
             break
     took = time.perf_counter() - began
-    return {"events": count, "per_s": round(count / took), "cpu_s": round(time.process_time(), 2)} | group.counts
+    return {
+        "events": count,
+        "per_s": round(count / took),
+        "cpu_s": round(time.process_time(), 2),
+    } | group.counts
+
+
+async def complete(group: Group, members: int) -> None:
+    """Wait until all members are there, and have told each other where they start."""
+    is_complete = asyncio.Event()
+    group.on_view = lambda view: is_complete.set() if len(view.members) == members else None
+    if len(group.members) < members:
+        await is_complete.wait()
+    await asyncio.sleep(0.3)
 
 
 async def member(args: argparse.Namespace) -> None:
@@ -46,9 +60,7 @@ async def member(args: argparse.Namespace) -> None:
     async with Group.join("bench", udp=udp, settings=settings) as group:
         for warning in group.warnings:
             sys.stderr.write(f"{warning}\n")
-        while len(group.members) < args.members:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.3)
+        await complete(group, args.members)
         reading = asyncio.create_task(receive(group, args.events, args.size))
         if args.is_sender:
             payload = os.urandom(args.size)

@@ -19,6 +19,7 @@ from reknit.protocol.group_messages import (
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership
 from reknit.protocol.multicast import Multicast
+from reknit.protocol.sender import NEVER
 from reknit.protocol.view import Member, View
 
 
@@ -60,6 +61,7 @@ class GroupMember:
     ) -> None:
         self.membership = membership
         self.multicast = Multicast(membership.me.id, topic, settings, rng, wall_s)
+        self._membership_at = float("-inf")
 
     @property
     def me(self) -> Member:
@@ -74,6 +76,7 @@ class GroupMember:
         self.multicast.close(now)
         if isinstance(self.membership, Membership):
             self.membership.leave(now)
+            self._membership_at = now
 
     # -- the contract
 
@@ -84,17 +87,20 @@ class GroupMember:
             self.multicast.receive(message, peer, now)
         elif isinstance(self.membership, Membership):
             self.membership.receive(message, peer, now)
+            self._membership_at = now
 
     def tick(self, now: float) -> None:
-        if isinstance(self.membership, Membership):
+        if self._membership_at <= now and isinstance(self.membership, Membership):
             self.membership.tick(now)
+            deadline = self.membership.next_deadline()
+            self._membership_at = NEVER if deadline is None else deadline
         self.multicast.tick(now)
 
     def next_deadline(self) -> float | None:
-        times = [self.multicast.next_deadline()]
-        if isinstance(self.membership, Membership):
-            times.append(self.membership.next_deadline())
-        return min((at for at in times if at is not None), default=None)
+        deadline = self.multicast.next_deadline()
+        if isinstance(self.membership, GivenMembership):
+            return deadline
+        return self._membership_at if deadline is None else min(deadline, self._membership_at)
 
     def take_effects(self, now: float) -> list[GroupEffect]:
         """What is to be done. A new view is installed on the way, and a slow member reported to its judge."""
@@ -106,6 +112,7 @@ class GroupMember:
         for done in self.multicast.take_effects():
             if isinstance(done, EvictSlow) and isinstance(self.membership, Membership):
                 self.membership.evict(done.member, done.why, now)
+                self._membership_at = now
                 out += self.membership.take_effects()
             out.append(done)
         return out

@@ -27,7 +27,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     capacity_events: int = 16_384
     """The window: how many events of ours may be unacked."""
-    window_bytes: int = 2 << 20
+    window_bytes: int = 4 << 20
     """The window in bytes; less is used where the members' socket buffers are smaller."""
     batch_events_max: int = 4_096
     """A batch is sent at the latest with so many events…"""

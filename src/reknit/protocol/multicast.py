@@ -62,23 +62,22 @@ class Multicast:
 
     # -- the application's side
 
-    def offer(self, payload: Buffer, now: float) -> bool:
-        """Take one event if there is room; False if not: then `send` can wait."""
-        return self.sender.offer(payload, now)
-
     def send(
         self, payloads: Sequence[Buffer], now: float, ticket: Hashable = None, deadline: float = NEVER
     ) -> int:
         """How many events were taken. With a ticket the rest waits; `Sent` or `NotSent` tells its end."""
         return self.sender.send(payloads, now, ticket, deadline)
 
-    def handed(self, source: bytes, seq: int, now: float) -> None:
-        """The application has everything of this source up to and including seq: it may be acked."""
+    def handed(self, source: bytes, seq: int, now: float) -> bool:
+        """The application has everything of this source up to and including seq. True if an ack is due."""
         if source == self.me:
             self.sender.acked(self.me, seq, now)
-        elif (receiver := self.receivers.get(source)) is not None and receiver.window.ack(seq):
-            if receiver.departure is None:
-                receiver.owe(now)
+            return False
+        receiver = self._present(source)
+        if receiver is None or not receiver.window.ack(seq):
+            return False
+        receiver.owe(now)
+        return receiver.is_ack_due(now)
 
     def close(self, now: float) -> None:
         """Release every waiting sender; nothing more is sent."""

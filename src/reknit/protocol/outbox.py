@@ -42,9 +42,11 @@ class Outbox:
         self.bytes_limit = settings.window_bytes
         self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
         self._open: list[Buffer] = []
-        self._open_bytes = self._overhead
+        self._free_events = self._free_bytes = 0
         self.closed: list[Batch] = []
         """Batches that got their seqs and are to be sent."""
+        self.is_closed = False
+        self._is_admitting = False
 
     # -- room
 
@@ -57,46 +59,62 @@ class Outbox:
     def has_open(self) -> bool:
         return bool(self._open)
 
-    def _fits(self, size: int) -> bool:
-        in_use = self.window.bytes + self._open_bytes
-        is_first = in_use == self._overhead  # an event larger than a shrunken window still goes, alone
-        return self.window.room > len(self._open) and (
-            in_use + size + _EVENT_BYTES <= self.bytes_limit or is_first
-        )
-
-    def offer(self, payload: Buffer, now: float, wall_s: float) -> bool:
-        """Give one event its seq, if there is room and nobody waits."""
-        size = len(payload)
-        if self.waiting or not self._fits(size):
+    def offer(self, payload: Buffer) -> bool:
+        """Give one event its seq if that needs no further look: it fits the open batch, and nobody waits."""
+        size = len(payload) + _EVENT_BYTES
+        if size > self._free_bytes or not self._free_events:
             return False
-        self._put(payload, size, now, wall_s)
+        self._free_bytes -= size
+        self._free_events -= 1
+        self._open.append(payload)
         return True
 
-    def _put(self, payload: Buffer, size: int, now: float, wall_s: float) -> None:
-        if self._open and self._open_bytes + size + _EVENT_BYTES > self._settings.batch_bytes_max:
-            self.close_batch(now, wall_s)
-        self._open.append(payload)
-        self._open_bytes += size + _EVENT_BYTES
-        if len(self._open) >= self._settings.batch_events_max:
-            self.close_batch(now, wall_s)
+    def measure(self) -> None:
+        """What `offer` may take without a look: until the batch is full, or the window, or someone waits."""
+        settings, count = self._settings, len(self._open)
+        open_bytes = self._open_bytes
+        if (self.waiting and not self._is_admitting) or self.is_closed:
+            self._free_events = self._free_bytes = 0
+            return
+        self._free_events = min(settings.batch_events_max, self.window.room) - count
+        left = min(settings.batch_bytes_max, self.bytes_limit - self.window.bytes)
+        self._free_bytes = left - open_bytes
+
+    @property
+    def _open_bytes(self) -> int:
+        return self._overhead + sum(map(len, self._open)) + _EVENT_BYTES * len(self._open)
 
     def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
         """Give seqs to as many as fit, from index `at` on; the index behind the last."""
-        while at < len(payloads) and self._fits(len(payloads[at])):
-            self._put(payloads[at], len(payloads[at]), now, wall_s)
+        self.measure()
+        while at < len(payloads):
+            if not self.offer(payloads[at]):
+                self.close_batch(now, wall_s)
+                if not self.offer(payloads[at]) and not self._take_alone(payloads[at], now, wall_s):
+                    break
             at += 1
         return at
 
+    def _take_alone(self, payload: Buffer, now: float, wall_s: float) -> bool:
+        """An event larger than a batch should be, as a batch of its own."""
+        size = self._overhead + len(payload) + _EVENT_BYTES
+        is_alone = not self.window.bytes  # one that is larger than a shrunken window still goes
+        if self._free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
+            return False
+        self._open.append(payload)
+        self.close_batch(now, wall_s)
+        return True
+
     def close_batch(self, now: float, wall_s: float) -> None:
         """What was gathered becomes a batch in the window."""
-        if not self._open:
-            return
-        first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
-        batch = Batch.build(self._me, self._topic, first, self._open, time_us=int((now + wall_s) * 1e6))
-        assert self.window.add(first, stop, batch, batch.head.length)
-        self._open = []
-        self._open_bytes = self._overhead
-        self.closed.append(batch)
+        if self._open:
+            first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
+            time_us = int((now + wall_s) * 1e6)
+            batch = Batch.build(self._me, self._topic, first, self._open, time_us=time_us)
+            assert self.window.add(first, stop, batch, batch.head.length)
+            self._open = []
+            self.closed.append(batch)
+        self.measure()
 
     # -- waiting
 
@@ -105,11 +123,13 @@ class Outbox:
         if len(self.waiting) >= self._settings.waiting_max:
             return False
         self.waiting.append(entry)
+        self.measure()
         return True
 
     def admit(self, now: float, wall_s: float) -> bool:
         """Let in who waits, in order, as far as there is room. True if anyone moved."""
         moved = False
+        self._is_admitting = True
         while self.waiting:
             entry = self.waiting[0]
             accepted = self.fill(entry.payloads, entry.accepted, now, wall_s)
@@ -119,6 +139,8 @@ class Outbox:
                 break
             self.waiting.popleft()
             self.ended.append(Sent(entry.ticket))
+        self._is_admitting = False
+        self.measure()
         return moved
 
     def expire(self, now: float) -> None:
@@ -133,13 +155,16 @@ class Outbox:
         for entry in self.waiting:
             if entry.ticket == ticket:
                 self.waiting.remove(entry)
+                self.measure()
                 return entry.accepted
         return 0
 
     def refuse_all(self) -> None:
         """Release everyone who waits: the group closed."""
+        self.is_closed = True
         self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
         self.waiting.clear()
+        self.measure()
 
     # -- acks
 
@@ -147,4 +172,6 @@ class Outbox:
         """Purge what everyone has acked. True if there is more room than before."""
         moved = self.window.ack(self.acks.minimum)
         self.window.forget(self.window.acked)
+        if moved:
+            self.measure()
         return moved

@@ -37,10 +37,11 @@ class Sender:
     ) -> None:
         self.me = me
         self.outbox = Outbox(me, topic, settings)
-        self.is_closed = False
+        self._topic = topic
         self._settings = settings
         self._wall_s = wall_s
         self._emit = emit
+        self.outbox.measure()
         self._starting: dict[bytes, float] = {}
         self._buffers: dict[bytes, int] = {}
         self._quiet_at = NEVER
@@ -50,20 +51,12 @@ class Sender:
 
     # -- sending
 
-    def offer(self, payload: Buffer, now: float) -> bool:
-        """Take one event if there is room and nobody waits."""
-        if self.is_closed:
-            raise Closed("group")
-        if len(payload) > self._settings.event_bytes_max:
-            self._check([payload])
-        return self.outbox.offer(payload, now, self._wall_s)
-
     def send(self, payloads: Sequence[Buffer], now: float, ticket: Hashable, deadline: float) -> int:
         """Take as many as fit; with a ticket the rest waits."""
-        if self.is_closed:
-            raise Closed("group")
-        self._check(payloads)
         box = self.outbox
+        if box.is_closed:
+            raise Closed(f"group {self._topic!r}", "join it again")
+        self._check(payloads)
         accepted = 0 if box.waiting else box.fill(payloads, 0, now, self._wall_s)
         if accepted < len(payloads) and ticket is not None:
             if not box.waiting:
@@ -79,8 +72,13 @@ class Sender:
 
     def close_batch(self, now: float) -> None:
         """Deliver to ourselves and send to all what was gathered."""
+        if self.outbox.has_open:
+            self.outbox.close_batch(now, self._wall_s)
+        self.send_closed(now)
+
+    def send_closed(self, now: float) -> None:
+        """The same for batches that are full; the open one may still grow."""
         box = self.outbox
-        box.close_batch(now, self._wall_s)
         if not box.closed:
             return
         for batch in box.closed:
@@ -93,7 +91,6 @@ class Sender:
 
     def close(self) -> None:
         """Release every waiting sender; nothing more is sent."""
-        self.is_closed = True
         self.outbox.refuse_all()
         self._take_ended()
 
@@ -163,7 +160,10 @@ class Sender:
     def share_buffers(self, senders: int) -> None:
         """Bytes in flight stay below the smallest socket buffer, shared among those who send."""
         buffer = min([self._settings.buffer_bytes, *self._buffers.values()])
-        self.outbox.bytes_limit = min(self._settings.window_bytes, buffer // senders)
+        limit = min(self._settings.window_bytes, buffer // senders)
+        if limit != self.outbox.bytes_limit:
+            self.outbox.bytes_limit = limit
+            self.outbox.measure()
 
     # -- time
 

@@ -1,0 +1,292 @@
+"""UDP multicast for groups, on any asyncio loop.
+
+Reading is a bounded drain behind `add_reader`: asyncio's own datagram protocol loses most datagrams at full
+rate. Where the kernel has it, all pieces of a batch are one system call on each side (UDP segmentation and
+receive offload). What the socket has no room for is kept and sent when it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from reknit.errors import InvalidConfig
+from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX
+
+Address = tuple[str, int]
+OnDatagram = Callable[[bytes | memoryview, Address], None]
+
+DRAIN_MAX: Final = 64
+"""How many datagrams are read before the loop gets its turn."""
+SEGMENTS_MAX: Final = 64
+UNSENT_MAX: Final = 4096
+IP_UDP_BYTES: Final = 28
+_UDP_SEGMENT: Final = 103
+_UDP_GRO: Final = 104
+_SO_RCVBUFFORCE: Final = 33
+_SO_ATTACH_FILTER: Final = 26
+_SIOCGIFMTU: Final = 0x8921
+_SEGMENT_BYTES: Final = struct.Struct("=H")
+_GRO_SPACE: Final = socket.CMSG_SPACE(4) if hasattr(socket, "CMSG_SPACE") else 0
+
+
+class UdpConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a group meets."""
+
+    group: str = "239.75.78.84:7475"
+    """The multicast address and port; empty where only seeds are used."""
+    interface: str = "127.0.0.1"
+    """The address of the network interface to use."""
+    port: int = 0
+    """Our own port for what is said to us alone; 0 takes a free one."""
+    ttl: int = 1
+    """How many routers a datagram may pass."""
+    receive_buffer_bytes: int = 4 << 20
+    """What the kernel holds for us between two reads."""
+    is_offload_wanted: bool = True
+    """Use segmentation and receive offload where the kernel has them."""
+
+
+def parse_address(text: str) -> Address:
+    """Host and port.
+
+    >>> parse_address("239.1.2.3:7475")
+    ('239.1.2.3', 7475)
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise InvalidConfig("group.address", "the call", f"must be HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+class UdpTransport:
+    """One member's sockets."""
+
+    def __init__(self, config: UdpConfig) -> None:
+        self.config = config
+        self.warnings: list[str] = []
+        self.dropped = 0
+        """Datagrams that could not even be kept to be sent later."""
+        self._group = parse_address(config.group) if config.group else None
+        self._own = _open_socket()
+        self._own.bind((config.interface, config.port))
+        self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, config.ttl)
+        self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(config.interface))
+        self._sockets = [self._own]
+        if self._group is not None:
+            self._sockets.append(self._join(self._group))
+        self.buffer_bytes = min(self._set_buffer(each) for each in self._sockets)
+        self.datagram_bytes = min(_mtu(config.interface) - IP_UDP_BYTES, DATAGRAM_BYTES_MAX)
+        self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
+        self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
+        self._peers: list[Address] = []
+        self._unsent: deque[tuple[bytes, int, Address]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_datagram: OnDatagram = lambda data, address: None
+        self._on_turn: Callable[[], None] = lambda: None
+
+    @property
+    def address(self) -> str:
+        host, port = self._own.getsockname()
+        return f"{host}:{port}"
+
+    def _join(self, group: Address) -> socket.socket:
+        joined = _open_socket()
+        joined.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        joined.bind(group)
+        request = socket.inet_aton(group[0]) + socket.inet_aton(self.config.interface)
+        joined.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        _drop_own(joined, *self._own.getsockname())
+        return joined
+
+    def _set_buffer(self, each: socket.socket) -> int:
+        """Ask for the buffer, by force if we may, and say so when the kernel gives less."""
+        wanted = self.config.receive_buffer_bytes
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wanted)
+        if each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 < wanted and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, wanted)
+        given = each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        if given < wanted:
+            text = (
+                f"the kernel gave a receive buffer of {given} bytes, not {wanted}: senders go slower so that "
+                f"nothing is lost; run `sysctl -w net.core.rmem_max={wanted}`, or lower receive_buffer_bytes"
+            )
+            self.warnings = [text]
+        return given
+
+    # -- running
+
+    async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None:
+        """Call `on_datagram` for each one, and `on_turn` after each drain."""
+        self._loop = asyncio.get_running_loop()
+        self._on_datagram, self._on_turn = on_datagram, on_turn
+        for each in self._sockets:
+            self._loop.add_reader(each.fileno(), self._drain, each)
+
+    async def close(self) -> None:
+        if self._loop is not None:
+            for each in self._sockets:
+                self._loop.remove_reader(each.fileno())
+            self._loop.remove_writer(self._own.fileno())
+        for each in self._sockets:
+            each.close()
+
+    def set_peers(self, addresses: Iterable[str]) -> None:
+        """Who is told when there is no multicast."""
+        own = self.address
+        self._peers = [parse_address(address) for address in addresses if address != own]
+
+    def _drain(self, each: socket.socket) -> None:
+        on_datagram = self._on_datagram
+        try:
+            if self._has_offload:
+                for _ in range(DRAIN_MAX):
+                    data, ancillary, _, address = each.recvmsg(65_536, _GRO_SPACE)
+                    if not ancillary:
+                        on_datagram(data, address)
+                    else:
+                        _split(data, ancillary, address, on_datagram)
+            else:
+                for _ in range(DRAIN_MAX):
+                    on_datagram(*each.recvfrom(65_536))
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.dropped += 1  # an unreachable port's answer, read as an error
+        self._on_turn()
+
+    # -- sending
+
+    def send_all(self, datagrams: list[bytes]) -> None:
+        """To every member: by multicast, or to one after the other."""
+        for address in [self._group] if self._group is not None else self._peers:
+            self._send(datagrams, address)
+
+    def send(self, datagrams: list[bytes], address: str) -> None:
+        """To one member."""
+        self._send(datagrams, parse_address(address))
+
+    def _send(self, datagrams: list[bytes], address: Address) -> None:
+        if self._has_offload and len(datagrams) > 1:
+            for data, size in _runs(datagrams):
+                self._put(data, size, address)
+        else:
+            for datagram in datagrams:
+                self._put(datagram, 0, address)
+
+    def _put(self, data: bytes, size: int, address: Address) -> None:
+        if not self._unsent and self._try(data, size, address):
+            return
+        if len(self._unsent) >= UNSENT_MAX:
+            self.dropped += 1
+            return
+        self._unsent.append((data, size, address))
+        if len(self._unsent) == 1 and self._loop is not None:
+            self._loop.add_writer(self._own.fileno(), self._send_rest)
+
+    def _try(self, data: bytes, size: int, address: Address) -> bool:
+        """False if the socket has no room."""
+        try:
+            if size:
+                segment = (socket.IPPROTO_UDP, _UDP_SEGMENT, _SEGMENT_BYTES.pack(size))
+                self._own.sendmsg([data], [segment], 0, address)
+            else:
+                self._own.sendto(data, address)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            self.dropped += 1  # no route, or the peer's port is closed: as if it had been lost on the way
+        return True
+
+    def _send_rest(self) -> None:
+        while self._unsent and self._try(*self._unsent[0]):
+            self._unsent.popleft()
+        if not self._unsent and self._loop is not None:
+            self._loop.remove_writer(self._own.fileno())
+
+
+def _runs(datagrams: list[bytes]) -> Iterable[tuple[bytes, int]]:
+    """Datagrams of one size together, the last of a run may be shorter: (bytes, segment size or 0)."""
+    run: list[bytes] = []
+    for datagram in datagrams:
+        size = len(run[0]) if run else 0
+        is_full = len(run) >= SEGMENTS_MAX or (len(run) + 1) * size > DATAGRAM_BYTES_MAX
+        if run and (len(datagram) > size or len(run[-1]) < size or is_full):
+            yield b"".join(run), size if len(run) > 1 else 0
+            run = []
+        run.append(datagram)
+    if run:
+        yield b"".join(run), len(run[0]) if len(run) > 1 else 0
+
+
+def _split(
+    data: bytes, ancillary: list[tuple[int, int, bytes]], address: Address, on_datagram: OnDatagram
+) -> None:
+    """What the kernel put together, as the datagrams that came."""
+    size = len(data)
+    for level, kind, value in ancillary:
+        if level == socket.IPPROTO_UDP and kind == _UDP_GRO:
+            size = int.from_bytes(value[:4], sys.byteorder)
+    view = memoryview(data)
+    for at in range(0, len(data), size):
+        on_datagram(view[at : at + size], address)
+
+
+def _open_socket() -> socket.socket:
+    new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    new.setblocking(False)
+    return new
+
+
+def _set_gro(each: socket.socket) -> bool:
+    try:
+        each.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        each.getsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT)
+    except OSError:
+        return False
+    return True
+
+
+def _mtu(interface: str) -> int:
+    """The largest packet of the interface that has this address; Ethernet's where that can't be told."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                found = socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24])
+                if found == interface:
+                    return int(
+                        struct.unpack_from("=i", fcntl.ioctl(probe.fileno(), _SIOCGIFMTU, request), 16)[0]
+                    )
+            except OSError:
+                continue
+    return 1500
+
+
+def _drop_own(each: socket.socket, host: str, port: int) -> None:
+    """Our own multicast comes back to us; let the kernel drop it before it is copied."""
+    ip = struct.unpack("!I", socket.inet_aton(host))[0]
+    program = [
+        (0x20, 0, 0, 0xFFF0000C),  # the IP header's source address
+        (0x15, 0, 2, ip),
+        (0x28, 0, 0, 0),  # the UDP header's source port
+        (0x15, 1, 0, port),
+        (0x06, 0, 0, 0xFFFFFFFF),  # take it
+        (0x06, 0, 0, 0),  # drop it
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
+    pointer = struct.pack("@HP", len(program), ctypes.addressof(code))
+    with contextlib.suppress(OSError):  # without it, they are dropped by their sender's id
+        each.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
