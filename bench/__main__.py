@@ -24,8 +24,8 @@ from bench.peers import SUBJECTS, TITLES, find_peers
 from bench.results import RESULTS, Results, gather_results, read, write
 from bench.rounds import Turn, plan, run
 
-ROUNDS, ROUNDS_QUICK = 3, 2
-SECONDS, SECONDS_QUICK = 2.0, 1.0
+ROUNDS = 3
+SECONDS, SECONDS_QUICK = 2.0, 0.8
 
 
 def arguments() -> argparse.Namespace:
@@ -129,7 +129,7 @@ async def measure_cases(cases: list[Case], options: argparse.Namespace, console:
     peers, missing = find_peers(wanted_subjects(options.peers))
     for name, why in missing.items():
         console.print(f"[yellow]Without {TITLES[name]}: {escape(why)}[/]")
-    rounds = options.rounds or (ROUNDS_QUICK if options.quick else ROUNDS)
+    rounds = options.rounds or ROUNDS
     seconds = options.seconds or (SECONDS_QUICK if options.quick else SECONDS)
     data = options.data or Path(tempfile.gettempdir())
     turns = plan(cases, peers, rounds)

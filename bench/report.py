@@ -58,7 +58,8 @@ def table(results: Results, titles: dict[str, str]) -> Table:
 
 def cells(case: Case, row: Row, titles: dict[str, str]) -> tuple[str, ...]:
     name = f"  [bold]{row.subject}[/]" if row.subject == "reknit" else f"  {titles[row.subject]}"
-    spread = f"{human(min(row.rounds), '')} … {human(max(row.rounds), '')}" if len(row.rounds) > 1 else ""
+    ends = [human(value, row.unit).removesuffix("/event") for value in (min(row.rounds), max(row.rounds))]
+    spread = " … ".join(ends) if len(row.rounds) > 1 else ""
     return (name, human(row.value, row.unit), spread, coloured(case, row.ratio))
 
 
@@ -75,12 +76,17 @@ def ratio_text(ratio: float) -> str:
 
 
 def human(value: float, unit: str) -> str:
-    if unit in ("", "events/s") and value >= 1e6:
-        return f"{value / 1e6:.2f} M{unit and '/s'}"
-    if unit in ("", "events/s") and value >= 1e3:
-        return f"{value / 1e3:.0f} k{unit and '/s'}"
+    """As people say it, with its unit.
+
+    >>> human(1_234_567, "events/s"), human(2_500, "µs"), human(0.123, "µs/event")
+    ('1.23 M/s', '2.50 ms', '0.12 µs/event')
+    """
+    if unit == "events/s":
+        return f"{value / 1e6:.2f} M/s" if value >= 1e6 else f"{value / 1e3:.3g} k/s"
+    if unit == "µs" and value >= 1e3:
+        return human(value / 1e3, "ms")
     digits = 0 if value >= 100 else 2 if value < 10 else 1
-    return f"{value:.{digits}f} {unit}".rstrip()
+    return f"{value:.{digits}f} {unit}"
 
 
 def markdown(results: Results, titles: dict[str, str]) -> str:
@@ -109,13 +115,17 @@ def markdown_cell(row: Row | None) -> str:
 
 
 def notes(results: Results) -> list[str]:
-    machine = results.machine
-    return [
+    machine, present = results.machine, {row.case for row in results.rows}
+    lines = [
         f"{machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, loopback, journal on "
         f"{machine['journal on']}; publisher process → broker process, where there is one → subscriber "
         f"process; every event's number checked; medians of {results.settings['rounds']} rounds in which "
-        "all alternate. In brackets: reknit's figure over the peer's.",
-        "",
-        "¹ `publish_many` and `batches()`; the peers have hundreds of events packed into a message by hand. "
-        "² Memory gained by the process that holds them while one subscriber stands still.",
+        "all alternate. In brackets: reknit's figure over the peer's."
     ]
+    if present & {"batch-100", "batch-1k"}:
+        lines.append(
+            "¹ `publish_many` and `batches()`; the peers have hundreds of events packed into a message by hand."
+        )
+    if "stalled-memory" in present:
+        lines.append("² Memory gained by the process that holds them while one subscriber stands still.")
+    return "\n\n".join(lines).splitlines()
