@@ -18,13 +18,17 @@ RETRY_S = 1.0
 
 
 class Committer:
-    """Runs `journal.commit()` off the loop. What arrives during one sync is the next one's group."""
+    """Runs `journal.commit()` off the loop. What arrives during one sync is the next one's group.
+
+    A journal in memory has nothing to wait for: its commits run on the loop, without a way to a thread and back.
+    """
 
     def __init__(
         self,
         journal: Journal,
         on_kept: Callable[[int, int], None],
         on_failed: Callable[[JournalError], None],
+        in_memory: bool = False,
     ) -> None:
         self._journal = journal
         self._on_kept = on_kept
