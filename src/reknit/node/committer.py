@@ -35,6 +35,7 @@ class Committer:
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._requests: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
+        self._in_memory = in_memory
         self._is_busy = False
         self._wanted: int | None = None
         self._wants_sync = False
@@ -52,17 +53,22 @@ class Committer:
         self._is_busy = True
         number, sync = self._wanted or 0, self._wants_sync
         self._wanted, self._wants_sync = None, False
-        self._requests.put((number, sync))
+        if self._in_memory:
+            self._loop.call_soon(self._commit, self._loop.call_soon, number, sync)
+        else:
+            self._requests.put((number, sync))
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
-            number, sync = request
-            try:
-                end = self._journal.commit(sync)
-            except JournalError as error:
-                self._call(self._failed, number, sync, error)
-            else:
-                self._call(self._done, number, end)
+            self._commit(self._call, *request)
+
+    def _commit(self, call: Callable[..., object], number: int, sync: bool) -> None:
+        try:
+            end = self._journal.commit(sync)
+        except JournalError as error:
+            call(self._failed, number, sync, error)
+        else:
+            call(self._done, number, end)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:

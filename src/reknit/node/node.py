@@ -76,7 +76,9 @@ class Node:
         zero_us = time.time_ns() // 1000 - int(self._now() * 1e6)
         self.core = Core(self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
         self.intake, self.dispatch, self.find = self.core.intake, self.core.dispatch, self.core.find
-        self.committer = Committer(self.journal, self._on_kept, self._on_failed)
+        self.committer = Committer(
+            self.journal, self._on_kept, self._on_failed, self.config.journal.kind == "memory"
+        )
         self.send, self.commit = self.peers.send_buffers, self.committer.request
         self.answers = Answers(self)
         try:
