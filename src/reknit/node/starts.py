@@ -16,7 +16,8 @@ def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
     start = request.start
     if start.position is not None and start.epoch == epoch:
         position = max(start.position, journal.start)
-        return Open(request, pattern, position, _since_position(journal, pattern, position))
+        is_new = bool(request.name) and request.name not in journal.ledger.accounts
+        return Open(request, pattern, position, _since_position(journal, pattern, position) if is_new else {})
     if start.history or start.checkpoint is not None:
         after = _after(start)
         return Open(request, pattern, journal.start, _since_held(journal, pattern, after), after)

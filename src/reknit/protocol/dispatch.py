@@ -114,6 +114,10 @@ class Dispatch:
     ) -> None:
         self.queues: dict[Key, Queue] = {}
         self._by_name: dict[str, Queue] = {}
+        self._new: dict[str, int] = {}
+        """Durable subscribers whose account is not durable yet, and the number of its record."""
+        self._opening: dict[Key, Open] = {}
+        """Subscriptions that wait for that."""
         self._ledger = ledger
         self._index: TopicIndex[Queue] = TopicIndex()
         self._tail: deque[Run] = deque()
@@ -146,6 +150,8 @@ class Dispatch:
                 self._settle(message, peer, now)
             case Kept(number=number):
                 self._confirm(number)
+                if self._new:
+                    self._begin_opened(number, now)
             case Scanned(key=key, run=run):
                 self._scanned(key, run)
             case Open():
@@ -194,12 +200,38 @@ class Dispatch:
 
     def _open(self, message: Open, peer: Peer, now: float) -> None:
         request = message.request
-        key = (peer, request.sub)
-        if key in self.queues:
-            self._refuse(
-                key, Code.ALREADY_EXISTS, f"subscription {request.sub} is there already on this connection"
-            )
+        key, name = (peer, request.sub), request.name
+        if key in self.queues or key in self._opening:
+            text = f"subscription {request.sub} is there already on this connection"
+            self._refuse(key, Code.ALREADY_EXISTS, text)
             return
+        if name and name not in self._ledger.accounts and name not in self._new:
+            self._new[name] = self._open_account(message)
+        if name in self._new:
+            self._opening[key] = message
+        else:
+            self._begin(message, peer, now, resumed=bool(name))
+
+    def _open_account(self, message: Open) -> int:
+        """A new durable subscriber: its account is durable before it is told that it has one."""
+        name, pattern = message.request.name, message.pattern.text
+        floor = self._end if message.position < 0 else message.position
+        number = self._next_number()
+        record = SubscriberOpened.at(name, pattern, message.since, floor, self._time_us)
+        self._effects.append(AppendRecord(number, record))
+        return number
+
+    def _begin_opened(self, number: int, now: float) -> None:
+        """Accounts became durable: who waits for that goes on."""
+        for key, message in list(self._opening.items()):
+            if self._new[message.request.name] <= number:
+                del self._opening[key]
+                self._begin(message, key[0], now, resumed=False)
+        self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
+
+    def _begin(self, message: Open, peer: Peer, now: float, resumed: bool) -> None:
+        request = message.request
+        key = (peer, request.sub)
         if request.name:
             self._take_over(request.name)
         account = self._ledger.accounts.get(request.name) if request.name else None
@@ -213,6 +245,9 @@ class Dispatch:
         queue.floor = self._end if position < 0 else position
         if account is not None:
             self._resume(queue)
+            self._by_name[queue.name] = queue
+            self._floors[queue.name] = queue.floor
+            self._floor_due = self._floor_due or now + FLOOR_S
         for held in request.held:
             queue.hold((held.topic, held.source), held.start, held.stop)
         if request.held:
@@ -221,21 +256,8 @@ class Dispatch:
             queue.cursor = -1
         self.queues[key] = queue
         self._index.add(queue.pattern, queue)
-        if queue.is_durable:
-            self._open_durable(queue, message, account is None, now)
-        self._effects.append(Send(peer, Subscribed(request.sub, queue.floor, account is not None)))
+        self._effects.append(Send(peer, Subscribed(request.sub, queue.floor, resumed)))
         self._pump(queue)
-
-    def _open_durable(self, queue: Queue, message: Open, is_new: bool, now: float) -> None:
-        self._by_name[queue.name] = queue
-        self._floors[queue.name] = queue.floor
-        if self._floor_due is None:
-            self._floor_due = now + FLOOR_S
-        if is_new:
-            record = SubscriberOpened.at(
-                queue.name, queue.pattern.text, message.since, queue.floor, self._time_us
-            )
-            self._effects.append(AppendRecord(self._next_number(), record))
 
     def _resume(self, queue: Queue) -> None:
         """A durable subscriber goes on: from its floor, without what has ended since."""
@@ -257,6 +279,8 @@ class Dispatch:
         self._effects.append(Send(key[0], Unsubscribed(key[1], code, text)))
 
     def _unsubscribe(self, key: Key, forget: bool) -> None:
+        if self._opening.pop(key, None) is not None:
+            self._effects.append(Send(key[0], Unsubscribed(key[1])))
         queue = self.queues.get(key)
         if queue is None:
             return
@@ -270,6 +294,7 @@ class Dispatch:
     def _leave(self, peer: Peer) -> None:
         for key in [key for key in self.queues if key[0] == peer]:
             self._drop(key)
+        self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
 
     def _drop(self, key: Key) -> None:
         queue = self.queues.pop(key)
@@ -287,7 +312,7 @@ class Dispatch:
             self._tail.append(run)
             self._tail_bytes += len(run.data)
             woken: dict[Queue, None] = {}
-            for topic in {entry.head.topic for entry in run.entries}:
+            for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):
                 woken.update(dict.fromkeys(self._index.match(topic)))
             for queue in woken:
                 if queue.is_live:
@@ -513,7 +538,7 @@ class Dispatch:
             for gone in removed:
                 if account.pattern.matches(gone.topic):
                     stream = (gone.topic, gone.source)
-                    start_seq = max(gone.start, account.since.get(stream, 1))
+                    start_seq = min(max(gone.start, account.since.get(stream, 1)), gone.stop)
                     rows += [
                         self._lost(stream, r) for r in account.ended(stream).missing(start_seq, gone.stop)
                     ]
