@@ -140,15 +140,19 @@ class Batch:
     [b'21.6']
     """
 
-    __slots__ = ("_whole", "_whole_at", "attempt", "data", "head", "position", "settle")
+    __slots__ = ("_whole", "_whole_at", "attempt", "counted", "data", "head", "position", "settle")
 
-    def __init__(self, head: Head, data: Buffer, position: int = -1, whole: tuple[bytes, int] | None = None) -> None:
+    def __init__(
+        self, head: Head, data: Buffer, position: int = -1, whole: tuple[bytes, int] | None = None
+    ) -> None:
         self.head = head
         self.data = data
         self._whole, self._whole_at = whole or (data, 0)
         """The bytes in which this batch lies and where: reading payloads from those needs no copy of the block."""
         self.position = position
         self.attempt = 1
+        self.counted = True
+        """Whether it used up a subscriber's credit: what was recovered or handed out again did not."""
         self.settle: Callable[..., Any] | None = None
         """Set by the subscriber that handed this batch out: how its events' outcomes find their way back."""
 
