@@ -68,7 +68,8 @@ class _Wanted:
     denied: dict[Peer, SeqSet] = field(default_factory=dict)
     """Who said that it does not hold what."""
     silent: SeqSet = field(default_factory=SeqSet)
-    """What only caches that are silent may still have."""
+    """What only caches that are silent may still have, and when the first of them is asked again."""
+    retry_at: float = 0.0
     patience: list[tuple[float, int, int]] = field(default_factory=list)
     """(until, start, stop): how long a range waits for caches that are silent."""
 
@@ -201,7 +202,7 @@ class Search:
         due = [ask.deadline for ask in self._asks.values()]
         if not self.is_paused:
             waiting = [wanted for wanted in self._wanted.values() if wanted.silent]
-            due += [at for at, _ in self._away.values() if waiting]
+            due += [one.retry_at for one in waiting]
             due += [
                 until for one in waiting for until, *bounds in one.patience if one.silent.overlap(*bounds)
             ]
@@ -223,6 +224,7 @@ class Search:
             return
         rest = wanted.seqs.difference(wanted.asked)
         wanted.silent = silent = SeqSet()
+        wanted.retry_at = float("inf")
         for cache in self.caches:
             if not rest:
                 return
@@ -230,8 +232,10 @@ class Search:
             part = rest.difference(denied) if denied else rest.copy()
             if not part:
                 continue
-            if self._away.get(cache, (now, 0.0))[0] > now:
+            retry_at = self._away.get(cache, (now, 0.0))[0]
+            if retry_at > now:
                 silent = silent.union(part)
+                wanted.retry_at = min(wanted.retry_at, retry_at)
                 continue
             rest = rest.difference(part)
             self._ask(cache, stream, wanted, part, now)
