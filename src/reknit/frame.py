@@ -86,12 +86,9 @@ def wrap(kind: int, body: bytes) -> bytes:
     b'hello'
     """
     length = pad8(PREFIX_BYTES + _BODY.size + len(body))
-    frame = bytearray(length)
-    PREFIX.pack_into(frame, 0, MAGIC, kind, 0, length, 0)
-    _BODY.pack_into(frame, PREFIX_BYTES, len(body), 0)
-    frame[PREFIX_BYTES + _BODY.size : PREFIX_BYTES + _BODY.size + len(body)] = body
-    PREFIX.pack_into(frame, 0, MAGIC, kind, 0, length, checksum(frame))
-    return bytes(frame)
+    lead = LEAD.pack(MAGIC, kind, 0, length)
+    content = b"".join((_BODY.pack(len(body), 0), body, bytes(-len(body) % 8)))
+    return b"".join((lead, _SEED.pack(xxh3_64_intdigest(content, seed=_SEED.unpack(lead)[0])), content))
 
 
 def unwrap(frame: Buffer) -> bytes:
