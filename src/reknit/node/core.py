@@ -20,7 +20,7 @@ from reknit.outcome import Code
 from reknit.protocol.codec import Frames, encode
 from reknit.protocol.dispatch import Blocked, Dispatch, Grown, Scanned, Trimmed, Vanished
 from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
-from reknit.protocol.intake import Full, Intake, Kept, Left, Room
+from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Room
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
 from reknit.protocol.messages import Deliver as DeliverMessage
@@ -92,6 +92,10 @@ class Core:
                 self._subscribe(item, peer, now)
             case _:
                 assert_never(item)
+
+    def joined(self, peer: Peer, now: float) -> None:
+        """A peer's connection stands."""
+        self.intake.receive(Joined(), peer, now)
 
     def left(self, peer: Peer, now: float) -> None:
         """A peer's connection is gone."""

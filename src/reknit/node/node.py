@@ -146,7 +146,8 @@ class Node:
     # -- connections
 
     def opened(self, connection: Connection) -> None:
-        self.peers.add(connection, self._now())
+        peer = self.peers.add(connection, self._now())
+        self.core.joined(peer.id, self._now())
 
     def lost(self, connection: Connection) -> None:
         self._paused.discard(connection)

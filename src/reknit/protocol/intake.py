@@ -23,6 +23,7 @@ from reknit.topic import check_topic
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose spelling was checked are remembered up to this many; then the memory starts anew."""
+SUPERSEDED: Final = "another connection publishes as this source now: give each program a name of its own"
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -41,11 +42,15 @@ class Room(msgspec.Struct, frozen=True):
     """The journal takes events again."""
 
 
+class Joined(msgspec.Struct, frozen=True):
+    """The peer's connection stands. Who joined later speaks for a source against who joined before."""
+
+
 class Left(msgspec.Struct, frozen=True):
     """The peer's connection is gone."""
 
 
-Input = Frames | Declare | Kept | Full | Room | Left
+Input = Frames | Declare | Kept | Full | Room | Joined | Left
 Effect = Append | Send
 Permit = Callable[[Peer, str], str]
 """Says whether a peer may publish on a topic: an empty string, or why not."""
@@ -84,7 +89,12 @@ class Intake:
         self._waiting: deque[tuple[int, Peer, dict[bytes, int]]] = deque()
         self._topics: set[str] = set()
         self._full = ""
-        self._peers: set[Peer] = set()
+        self._peers: dict[Peer, int] = {}
+        """Who is connected, and as which of all connections."""
+        self._joined = 0
+        self._claims: dict[bytes, int] = {}
+        """The connection that declared a lasting source last. What an older one still sends is not taken: its
+        program may be gone, and the next one has been told where to go on."""
         self._sources_max = sources_max
         self._events_max = events_max
         self._permit = permit
@@ -110,19 +120,45 @@ class Intake:
             case Kept(number=number):
                 self._confirm(number)
             case Declare(source=source):
-                self._peers.add(peer)
-                self._effects.append(Send(peer, Ack(source, self._kept.get(source, 0))))
+                self._declare(source, peer)
             case Full(text=text):
                 self._stop(text)
             case Room():
                 self._resume()
+            case Joined():
+                self._join(peer)
             case Left():
                 self._forget(peer)
             case _:
                 assert_never(message)
 
+    def _join(self, peer: Peer) -> int:
+        """The number of the peer's connection."""
+        if peer not in self._peers:
+            self._joined += 1
+            self._peers[peer] = self._joined
+        return self._peers[peer]
+
+    def _declare(self, source: bytes, peer: Peer) -> None:
+        """Tell how far a source has got, once that is certain: what was appended for it counts."""
+        joined = self._join(peer)
+        if source not in self._claims and len(self._claims) >= self._sources_max:
+            text = f"the node knows {self._sources_max} sources already (limits.sources_max)"
+            self._effects.append(Send(peer, Refuse(source, 1, 1, Code.RESOURCE_EXHAUSTED, text)))
+            return
+        if self._claims.get(source, 0) > joined:
+            self._effects.append(Send(peer, Refuse(source, 1, 1, Code.ABORTED, SUPERSEDED)))
+            return
+        self._claims[source] = joined
+        kept, stop = self._kept.get(source, 0), self._next.get(source, 1)
+        if kept + 1 >= stop:
+            self._effects.append(Send(peer, Ack(source, kept)))
+        else:
+            self._waiting.append((self._number, peer, {source: stop}))
+
     def _take(self, frames: Frames, peer: Peer) -> None:
-        self._peers.add(peer)
+        joined = self._join(peer)
+        claims = self._claims
         if self._full:
             self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, self._full)))
             return
@@ -130,7 +166,11 @@ class Intake:
         stops: dict[bytes, int] = {}
         at = taken_at = 0
         for head in frames.heads:
-            if head.first == self._next.get(head.source, head.first) and self._admits(head, peer):
+            if claims and claims.get(head.source, joined) != joined:
+                is_next = False
+            else:
+                is_next = head.first == self._next.get(head.source, head.first) and self._admits(head, peer)
+            if is_next:
                 self._next[head.source] = stops[head.source] = head.stop
                 taken.append(head)
                 if self._asked:
@@ -157,7 +197,10 @@ class Intake:
     def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
         expected = self._next.get(head.source, head.first)
-        if head.stop <= expected:
+        if self._claims.get(head.source, self._peers[peer]) != self._peers[peer]:
+            refusal = Refuse(head.source, head.first, head.stop, Code.ABORTED, SUPERSEDED)
+            self._effects.append(Send(peer, refusal))
+        elif head.stop <= expected:
             self.duplicates += head.count
             self._acknowledge_again(head, peer)
         elif head.first > expected:
@@ -236,7 +279,7 @@ class Intake:
         return sorted(self._peers, key=repr)
 
     def _forget(self, peer: Peer) -> None:
-        self._peers.discard(peer)
+        self._peers.pop(peer, None)
         self._asked = {(who, source) for who, source in self._asked if who != peer}
 
     def tick(self, now: float) -> None:

@@ -118,8 +118,10 @@ class Publisher:
         self.topic = topic
         self.state = State.APART
         self.next_seq = 1
+        self.lasting = lasting
+        """A lasting source has a past at the node, and is declared on every connection: the last one speaks for it."""
         self.numbered = not lasting
-        """A lasting source has a past at the node; its seqs go on from there once the node has told."""
+        """Whether the next seq is known: a lasting source goes on where the node says."""
         self.unacked: deque[Batch] = deque()
         self.unacked_bytes = 0
         self._effects: list[Effect] = []
@@ -163,9 +165,10 @@ class Publisher:
         self.state = state
 
     def _connected(self) -> None:
+        if self.lasting:
+            self._effects.append(SendMessage(Declare(self.source, self.topic)))
         if not self.numbered:
             self.state = State.DECLARING
-            self._effects.append(SendMessage(Declare(self.source, self.topic)))
             return
         self.state = State.FLOWING
         self._resend(self._first_unacked())

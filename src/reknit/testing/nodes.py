@@ -104,6 +104,7 @@ class SimNode:
 
     def opened(self, end: End) -> None:
         self._peers[end.number] = (end, Decoder())
+        self.core.joined(end.number, self._sim.clock.now)
 
     def received(self, end: End, data: bytes) -> None:
         known = self._peers.get(end.number)
