@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from reknit.batch import Batch
     from reknit.checkpoint import Checkpoint
     from reknit.client.session import Session, connect
+    from reknit.client.sync import SyncSession, connect_sync
     from reknit.config import Config
     from reknit.errors import Gone, LocalError, NotConnected, Refused, ReknitError, RemoteError
     from reknit.event import Event
@@ -32,8 +33,10 @@ __all__ = [
     "ReknitError",
     "RemoteError",
     "Session",
+    "SyncSession",
     "__version__",
     "connect",
+    "connect_sync",
 ]
 
 _HOMES = {
@@ -49,7 +52,9 @@ _HOMES = {
     "ReknitError": "reknit.errors",
     "RemoteError": "reknit.errors",
     "Session": "reknit.client.session",
+    "SyncSession": "reknit.client.sync",
     "connect": "reknit.client.session",
+    "connect_sync": "reknit.client.sync",
 }
 
 

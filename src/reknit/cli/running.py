@@ -23,13 +23,9 @@ WAIT_S = 1.0
 
 def run(program: Coroutine[Any, Any, T]) -> T:
     """The program's result. A signal cancels it, so that it can clean up; then the exit code is 130."""
-    try:
-        import uvloop
-    except ImportError:  # not made for this system
-        factory = None
-    else:
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    from reknit.client.loops import loop_factory
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             return runner.run(_stoppable(program))
         except asyncio.CancelledError:

@@ -52,10 +52,10 @@ class Publisher:
         self._batch_bytes = self._limits.batch_bytes
         self._window = self._limits.publish_window_bytes
         self._is_scheduled = False
-        self._kept: Kept | None = None
-        """The future of the events that are not in a batch yet."""
-        self._waiting: deque[tuple[int, Kept]] = deque()
-        """(stop, future): the future is done when everything before `stop` is kept."""
+        self._kept: list[Kept] = []
+        """The futures of the events that are not in a batch yet: one a call, so that who gives up waiting is alone."""
+        self._waiting: deque[tuple[int, list[Kept]]] = deque()
+        """(stop, futures): they are done when everything before `stop` is kept."""
         self._room: deque[Kept] = deque()
         self._done: Kept = self._loop.create_future()
         self._done.set_result(None)
@@ -127,10 +127,10 @@ class Publisher:
         return kept
 
     def _future(self) -> Kept:
-        """The future of what is not in a batch yet."""
-        if self._kept is None:
-            self._kept = self._loop.create_future()
-        return self._kept
+        """Done when everything is kept that is not in a batch yet."""
+        kept: Kept = self._loop.create_future()
+        self._kept.append(kept)
+        return kept
 
     async def flush(self) -> None:
         """Return when everything published so far is kept. Raises what became of it otherwise."""
@@ -141,7 +141,7 @@ class Publisher:
             await self._future()
         elif self._machine.unacked:
             kept: Kept = self._loop.create_future()
-            self._waiting.append((self._machine.next_seq, kept))
+            self._waiting.append((self._machine.next_seq, [kept]))
             await kept
 
     # -- batches
@@ -211,10 +211,10 @@ class Publisher:
             return
         payloads, size = self._payloads, self._bytes
         kept = self._kept
-        self._payloads, self._bytes, self._kept = [], 0, None
+        self._payloads, self._bytes, self._kept = [], 0, []
         for part in self._parts(payloads, size):
             self._machine.put(part, time.time_ns() // 1000, **self._fields)
-        if kept is not None:
+        if kept:
             self._waiting.append((self._machine.next_seq, kept))
         self._perform()
 
@@ -245,7 +245,8 @@ class Publisher:
     def _confirm(self, stop: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= stop:
-            _resolve(waiting.popleft()[1])
+            for kept in waiting.popleft()[1]:
+                _resolve(kept)
         if self._room and self._machine.unacked_bytes < self._window:
             for room in self._room:
                 _resolve(room)
@@ -254,12 +255,10 @@ class Publisher:
     def fail(self, error: LocalError | Refused) -> None:
         """Nothing more can be published here: everyone who waits is told."""
         self._failed = error
-        futures = (
-            [kept for _, kept in self._waiting] + list(self._room) + ([self._kept] if self._kept else [])
-        )
+        futures = [kept for _, group in self._waiting for kept in group] + [*self._room, *self._kept]
         self._waiting.clear()
         self._room.clear()
-        self._payloads, self._bytes, self._kept = [], 0, None
+        self._payloads, self._bytes, self._kept = [], 0, []
         for future in futures:
             if not future.done():
                 future.set_exception(error)

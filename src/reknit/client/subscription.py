@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reknit.client")
 
+SETTLE_S = 0.005
+"""How long an acceptance may wait for others, so that many events share one message and one sync."""
 CLOSE_S = 5.0
 """How long closing waits for the node to book the last outcomes."""
 
@@ -70,8 +72,10 @@ class Subscription:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """How far this subscription has got in every source: a portable place to go on from."""
-        return Checkpoint({bytes.fromhex(source): seq for source, seq in self._machine.checkpoint().items()})
+        """Everything up to here is settled: a portable place to go on from, without a loss."""
+        if self._current is not None and self._auto_accept:
+            self._accept(self._current, self._current.stop - length_hint(self._events) - 1)
+        return Checkpoint({bytes.fromhex(source): seq for source, seq in self._machine.settled().items()})
 
     # -- life
 
@@ -136,6 +140,17 @@ class Subscription:
                 return
             yield self._current
 
+    async def take_all(self, wait_s: float | None = None) -> list[Batch]:
+        """Every batch that is there, once there is one; none at the end, or when none has come for so long."""
+        try:
+            async with asyncio.timeout(wait_s):
+                taken = [await self._take()]
+        except (StopAsyncIteration, TimeoutError):
+            return []
+        while self._batches:
+            taken.append(await self._take())
+        return taken
+
     async def _take(self) -> Batch:
         while not self._batches:
             if self._error is not None:
@@ -163,7 +178,7 @@ class Subscription:
         delay_s: float = 0.0,
     ) -> Awaitable[None]:
         self._machine.settle((batch.topic, batch.source), start, stop, outcome, code, text, delay_s)
-        self._schedule()
+        self._schedule(outcome is Outcome.ACCEPTED)
         return self._done
 
     def _accept_handed(self, all_of_it: bool) -> None:
@@ -173,13 +188,18 @@ class Subscription:
             return
         stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
         self._events = iter(())
+        self._accept(batch, stop)
+
+    def _accept(self, batch: Batch, stop: int) -> None:
         if stop > batch.first:
             self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
 
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
+    def _schedule(self, can_wait: bool) -> None:
+        if not can_wait:
             self._loop.call_soon(self._flush)
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_later(SETTLE_S, self._flush)
 
     def _flush(self) -> None:
         self._is_scheduled = False

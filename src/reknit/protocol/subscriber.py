@@ -206,6 +206,14 @@ class Subscriber:
         """{source as hex: the last seq that came}."""
         return {source.hex(): seq - 1 for (_, source), seq in self._next.items()}
 
+    def settled(self) -> dict[str, int]:
+        """{source as hex: the last seq before which the application has nothing left to settle}."""
+        places = self.checkpoint()
+        for seqs_of in (self._in_hand, self._again):
+            for (_, source), seqs in seqs_of.items():
+                places[source.hex()] = min(places[source.hex()], seqs.first - 1)
+        return places
+
     def _subscribed(self, position: int, resumed: bool) -> None:
         self.state = State.LIVE
         if self._position < 0:
