@@ -85,6 +85,8 @@ class Intake:
         """The last durable seq by source."""
         self._next = {source: seq + 1 for source, seq in kept.items()}
         """The next seq to append by source: at least the durable ones are before it."""
+        self._begins: dict[bytes, int] = {}
+        """Where new sources begin whose first events were turned away."""
         self._asked: set[tuple[Peer, bytes]] = set()
         self._waiting: deque[tuple[int, Peer, dict[bytes, int]]] = deque()
         self._topics: set[str] = set()
@@ -160,7 +162,7 @@ class Intake:
         joined = self._join(peer)
         claims = self._claims
         if self._full:
-            self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, self._full)))
+            self._turn_away(frames.heads, peer)
             return
         taken: list[Head] = []
         stops: dict[bytes, int] = {}
@@ -183,6 +185,13 @@ class Intake:
             at += head.length
         self._append(peer, frames.data[taken_at:at], taken, stops)
 
+    def _turn_away(self, heads: list[Head], peer: Peer) -> None:
+        """Take nothing for now. A new source begins with what was turned away first, not with what comes next."""
+        for head in heads:
+            if head.source not in self._next and len(self._begins) < self._sources_max:
+                self._begins.setdefault(head.source, head.first)
+        self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, self._full)))
+
     def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
         if not heads:
             return
@@ -196,7 +205,7 @@ class Intake:
 
     def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
-        expected = self._next.get(head.source, head.first)
+        expected = self._next.get(head.source) or self._begins.get(head.source, head.first)
         if self._claims.get(head.source, self._peers[peer]) != self._peers[peer]:
             refusal = Refuse(head.source, head.first, head.stop, Code.ABORTED, SUPERSEDED)
             self._effects.append(Send(peer, refusal))
@@ -211,6 +220,7 @@ class Intake:
         else:
             self.duplicates += expected - head.first
             batch = Batch(head, data).cut(expected, head.stop)
+            self._begins.pop(head.source, None)
             self._next[head.source] = head.stop
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
 

@@ -74,8 +74,6 @@ class Network:
         self._blocked: set[tuple[str, str]] = set()
         """(from, to) pairs of hosts between which nothing gets through."""
         self._count = 0
-        self.is_calm = False
-        """Set to end all faults."""
 
     # -- streams
 
@@ -156,7 +154,12 @@ class Network:
             last = self._clock.now + self._rng.choice((0.0, notice_s))
             self._clock.at(last, partial(self._silence, side))
             self._clock.at(max(last, self._clock.now + notice_s), partial(self._tell_lost, side.other))
-        self._streams.pop(end.number, None)
+        self._forget(end)
+
+    def _forget(self, end: End) -> None:
+        """A stream is forgotten when both sides know that it is gone."""
+        if not end.is_open and not end.other.is_open:
+            self._streams.pop(end.number, None)
 
     def _silence(self, end: End) -> None:
         end.arrives_at = -1.0
@@ -164,13 +167,15 @@ class Network:
     def _tell_lost(self, end: End) -> None:
         if end.is_open:
             end.is_open = False
+            self._forget(end)
             end.user.lost(end)
 
     def cut_any(self) -> str:
         """Break one of the streams; gives which."""
-        if not self._streams:
-            return ""
-        here, there = self._rng.choice(list(self._streams.values()))
+        standing = [ends for ends in self._streams.values() if not ends[0].is_cut]
+        if not standing:
+            return "nothing"
+        here, there = self._rng.choice(standing)
         self.cut(here)
         return f"{here.host} - {there.host}"
 

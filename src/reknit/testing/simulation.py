@@ -138,8 +138,8 @@ class Simulation:
         self.clock.run(self.plan.run_s, lambda: bool(problems))
         if not problems:
             self._calm()
-            self.clock.run(self.plan.run_s + REST_S, lambda: bool(problems) or self._is_at_rest())
-        if not problems:
+            self.clock.run(self.plan.run_s + self.plan.notice_s_max + GRACE_S, lambda: bool(problems))
+            self.clock.run(self.clock.now + REST_S, lambda: bool(problems) or self._is_at_rest())
             self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
         if not problems:
             may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
@@ -204,7 +204,7 @@ class Simulation:
     def _calm(self) -> None:
         """The faults are over: everyone is there and connected, and what is open is finished."""
         self.tell("all", "is calm now")
-        self.is_calm = self.network.is_calm = True
+        self.is_calm = True
         self.network.heal()
         for node in self.nodes:
             _start(node)
