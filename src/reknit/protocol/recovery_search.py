@@ -171,13 +171,17 @@ class Search:
         """A cache is silent, or its connection is gone: others are asked meanwhile."""
         wait_s = self._away.get(cache, (0.0, RETRY_S_MIN))[1]
         self._away[cache] = (now + wait_s, min(wait_s * 2, RETRY_S_MAX))
+        self._end_all(cache)
+        self._plan_all(now)
+
+    def _end_all(self, cache: Peer) -> None:
         for number in [number for number, ask in self._asks.items() if ask.cache == cache]:
             self._end(number)
-        self._plan_all(now)
 
     def reachable(self, cache: Peer, now: float) -> None:
         """A cache is there again. It may have been filled meanwhile: what it denied is asked once more."""
         self._away.pop(cache, None)
+        self._end_all(cache)
         for wanted in self._wanted.values():
             wanted.denied.pop(cache, None)
         self._plan_all(now)
