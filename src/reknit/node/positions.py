@@ -16,17 +16,17 @@ def index(journal: Readable, args: Mapping[str, Any]) -> dict[str, Any]:
     """Where `[position, stop)` can be split, and how many events it holds, a few MiB of it at a time.
 
     A mark is the first batch at or after `origin + k * step`. `next` is where to go on. With `events_max` that is
-    the first batch with which there would be more, but never the one at `position`; then `full` is true.
+    the first batch with which there would be more, but never the one at `origin`; then `full` is true.
     """
     position, origin, step = int(args["position"]), int(args["origin"]), max(1, int(args["step"]))
     stop, room = min(int(args["stop"]), journal.end), int(args.get("events_max", NO_LIMIT))
     due = origin + -(-(position - origin) // step) * step
     marks: list[int] = []
-    events, begin = 0, position
-    while position < stop and position - begin < INDEX_BYTES_MAX:
+    events, limit = 0, position + INDEX_BYTES_MAX
+    while position < min(stop, limit):
         run = journal.read(position, stop)
         for entry in run.entries:
-            if events + entry.head.count > room and entry.position > begin:
+            if events + entry.head.count > room and entry.position > origin:
                 return {"marks": marks, "events": events, "next": entry.position, "full": True}
             events += entry.head.count
             if entry.position >= due:

@@ -1,0 +1,5 @@
+"""Where Spark looks for data sources: a module `pyspark_…` with a `DefaultSource`."""
+
+from reknit.spark.source import ReknitDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,174 @@
+"""The nodes that a query reads, as its driver sees them: who is there, how far each has got, how to split it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from reknit.checkpoint import Checkpoint
+from reknit.errors import JournalError, NotConnected, RemoteError
+from reknit.spark.logs import NO_LIMIT, LogFiles, Survey, epoch_of, is_here
+from reknit.spark.nodes import NodeLink, Span
+from reknit.spark.options import InvalidOption, SourceOptions
+from reknit.spark.parts import DataLoss, Part, linked, removed_streams
+from reknit.store.reader import open_reader
+
+__all__ = ["Fabric", "Place"]
+
+log = logging.getLogger("reknit.spark")
+
+SPLIT_SLACK: Final = 1.25
+"""A part may be so much longer than wanted before it is split."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node that is there, and its journal as of now."""
+
+    url: str
+    span: Span
+
+    @property
+    def key(self) -> str:
+        """What it is called in offsets: positions mean something in one journal only."""
+        return f"{self.span.node}@{self.span.epoch}"
+
+    def part(self, start: int, stop: int, is_gone: bool = False) -> Part:
+        span = self.span
+        return Part(span.node, self.url, span.epoch, span.data_dir, start, stop, is_gone)
+
+
+class Fabric:
+    """All nodes of a query. Connections are kept and opened again as needed."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._links: dict[str, NodeLink] = {}
+        self.away: dict[str, str] = {}
+        """The addresses that did not answer the last time, and why."""
+
+    def look(self) -> dict[str, Place]:
+        """Every node that is there, by its key. The others are in `away`; who goes and comes is logged."""
+        time_us = self._options.start if isinstance(self._options.start, int) else None
+        found: dict[str, Place] = {}
+        before, self.away = self.away, {}
+        for url in self._options.nodes:
+            try:
+                place = Place(url, self._span(url, time_us))
+            except (NotConnected, JournalError) as error:
+                self.away[url] = str(error)
+                if url not in before:
+                    log.warning("%s; what it has waits there, the other nodes go on", error)
+                continue
+            if url in before:
+                log.warning("node %s at %s is back", place.span.node, url)
+            _check_name(place, found.values())
+            found[place.key] = place
+        return found
+
+    def _span(self, url: str, time_us: int | None) -> Span:
+        if url.startswith("file://"):
+            return _span_of(url, time_us)
+        link = self._links.pop(url, None)
+        if link is not None:
+            try:
+                span = link.span(time_us)
+                self._links[url] = link
+                return span
+            except (NotConnected, RemoteError):
+                link.close()  # it was closed for being quiet, or the node went: once more
+        link = linked(url, self._options)
+        self._links[url] = link
+        return link.span(time_us)
+
+    def first(self, place: Place) -> int:
+        """Where to start reading a node that was not read before."""
+        match self._options.start:
+            case "latest":
+                return place.span.end
+            case int():
+                return place.span.position
+            case "earliest" | Checkpoint():
+                return place.span.start
+            case _:
+                raise InvalidOption("start", repr(self._options.start), "can't be")
+
+    # -- splitting
+
+    def surveys(
+        self, place: Place, position: int, stop: int, step: int, events_max: int = NO_LIMIT
+    ) -> Iterator[Survey]:
+        """What lies in `[position, stop)`, a few MiB at a time. Raises `Gone`."""
+        span, files = place.span, self._options.journal != "tcp"
+        if place.url.startswith("file://") or (files and is_here(span.data_dir, span.epoch)):
+            yield from LogFiles(span.data_dir).surveys(position, stop, position, step, events_max)
+            return
+        origin = position
+        while position < stop and events_max > 0:
+            body = self._links[place.url].ask(
+                "index", position=position, stop=stop, origin=origin, step=step, events_max=events_max
+            )
+            yield Survey(body["marks"], body["events"], body["next"], body["full"])
+            position, events_max = body["next"], events_max - body["events"]
+            if body["full"]:
+                return
+
+    def parts(self, place: Place, start: int, stop: int) -> list[Part]:
+        """`[start, stop)` of a journal in parts of about the wanted size; the same for the same arguments.
+
+        What was removed meanwhile is `DataLoss`, or a part that reports it.
+        """
+        held = min(max(start, place.span.start), stop)
+        gone = [place.part(start, held, True)] if start < held else []
+        if gone and self._options.fail_on_data_loss:
+            raise DataLoss(place.span.node, start, held, removed_streams(gone[0], self._options))
+        step = self._options.partition_bytes
+        marks = [held, stop] if held < stop else []
+        if stop - held > step * SPLIT_SLACK:
+            found = [mark for one in self.surveys(place, held, stop, step) for mark in one.marks]
+            marks = sorted({held, *found, stop})
+        return gone + [place.part(low, high) for low, high in pairwise(marks)]
+
+    def limited(
+        self, place: Place, position: int, stop: int, events_max: int, bytes_max: int
+    ) -> tuple[int, int]:
+        """How far to read, at most `stop`, to stay within the limits, but one batch at least; and the events."""
+        position = max(position, place.span.start)
+        events = 0
+        step = bytes_max or NO_LIMIT
+        for one in self.surveys(place, position, stop, step, events_max or NO_LIMIT):
+            over = [mark for mark in one.marks if mark - position >= step]
+            if over:
+                return over[0], events + one.events
+            events += one.events
+            if one.full:
+                return one.next, events
+        return stop, events
+
+
+def _check_name(place: Place, others: Iterable[Place]) -> None:
+    for other in others:
+        if other.span.node == place.span.node:
+            raise InvalidOption(
+                "nodes",
+                f"{other.url} and {place.url}",
+                f"are both called {place.span.node}: give one another node.name",
+            )
+
+
+def _span_of(url: str, time_us: int | None) -> Span:
+    """The journal of a node that is stopped, or runs on this machine. `file:///DIR#NAME`."""
+    address = urlsplit(url)
+    directory = Path(unquote(address.path)).absolute()
+    epoch = epoch_of(directory)
+    if not epoch:
+        raise NotConnected(url, "there is no journal of a node in this directory")
+    with open_reader(directory) as reader:
+        position = -1 if time_us is None else reader.position_at(time_us)
+        name = address.fragment or directory.name
+        return Span(name, epoch, reader.start, reader.end, str(directory), position)

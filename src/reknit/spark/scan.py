@@ -1,0 +1,142 @@
+"""Frames back to back, told apart: one short step of Python a frame, everything else over all of them at once.
+
+The headers of all batches become one array with a field per header field, so that filters and columns are
+vectorised however small the batches are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+from reknit.batch import HEADER_BYTES, SOURCE_BYTES
+from reknit.errors import MalformedFrame
+from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_RECORD, MAGIC, PREFIX, PREFIX_BYTES
+
+__all__ = ["HEADER_TYPE", "Frames", "scan"]
+
+Ints = npt.NDArray[np.int64]
+
+HEADER_TYPE: Final = np.dtype(
+    [
+        ("magic", "<u2"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("length", "<u4"),
+        ("checksum", "<u8"),
+        ("source", f"V{SOURCE_BYTES}"),
+        ("first", "<i8"),
+        ("count", "<u4"),
+        ("topic_len", "<u2"),
+        ("priority", "u1"),
+        ("type", "u1"),
+        ("time_us", "<i8"),
+        ("ttl_ms", "<u4"),
+        ("columns_len", "<u4"),
+    ]
+)
+assert HEADER_TYPE.itemsize == HEADER_BYTES
+
+_HEADER_PLACES: Final = np.arange(HEADER_BYTES, dtype=np.int64)
+
+
+class Frames:
+    """Some of the batches that lie in `view`, which starts at `position` of a journal.
+
+    `offsets` says where in the view each begins, `heads` has its header, `skips` how many of its first events are
+    left out.
+    """
+
+    __slots__ = ("heads", "offsets", "position", "skips", "view")
+
+    def __init__(
+        self, position: int, view: memoryview, offsets: Ints, heads: npt.NDArray[Any], skips: Ints
+    ) -> None:
+        self.position, self.view = position, view
+        self.offsets, self.heads, self.skips = offsets, heads, skips
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def pick(self, which: npt.NDArray[Any] | slice) -> Frames:
+        """Those that a mask or a slice picks."""
+        return Frames(self.position, self.view, self.offsets[which], self.heads[which], self.skips[which])
+
+    def positions(self) -> Ints:
+        return self.offsets + self.position
+
+    def counts(self) -> Ints:
+        """How many events of each are wanted."""
+        return self.heads["count"].astype(np.int64) - self.skips
+
+    def sources(self) -> list[bytes]:
+        return [bytes(source) for source in self.heads["source"].tolist()]
+
+    def topics(self) -> list[str]:
+        """Each one's topic; those that repeat are the same object."""
+        view, known = self.view, dict[bytes, str]()
+        topics: list[str] = []
+        places = (self.offsets + HEADER_BYTES).tolist()
+        for at, size in zip(places, self.heads["topic_len"].tolist(), strict=True):
+            raw = bytes(view[at : at + size])
+            topic = known.get(raw)
+            if topic is None:
+                topic = known[raw] = raw.decode()
+            topics.append(topic)
+        return topics
+
+    def columns_places(self) -> Ints:
+        """Where in the view each one's columns begin."""
+        return self.offsets + HEADER_BYTES + _pad8(self.heads["topic_len"])
+
+    def lengths_places(self) -> Ints:
+        """Where in the view each one's lengths begin."""
+        return self.columns_places() + _pad8(self.heads["columns_len"])
+
+    def block_places(self) -> Ints:
+        """Where in the view each one's payloads begin."""
+        return self.lengths_places() + _pad8(4 * self.heads["count"].astype(np.int64))
+
+
+def _pad8(sizes: npt.NDArray[Any]) -> Ints:
+    padded: Ints = (sizes.astype(np.int64) + 7) & ~7
+    return padded
+
+
+def scan(
+    view: memoryview, position: int, *, records: list[tuple[int, memoryview]] | None = None, at: int = 0
+) -> tuple[Frames, int]:
+    """The whole, verified batches in `view`, and where in it the first frame that is not whole begins.
+
+    Records are passed over, or put into `records` with their positions. Raises `MalformedFrame` where the bytes
+    are no frame. Zeros, which a log has where nothing was written yet, end it.
+    """
+    offsets: list[int] = []
+    unpack, digest, size = PREFIX.unpack_from, xxh3_64_intdigest, len(view)
+    while at + PREFIX_BYTES <= size:
+        magic, kind, _flags, length, found = unpack(view, at)
+        if magic != MAGIC or length < PREFIX_BYTES + 8 or length > FRAME_BYTES_MAX:
+            if magic == 0:
+                break
+            raise MalformedFrame("the journal has no frame", f"at position {position + at}")
+        if at + length > size:
+            break
+        seed = int.from_bytes(view[at : at + 8], "little")
+        if digest(view[at + PREFIX_BYTES : at + length], seed=seed) != found:
+            raise MalformedFrame("checksum does not match the content", f"at position {position + at}")
+        if kind == KIND_BATCH:
+            offsets.append(at)
+        elif kind == KIND_RECORD and records is not None:
+            records.append((position + at, view[at : at + length]))
+        at += length
+    return _frames(view, position, offsets), at
+
+
+def _frames(view: memoryview, position: int, offsets: list[int]) -> Frames:
+    places = np.array(offsets, dtype=np.int64)
+    raw = np.frombuffer(view, dtype=np.uint8)
+    heads = raw[places[:, None] + _HEADER_PLACES].view(HEADER_TYPE).reshape(-1)
+    return Frames(position, view, places, heads, np.zeros(len(places), dtype=np.int64))

@@ -1,0 +1,91 @@
+"""A Spark session with the settings that reknit's source, sink and pipeline were tried with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from reknit.spark.java import find_java
+
+__all__ = ["SETTINGS", "build_session"]
+
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # Fixed in the checkpoint of a stateful query: a later change of it does nothing there.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Without it, timers in processing time keep a query with availableNow from ending.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+"""What holds everywhere."""
+
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One driver on a local disk: this one forks less, and a small micro-batch takes two thirds of the time.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+}
+"""What holds where everything runs in one process on this machine."""
+
+
+def build_session(
+    master: str = "local[*]",
+    app: str = "reknit",
+    settings: Mapping[str, Any] | None = None,
+    memory: str = "2g",
+) -> SparkSession:
+    """A session, or the one that is there already. `settings` win over ours.
+
+    Java is found (`JavaNotFound` says what to do if there is none), Spark's workers run this Python, and what Spark
+    has to say stays out of the terminal unless it is an error.
+    """
+    is_local = master.startswith("local")
+    _prepare(is_local)
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName(app)
+    chosen = {
+        "spark.driver.memory": memory,
+        **SETTINGS,
+        **(LOCAL_SETTINGS if is_local else {}),
+        **(settings or {}),
+    }
+    options = str(chosen.get("spark.driver.extraJavaOptions", ""))
+    chosen["spark.driver.extraJavaOptions"] = (
+        f"{options} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+    )
+    for name, value in chosen.items():
+        builder = builder.config(name, str(value))
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _prepare(is_local: bool) -> None:
+    """What Spark reads from the environment when it starts. What the user set stays."""
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -1,0 +1,110 @@
+"""The data source `reknit`: a fabric's journals as a table or a stream, and a place to write to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from reknit.errors import NotConnected
+from reknit.spark.fabric import Fabric
+from reknit.spark.options import SinkOptions, SourceOptions
+from reknit.spark.parts import Part, PartReader
+from reknit.spark.schema import check_schema, full_schema
+from reknit.spark.stream import ReknitStreamReader
+from reknit.spark.wanted import Wanted
+
+if TYPE_CHECKING:
+    from reknit.spark.sink import ReknitStreamWriter, ReknitWriter
+
+__all__ = ["ReknitDataSource"]
+
+_PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class ReknitDataSource(DataSource):
+    """Format `reknit`. Found by its name where the package is installed, without `register`.
+
+        spark.readStream.format("reknit").option("nodes", "tcp://127.0.0.1:7440").load()
+
+    `docs/reference/spark-source.md` has every option and column.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "reknit"
+
+    def schema(self) -> StructType:
+        return full_schema(SourceOptions.read(self.options).rows)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options, arrow = self._asked(schema)
+        # A reader that takes filters is refused where the session does not push any (spark.sql.python.
+        # filterPushdown.enabled); only the process that pushes them has this module.
+        cls = PushingReader if _PUSHDOWN in sys.modules else ReknitReader
+        return cls(options, arrow)
+
+    def streamReader(self, schema: StructType) -> ReknitStreamReader:
+        return ReknitStreamReader(*self._asked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> ReknitWriter:
+        from reknit.spark.sink import ReknitWriter
+
+        return ReknitWriter(SinkOptions.read(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ReknitStreamWriter:
+        from reknit.spark.sink import ReknitStreamWriter
+
+        return ReknitStreamWriter(SinkOptions.read(self.options), schema)
+
+    def _asked(self, schema: StructType) -> tuple[SourceOptions, pa.Schema]:
+        options = SourceOptions.read(self.options)
+        return options, to_arrow_schema(check_schema(options.rows, schema), timezone="UTC")
+
+
+class ReknitReader(DataSourceReader):
+    """Everything that the nodes hold at the moment of planning."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        after = None if isinstance(options.start, str | int) else options.start
+        self._wanted = Wanted(options.topics, after)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        fabric = Fabric(self._options)
+        places = fabric.look()
+        if fabric.away and self._options.fail_on_node_away is not False:
+            url, why = next(iter(fabric.away.items()))
+            raise NotConnected(url, f"{why}; failOnNodeAway=false reads the others alone")
+        parts: list[Part] = []
+        for place in places.values():
+            parts += fabric.parts(place, fabric.first(place), place.span.end)
+        wanted = [part for part in parts if self._wanted.overlaps(part.start, part.stop)]
+        # Without any part Spark would make one up that says nothing.
+        return wanted or [Part("", "", "", "", 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part), "a part that this reader planned"
+        return PartReader(self._options, self._wanted, self._schema).read(partition)
+
+
+class PushingReader(ReknitReader):
+    """As above, and batches without anything that Spark's filters want are passed over."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._wanted = self._wanted.push(filters)
+        return filters  # rows are Spark's to judge: here it is about whole batches
+
+
+def describe_offset(offset: dict[str, Any]) -> str:
+    """An offset for people.
+
+    >>> describe_offset({"line1@ab12": 4096})
+    'line1 4096'
+    """
+    return ", ".join(f"{key.rpartition('@')[0] or key} {value}" for key, value in sorted(offset.items()))

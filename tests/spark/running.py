@@ -1,0 +1,100 @@
+"""A node for tests of Spark: the real thing in a thread of its own, and events put into it as batches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reknit.batch import Batch
+from reknit.config import Config, load
+from reknit.node.node import Node
+from reknit.protocol.messages import Ack, Refuse
+from reknit.spark.nodes import NodeLink
+
+T = TypeVar("T")
+
+TIME_US = 1_700_000_000_000_000
+
+
+class RunningNode:
+    """A node that can be stopped and started again on the same port."""
+
+    def __init__(self, directory: Path, name: str = "line1", **settings: object) -> None:
+        self.directory, self.name = directory, name
+        self._settings = {key.replace("__", "."): value for key, value in settings.items()}
+        self._listen = "tcp://127.0.0.1:0"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.node: Node | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self._listen
+
+    def config(self) -> Config:
+        overrides = {
+            "node.name": self.name,
+            "node.data_dir": str(self.directory),
+            "node.listen": [self._listen],
+            **self._settings,
+        }
+        return load(environ={}, overrides=overrides)
+
+    def start(self) -> None:
+        self.node = Node(self.config())
+        self.run(self.node.start())
+        self._listen = self.node.urls[0]
+
+    def stop(self) -> None:
+        if self.node is not None:
+            self.run(self.node.stop())
+            self.node = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    def keep(self, batches: Iterable[Batch]) -> None:
+        """Publish batches, and return when they are durable."""
+        batches = list(batches)
+        wanted = {batch.source: batch.stop - 1 for batch in batches}
+        with NodeLink(self.url) as link:
+            link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
+            while wanted:
+                message = link.receive()
+                assert not isinstance(message, Refuse), message
+                if isinstance(message, Ack) and message.seq >= wanted.get(message.source, 1 << 63):
+                    del wanted[message.source]
+
+
+def source(name: str) -> bytes:
+    """A source for tests, readable in hex dumps."""
+    return name.encode().ljust(16, b".")
+
+
+def batch(
+    name: str, first: int, payloads: Sequence[bytes | str], topic: str = "plant/temp", **fields: Any
+) -> Batch:
+    """Events of source `name` from seq `first` on."""
+    raw = [one.encode() if isinstance(one, str) else one for one in payloads]
+    return Batch.build(source(name), topic, first, raw, **{"time_us": TIME_US, **fields})
+
+
+def batches(
+    name: str, first: int, stop: int, size: int = 10, topic: str = "plant/temp", **fields: Any
+) -> list[Batch]:
+    """Events `[first, stop)` of source `name`, so many a batch; the payload is source and seq."""
+    return [
+        batch(name, low, [f"{name}-{seq}" for seq in range(low, min(low + size, stop))], topic, **fields)
+        for low in range(first, stop, size)
+    ]
