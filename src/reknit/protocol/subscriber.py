@@ -177,6 +177,7 @@ class Subscriber:
     # -- coming and going
 
     def _connect(self, epoch: str) -> None:
+        self.flush()
         self.state = State.ASKING
         held = [
             Held(*stream, *bounds)
@@ -225,12 +226,13 @@ class Subscriber:
 
     def _give_back_again(self) -> None:
         """The node that we are connected to now may not know what was given back before: say it again."""
-        sent = {(row.topic, row.source, row.start) for _, rows in self._unbooked for row in rows}
+        said: dict[Stream, SeqSet] = {}
+        for row in (row for _, rows in self._unbooked for row in rows):
+            said.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
         rows = [
             Row(*stream, low, high, int(Outcome.RELEASED))
             for stream, seqs in sorted(self._again.items())
-            for low, high in seqs.ranges()
-            if (*stream, low) not in sent
+            for low, high in seqs.difference(said.get(stream, SeqSet())).ranges()
         ]
         if rows:
             self._number += 1
@@ -240,9 +242,7 @@ class Subscriber:
 
     def _deliver(self, message: Delivered) -> None:
         if message.attempt > 1:
-            fresh = message.batches
-            for batch in fresh:
-                self._forget_again((batch.topic, batch.source), batch.first, batch.stop)
+            fresh = [part for batch in message.batches for part in self._take_again(batch)]
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._position = max(self._position, message.position)
@@ -316,12 +316,16 @@ class Subscriber:
         if not seqs:
             del self._in_hand[stream]
 
-    def _forget_again(self, stream: Stream, start: int, stop: int) -> None:
+    def _take_again(self, batch: Batch) -> list[Batch]:
+        """What of a repeated hand-over was given back and is waited for; anything else came already."""
+        stream = (batch.topic, batch.source)
         seqs = self._again.get(stream)
-        if seqs is not None:
-            seqs.discard(start, stop)
-            if not seqs:
-                del self._again[stream]
+        ranges = seqs.overlap(batch.first, batch.stop) if seqs is not None else []
+        for low, high in ranges:
+            self._again[stream].discard(low, high)
+        if seqs is not None and not seqs:
+            del self._again[stream]
+        return [batch.cut(low, high) for low, high in ranges]
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; gives the number up to which all are sent."""
