@@ -251,9 +251,9 @@ class Subscriber:
             self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
         if message.counted:
             size = sum(batch.head.length for batch in message.batches)
-            kept = sum(batch.head.length for batch in fresh)
-            self._buffered += kept
-            self._owe(size - kept)
+            size_kept = sum(batch.head.length for batch in fresh)
+            self._buffered += size_kept
+            self._owe(size - size_kept)
         if fresh:
             self._effects.append(Hand(fresh))
 
