@@ -1,11 +1,10 @@
-"""Runs a command's coroutine: on uvloop, ended by Ctrl-C or SIGTERM as if it had come to its end."""
+"""Runs a command's coroutine, with a node to talk to."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -22,23 +21,13 @@ WAIT_S = 1.0
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """The program's result. A signal cancels it, so that it can clean up; then the exit code is 130."""
-    from reknit.client.loops import loop_factory
+    """The program's result. A signal ends it in order, with exit code 130."""
+    from reknit.client.loops import run_until_signal
 
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        try:
-            return runner.run(_stoppable(program))
-        except asyncio.CancelledError:
-            raise typer.Exit(INTERRUPTED) from None
-
-
-async def _stoppable(program: Coroutine[Any, Any, T]) -> T:
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(program)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(number, task.cancel)
-    return await task
+    try:
+        return run_until_signal(program)
+    except asyncio.CancelledError:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def node_url(given: str) -> str:

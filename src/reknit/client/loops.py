@@ -1,9 +1,14 @@
-"""Which event loop to run on."""
+"""Which event loop to run on, and how a program on it is ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -13,3 +18,18 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
+
+
+def run_until_signal(program: Coroutine[Any, Any, T]) -> T:
+    """The program's result. Ctrl-C and SIGTERM cancel it, so that it can clean up; then `CancelledError` is raised."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_stoppable(program))
+
+
+async def _stoppable(program: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(program)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, task.cancel)
+    return await task

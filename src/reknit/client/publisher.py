@@ -60,6 +60,7 @@ class Publisher:
         self._done: Kept = self._loop.create_future()
         self._done.set_result(None)
         self._failed: LocalError | Refused | None = None
+        self._numbered: Kept | None = None
 
     @property
     def source(self) -> bytes:
@@ -79,6 +80,16 @@ class Publisher:
         """How many events are not known to be kept yet."""
         unacked = self._machine.unacked
         return self.next_seq - (unacked[0].first if unacked else self._machine.next_seq)
+
+    async def resume(self) -> int:
+        """The seq that the next event gets, once the node has told how far this source has got.
+
+        A program that numbers its own work by seq goes on there after a crash, and publishes everything once.
+        """
+        if not self._machine.numbered and self._failed is None:
+            self._numbered = self._numbered or self._loop.create_future()
+            await asyncio.shield(self._numbered)
+        return self.next_seq
 
     # -- publishing
 
@@ -236,6 +247,8 @@ class Publisher:
                 case machines.Confirm(stop=stop):
                     self._confirm(stop)
                 case machines.Numbered():
+                    if self._numbered is not None:
+                        _resolve(self._numbered)
                     self._loop.call_soon(self._turn)
                 case machines.Refused(code=code, text=text):
                     self.fail(Refused(code, text))
@@ -256,6 +269,7 @@ class Publisher:
         """Nothing more can be published here: everyone who waits is told."""
         self._failed = error
         futures = [kept for _, group in self._waiting for kept in group] + [*self._room, *self._kept]
+        futures += [self._numbered] if self._numbered is not None else []
         self._waiting.clear()
         self._room.clear()
         self._payloads, self._bytes, self._kept = [], 0, []
