@@ -149,7 +149,6 @@ class Network:
             if side.is_cut:
                 continue
             side.is_cut = True
-            side.stalled.clear()
             notice_s = self._rng.uniform(0.0, self._plan.notice_s_max)
             last = self._clock.now + self._rng.choice((0.0, notice_s))
             self._clock.at(last, partial(self._silence, side))
@@ -163,6 +162,7 @@ class Network:
 
     def _silence(self, end: End) -> None:
         end.arrives_at = -1.0
+        end.stalled.clear()
 
     def _tell_lost(self, end: End) -> None:
         if end.is_open:
