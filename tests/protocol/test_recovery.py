@@ -283,13 +283,14 @@ def test_an_answer_that_does_not_fit_is_continued() -> None:
 
 def test_no_question_is_asked_while_there_is_no_room_for_the_answer() -> None:
     world = World()
-    world.recovery.pause(True, 0.0)
+    world.recovery.pause(True)
     world.put(batch(1), batch(2))
     world.put(batch(3), is_lost=True)
     world.put(batch(4))
     assert world.out == [1, 2]
     assert not world.asked
-    world.recovery.pause(False, 1.0)
+    assert world.recovery.pause(False)
+    world.recovery.resume(1.0)
     world.pump()
     assert world.out == [1, 2, 3, 4]
 

@@ -316,11 +316,19 @@ class Recovery:
         if self.caches:
             self._survey(now)
 
-    def pause(self, is_paused: bool, now: float) -> None:
-        """Whether there is room for recovered events."""
-        if self._search.is_paused and not is_paused:
-            self._search.resume(now)
-        self._search.is_paused = is_paused
+    def miss(self, stream: Stream, start: int, stop: int, now: float) -> None:
+        """`[start, stop)` will not come the usual way."""
+        self._tracks.setdefault(stream, _Track(start, start))
+        self.note(stream, stop, now)
+
+    def pause(self, is_paused: bool) -> bool:
+        """Whether there is no room for recovered events; True if there is some again: then `resume`."""
+        was_paused, self._search.is_paused = self._search.is_paused, is_paused
+        return was_paused and not is_paused
+
+    def resume(self, now: float) -> None:
+        """There is room again."""
+        self._search.resume(now)
         self._settle(now)
 
     def tick(self, now: float) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
 from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
+from reknit.protocol import recovery as recovering
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     Credit,
@@ -29,7 +30,12 @@ from reknit.protocol.messages import (
     Subscribed,
     Unsubscribed,
 )
+from reknit.protocol.recovery_hands import Hands
+from reknit.protocol.recovery_search import AskCache
 from reknit.seqset import SeqSet
+
+NODE: Final = "node"
+"""The node that this subscription is at, as a cache: the nearest one."""
 
 
 class State(Enum):
@@ -101,8 +107,8 @@ class Booked(msgspec.Struct, frozen=True):
     number: int
 
 
-Input = Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost
-Effect = SendMessage | Hand | Report | Opened | Ended | Booked
+Input = Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost | recovering.Input
+Effect = SendMessage | Hand | Report | Opened | Ended | Booked | AskCache | recovering.SurveyCache
 
 
 class Subscriber:
@@ -115,7 +121,14 @@ class Subscriber:
     """
 
     def __init__(
-        self, sub: int, pattern: str, name: str = "", start: Start | None = None, credit_bytes: int = 8 << 20
+        self,
+        sub: int,
+        pattern: str,
+        name: str = "",
+        start: Start | None = None,
+        credit_bytes: int = 8 << 20,
+        recovery: recovering.Recovery | None = None,
+        is_cache: bool = False,
     ) -> None:
         self.sub = sub
         self.pattern = pattern
@@ -125,7 +138,7 @@ class Subscriber:
         self._start = start or Start()
         self._window = credit_bytes
         self._position = -1
-        self._epoch = ""
+        self._epoch = self._live_epoch = ""
         self._next: dict[Stream, int] = {}
         self._in_hand: dict[Stream, SeqSet] = {}
         self._again: dict[Stream, SeqSet] = {}
@@ -137,6 +150,11 @@ class Subscriber:
         self._rows: list[Row] = []
         self._unbooked: deque[tuple[int, list[Row]]] = deque()
         self._number = 0
+        self._recovery = recovery
+        self._hands = Hands()
+        self._recovered_bytes = 0
+        """Recovered and not taken by the application yet: outside the credit, and bounded by the same window."""
+        self._is_cache = is_cache
         self._effects: list[Effect] = []
 
     # -- the contract
@@ -145,29 +163,38 @@ class Subscriber:
         """From the node, or about the connection to it."""
         match message:
             case Delivered():
-                self._deliver(message)
+                self._deliver(message, now)
             case Settled(number=number):
                 self._book(number)
             case Connected(epoch=epoch):
                 self._connect(epoch)
             case Disconnected():
                 self.state = State.APART if self.state is not State.ENDED else State.ENDED
+                self._tell_recovery(recovering.Unreachable(), NODE, now)
             case Subscribed(position=position, resumed=resumed):
-                self._subscribed(position, resumed)
+                self._tell_recovery(recovering.Reachable(), NODE, now)
+                self._subscribed(position, resumed, now)
             case Unsubscribed(code=code, text=text):
                 self.state = State.ENDED
                 self._effects.append(Ended(code, text))
             case Lost(topic=topic, source=source, start=start, stop=stop, reason=reason):
-                self._lose((topic, source), start, stop, reason)
+                self._miss((topic, source), start, stop, reason, now)
             case _:
-                assert_never(message)
+                self._tell_recovery(message, peer, now)
 
     def tick(self, now: float) -> None:
-        """Send the outcomes that gathered."""
+        """Send the outcomes that gathered; see to what is being recovered."""
         self.flush()
+        self._hand(self._hands.tick(now))
+        if self._recovery is not None:
+            self._recovery.tick(now)
+            self._recover()
 
     def next_deadline(self) -> float | None:
-        return None
+        """When something that is being recovered needs a look."""
+        due = [self._hands.next_deadline()]
+        due += [self._recovery.next_deadline()] if self._recovery is not None else []
+        return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
@@ -192,7 +219,7 @@ class Subscriber:
         self._owed = 0
         start = self._resume_from(epoch)
         self._epoch = epoch
-        request = Subscribe(self.sub, self.pattern, self.name, start, self._granted, held)
+        request = Subscribe(self.sub, self.pattern, self.name, start, self._granted, held, self._is_cache)
         self._effects.append(SendMessage(request))
 
     def _resume_from(self, epoch: str) -> Start:
@@ -215,8 +242,15 @@ class Subscriber:
                 places[source.hex()] = min(places[source.hex()], seqs.first - 1)
         return places
 
-    def _subscribed(self, position: int, resumed: bool) -> None:
+    def _subscribed(self, position: int, resumed: bool, now: float) -> None:
         self.state = State.LIVE
+        if self._recovery is not None:
+            if self._position < 0:
+                self._recovery.start(now)
+            elif self._live_epoch != self._epoch:
+                self._recovery.look(now)  # another journal: it may lack the tail that the last one had
+            self._recover()
+        self._live_epoch = self._epoch
         if self._position < 0:
             self._position = position
         self._give_back_again()
@@ -240,7 +274,10 @@ class Subscriber:
 
     # -- events
 
-    def _deliver(self, message: Delivered) -> None:
+    def _deliver(self, message: Delivered, now: float) -> None:
+        if self._recovery is not None and message.attempt == 1:
+            self._deliver_in_order(self._recovery, message, now)
+            return
         if message.attempt > 1:
             fresh = [part for batch in message.batches for part in self._take_again(batch)]
         else:
@@ -256,6 +293,75 @@ class Subscriber:
             self._owe(size - size_kept)
         if fresh:
             self._effects.append(Hand(fresh))
+
+    # -- recovery
+
+    def _deliver_in_order(self, recovery: recovering.Recovery, message: Delivered, now: float) -> None:
+        """Pass on what follows; what does not is held until the gap before it is filled or lost."""
+        self._position = max(self._position, message.position)
+        passed: list[Batch] = []
+        for batch in message.batches:
+            batch.counted = message.counted
+            self._buffered += batch.head.length if message.counted else 0
+            if recovery.arrive(batch, now):
+                passed.append(batch)
+            else:
+                self._hand(passed)
+                passed = []
+                self._recover()
+        self._hand(passed)
+
+    def _hand(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            stream = (batch.topic, batch.source)
+            self._next[stream] = max(self._next.get(stream, 0), batch.stop)
+            self._in_hand.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
+        if batches:
+            self._effects.append(Hand(batches))
+
+    def _tell_recovery(self, message: recovering.Input, peer: Peer, now: float) -> None:
+        if self._recovery is not None:
+            self._recovery.receive(message, peer, now)
+            self._recover()
+
+    def _miss(self, stream: Stream, start: int, stop: int, reason: str, now: float) -> None:
+        """The node can't deliver these. Some other cache may have them."""
+        if self._recovery is None or not self._recovery.caches:
+            self._lose(stream, start, stop, reason)
+        else:
+            self._recovery.miss(stream, start, stop, now)
+            self._recover()
+
+    def _recover(self) -> None:
+        """Carry out what recovery wants, in its order."""
+        assert self._recovery is not None
+        for effect in self._recovery.take_effects():
+            match effect:
+                case recovering.Release(batches=batches):
+                    for batch in batches:
+                        if not batch.counted:
+                            self._hands.hand(batch)
+                            self._recovered_bytes += batch.head.length
+                    self._hand(batches)
+                case recovering.Dropped(size=size):
+                    self._buffered -= size
+                    self._owe(size)
+                case recovering.Gap(stream=stream, start=start, stop=stop):
+                    self._lose(stream, start, stop, "RETENTION")
+                case AskCache() | recovering.SurveyCache():
+                    self._effects.append(effect)
+                case _:
+                    assert_never(effect)
+        self._recovery.pause(self._recovered_bytes >= self._window)
+
+    def taken_recovered(self, size: int, now: float) -> None:
+        """The application took recovered batches of so many bytes: more can be asked for."""
+        self._recovered_bytes -= size
+        if self._recovery is not None and self._recovery.pause(self._recovered_bytes >= self._window):
+            self._recovery.resume(now)
+            self._recover()
+
+    # -- order without recovery
 
     def _order(self, batch: Batch) -> Batch | None:
         """Drop what was seen; what follows on or starts a source is passed on."""
@@ -304,8 +410,12 @@ class Subscriber:
         seqs = self._in_hand.get(stream)
         if seqs is None:
             return
-        for low, high in seqs.overlap(start, stop):
-            seqs.discard(low, high)
+        owned = seqs.overlap(start, stop)
+        for bounds in owned:
+            seqs.discard(*bounds)
+        for low, high in [
+            part for bounds in owned for part in self._hands.settle(stream, *bounds, outcome, delay_s)
+        ]:
             if outcome in (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED):
                 self._again.setdefault(stream, SeqSet()).add(low, high)
             if outcome is Outcome.ACCEPTED and self._rows and _follows(self._rows[-1], stream, low):
