@@ -372,6 +372,47 @@ def test_retention_by_age_removes_what_is_old(maker: Maker) -> None:
     journal.close()
 
 
+def test_age_removes_everything_where_nothing_new_comes(maker: Maker) -> None:
+    maker.segment_bytes = 1 << 20
+    journal = maker.open(Retention(age_s_max=10))
+    keep(journal, batch(1, 5))
+    journal.trim()
+    assert len(entries(journal)) == 1
+    maker.clock.us += 11_000_000
+    assert journal.trim() == [Removed("t/a", SOURCE_A, 1, 6)]
+    end = journal.end
+    assert (journal.start, entries(journal), journal.status().events) == (end, [], 0)
+    assert journal.trim() == []
+    assert keep(journal, batch(6)) == end
+    assert [entry.head.first for entry in entries(journal)] == [6]
+    journal.close()
+
+
+def test_large_segments_are_begun_anew_when_little_is_to_be_kept(maker: Maker) -> None:
+    maker.segment_bytes = 1 << 30
+    journal = maker.open(Retention(count_max=400))
+    for first in range(1, 2_001, 10):
+        keep(journal, batch(first, 10, size=50))
+    journal.trim()
+    assert 400 <= journal.status().events <= 600
+    journal.close()
+
+
+def test_everything_can_be_gone_and_opened_again(lasting: Maker) -> None:
+    journal = lasting.open(Retention(age_s_max=10))
+    keep(journal, batch(1, 5))
+    lasting.clock.us += 11_000_000
+    journal.trim()
+    end = journal.end
+    again = lasting.reopen(journal)
+    assert (again.start, again.end, entries(again)) == (end, end, [])
+    assert again.first_held("t/a", SOURCE_A) == 6
+    assert again.held("t/a", SOURCE_A).ranges() == []
+    assert keep(again, batch(6)) == end
+    assert again.held("t/a", SOURCE_A).ranges() == [(6, 7)]
+    again.close()
+
+
 def test_what_was_removed_is_told(maker: Maker) -> None:
     journal = maker.open(Retention(count_max=10))
     for first in range(1, 101):

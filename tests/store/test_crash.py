@@ -20,9 +20,13 @@ from reknit.batch import Batch
 from reknit.outcome import End
 from reknit.store.disk import DiskJournal
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
+from reknit.store.retention import Retention
 
 directory, seed = sys.argv[1], int(sys.argv[2])
-journal = DiskJournal(directory, segment_bytes=30_000, preallocate_bytes=16_384, tail_cache_bytes=10_000)
+retention = Retention(bytes_max=200_000 if seed % 2 else None)
+journal = DiskJournal(
+    directory, retention, segment_bytes=30_000, preallocate_bytes=16_384, tail_cache_bytes=10_000
+)
 journal.stage_record(SubscriberOpened.at("audit", "**", {}, 0, 1))
 first = journal.sources("t/a").get(b"a" * 16, 0) + 1
 other = journal.sources("t/b").get(b"b" * 16, 0) + 1
@@ -30,6 +34,7 @@ other = journal.sources("t/b").get(b"b" * 16, 0) + 1
 def checkpoints():
     while True:
         journal.checkpoint()
+        journal.trim()
 
 threading.Thread(target=checkpoints, daemon=True).start()
 print("open", flush=True)
@@ -78,7 +83,7 @@ def check(directory: Path, kept_a: int, kept_b: int) -> None:
     held = entries(journal)
     for source, topic, kept in ((SOURCE_A, "t/a", kept_a), (SOURCE_B, "t/b", kept_b)):
         mine = [entry.head for entry in held if entry.head.source == source]
-        expected = 1
+        expected = journal.first_held(topic, source)
         for head in mine:
             assert head.first == expected
             expected = head.stop
@@ -86,6 +91,7 @@ def check(directory: Path, kept_a: int, kept_b: int) -> None:
         if mine:
             assert journal.ledger.published[topic, source].ranges() == [(1, expected)]
         assert [entry.head for entry in journal.find(topic, source, 1, expected)] == mine
+        assert journal.ledger.published[topic, source].covers(1, kept + 1)
     for row in journal.ledger.rows():
         assert row.problems == ()
     journal.close()

@@ -360,3 +360,21 @@ def test_a_shared_end_that_makes_no_sense_is_not_believed(template: Template, pa
         assert spans(entries(journal)) == spans(template.entries)
         assert journal.end == template.end
         journal.close()
+
+
+def test_a_log_that_is_gone_altogether_is_reported(pieces: Template) -> None:
+    with pieces.copied() as directory:
+        shutil.rmtree(directory / "log")
+        journal = open_journal(directory)
+        assert entries(journal) == []
+        assert journal.report.missing_bytes >= pieces.end if pieces.is_closed else not journal.report.clean
+        assert journal.start == journal.end == pieces.end
+        assert {one.stop for one in journal.report.lost if one.source == SOURCE_A} <= {
+            LAST // 2 + 1,
+            LAST + 1,
+        }
+        assert keep(journal, batch(1_000)) == pieces.end
+        journal.close()
+        again = open_journal(directory)
+        assert len(entries(again)) == 1
+        again.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -171,6 +172,26 @@ def test_a_failed_checkpoint_is_made_up_for_by_the_next(tmp_path: Path) -> None:
     again = DiskJournal(tmp_path)
     assert again.report.replayed_bytes == 0
     assert again.ledger.rows()[0].published == 2
+    again.close()
+
+
+def test_room_is_made_on_a_full_disk_without_saving_what_is_only_staged(tmp_path: Path) -> None:
+    disk = SmallDisk(1 << 20)
+    journal = DiskJournal(tmp_path / "made", Retention(count_max=10), segment_bytes=500, files=disk)
+    for first in range(1, 51):
+        keep(journal, batch(first))
+    journal.checkpoint()
+    disk.room = 0
+    stage(journal, batch(51))
+    (removed,) = journal.trim()
+    assert removed.stop > 10
+    assert firsts(journal) == list(range(removed.stop, 51))
+    shutil.copytree(tmp_path / "made", tmp_path / "killed")
+    disk.room = 1 << 20
+    journal.close()
+    again = DiskJournal(tmp_path / "killed")
+    assert again.ledger.published["t/a", SOURCE_A].ranges() == [(1, 51)]
+    assert (firsts(again), again.first_held("t/a", SOURCE_A)) == (list(range(removed.stop, 51)), removed.stop)
     again.close()
 
 

@@ -48,12 +48,15 @@ class Layout:
         self.log, self.index, self.aside = root / "log", root / "index", root / "aside"
 
     def create(self) -> Label:
-        """Make what is missing; gives the label."""
+        """Make what is missing; gives the label. Whoever does this has the lock."""
         for directory in (self.root, self.log, self.index, self.aside):
             directory.mkdir(parents=True, exist_ok=True)
         if not self.label.exists():
             draft = self.label.with_suffix(".new")
-            draft.write_bytes(msgspec.json.encode(Label(FORMAT, uuid4().hex)))
+            with draft.open("wb") as file:
+                file.write(msgspec.json.encode(Label(FORMAT, uuid4().hex)))
+                file.flush()
+                os.fsync(file.fileno())
             draft.replace(self.label)
             sync_directory(self.root)
         return self.read_label()

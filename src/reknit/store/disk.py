@@ -10,7 +10,7 @@ from typing import Final
 
 from reknit.errors import JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
-from reknit.store.index import MAP_BYTES, Index, Snapshot, segment_row, stream_row
+from reknit.store.index import MAP_BYTES, Index, Snapshot, segment_row
 from reknit.store.journal import Removed
 from reknit.store.log import (
     PREALLOCATE_BYTES,
@@ -75,10 +75,10 @@ class DiskJournal(Staging):
         self._save_lock = Lock()
         self._dirty = Dirty()
         self._removals: list[tuple[int, int]] = []
-        self.id = self._layout.create().id
-        """Positions of journals with different ids have nothing to do with each other."""
+        self._layout.root.mkdir(parents=True, exist_ok=True)
         self._directory_lock = DirectoryLock(self._layout.lock)
         try:
+            self._id = self._layout.create().id
             self._open()
         except BaseException:
             self._directory_lock.release()
@@ -220,6 +220,7 @@ class DiskJournal(Staging):
         """
         now_us = self._now_us() if now_us is None else now_us
         with self._save_lock:
+            self._begin_segment_if_old(now_us)
             if not self._removable(now_us, floor):
                 return []
             with suppress(JournalFull):
@@ -254,10 +255,7 @@ class DiskJournal(Staging):
         """Take what was removed out of the index; on a full disk this is tried again later."""
         while self._removals:
             low, high = self._removals[0]
-            streams = {extent.stream for extent in self._index.held(self._streams, low, high)}
-            with self._lock:
-                rows = dict(stream_row(one, self._ledger.published[one.topic, one.source]) for one in streams)
-            self._index.remove(low, high, self.start, rows)
+            self._index.remove(low, high, self.start, self._streams)
             del self._removals[0]
 
     def close(self) -> None:

@@ -257,33 +257,41 @@ class Index:
             cursor.set_range(prefix)
             _delete_while(cursor, lambda key, _: key.startswith(prefix))
 
-    def remove(
-        self, low: int, high: int, start: int, streams: dict[bytes, bytes], moved_to: int | None = None
-    ) -> None:
-        """The log from position `low` to `high` is gone; it begins at `start`. `streams` are rows that
-        changed.
+    def remove(self, low: int, high: int, start: int, streams: Streams, moved_to: int | None = None) -> None:
+        """The log from position `low` to `high` is gone; it begins at `start`.
 
         `moved_to` sets where a replay starts, when the end of the log went.
         """
         self._write(lambda txn: self._remove(txn, low, high, start, streams, moved_to))
 
     def _remove(
-        self, txn: Any, low: int, high: int, start: int, streams: dict[bytes, bytes], moved_to: int | None
+        self, txn: Any, low: int, high: int, start: int, streams: Streams, moved_to: int | None
     ) -> None:
+        touched: set[int] = set()
         with txn.cursor(db=self._dbs["places"]) as cursor, txn.cursor(db=self._dbs["extents"]) as by_seq:
             cursor.set_range(_U64.pack(low))
-            _delete_while(cursor, lambda key, row: key < _U64.pack(high) and _delete_extent(by_seq, key, row))
+            while (key := cursor.key()) and key < _U64.pack(high):
+                touched.add(_delete_extent(by_seq, key, cursor.value()))
+                cursor.delete()
         with txn.cursor(db=self._dbs["segments"]) as cursor:
             cursor.set_range(_U64.pack(low))
             _delete_while(cursor, lambda key, _: key < _U64.pack(high))
         if low < start:
             self._remove_marks(txn, start)
-        for key, row in streams.items():
-            txn.put(key, row, db=self._dbs["streams"])
-        state = _state_decoder.decode(txn.get(b"state", db=self._dbs["meta"]))
+        for number in touched:
+            self._put_first_held(txn, streams.numbered(number))
+        state = self._state(txn)
+        assert state is not None, "what is removed was saved"
         indexed_to = state.indexed_to if moved_to is None else moved_to
         state = msgspec.structs.replace(state, start=start, indexed_to=indexed_to)
         txn.put(b"state", _encode(state), db=self._dbs["meta"])
+
+    def _put_first_held(self, txn: Any, stream: Stream) -> None:
+        """Only that: the stream's published events are ahead of the log in memory, and must not be here."""
+        key = _U64.pack(stream.number)
+        row = _stream_decoder.decode(txn.get(key, db=self._dbs["streams"]))
+        row = msgspec.structs.replace(row, first_held=stream.first_held)
+        txn.put(key, _encode(row), db=self._dbs["streams"])
 
     def _remove_marks(self, txn: Any, start: int) -> None:
         with txn.cursor(db=self._dbs["marks"]) as cursor:
@@ -379,9 +387,8 @@ class Index:
 
     def held(self, streams: Streams, low: int, high: int) -> list[Extent]:
         """The extents that lie in `[low, high)` of the log."""
-        by_number = {stream.number: stream for stream in streams}
         return [
-            Extent(by_number[number], first, stop, position, end)
+            Extent(streams.numbered(number), first, stop, position, end)
             for position, number, first, stop, end in self.places(low, high)
         ]
 
@@ -411,11 +418,13 @@ def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:
         cursor.delete()
 
 
-def _delete_extent(cursor: Any, key: bytes, place: bytes) -> bool:
+def _delete_extent(cursor: Any, key: bytes, place: bytes) -> int:
+    """Delete the extent that is in this place; gives its stream's number."""
+    number: int
     number, first, _, _ = _PLACE.unpack(place)
     if cursor.set_key(_EXTENT_KEY.pack(number, first, _U64.unpack(key)[0])):
         cursor.delete()
-    return True
+    return number
 
 
 def _load_stream(number: int, data: bytes, streams: Streams, ledger: Ledger) -> Stream:

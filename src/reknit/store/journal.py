@@ -17,6 +17,7 @@ import msgspec
 from reknit.batch import Head
 from reknit.frame import Buffer
 from reknit.ledger import Ledger
+from reknit.seqset import SeqSet
 from reknit.store.records import Record
 
 READ_BYTES_MAX: Final = 1 << 20
@@ -122,6 +123,11 @@ class Readable(Protocol):
     """What a journal and a reader of one have in common."""
 
     @property
+    def id(self) -> str:
+        """Positions of journals with different ids have nothing to do with each other."""
+        ...
+
+    @property
     def ledger(self) -> Ledger: ...
 
     @property
@@ -160,6 +166,10 @@ class Readable(Protocol):
 
     def fetch(self, entry: Entry) -> memoryview:
         """A batch's bytes. Raises `Gone(start)` when it was removed meanwhile."""
+        ...
+
+    def held(self, topic: str, source: bytes) -> SeqSet:
+        """Which of a stream's events are held."""
         ...
 
     def first_held(self, topic: str, source: bytes) -> int:

@@ -127,9 +127,9 @@ class Appender:
                 self._broken = failure
             raise failure from error
 
-    def _let_go(self, end: int) -> None:
+    def _let_go(self, end: int, step: int = _LET_GO_BYTES) -> None:
         """Give the cache of what was synced long ago back to the system, a larger piece at a time."""
-        if end - self._let_go_to >= _LET_GO_BYTES:
+        if end - self._let_go_to >= step:
             with suppress(OSError):
                 os.posix_fadvise(self._fd, self._let_go_to, end - self._let_go_to, os.POSIX_FADV_DONTNEED)
             self._let_go_to = end
@@ -180,6 +180,7 @@ class Appender:
             os.fsync(self._fd)
         except OSError as error:
             raise explained(error, self.path) from error
+        self._let_go(self.size, 0)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from uuid import uuid4
 
 from reknit.ledger import Ledger
 from reknit.seqset import SeqSet
@@ -40,6 +41,7 @@ class MemoryJournal(Staging):
         segment_bytes: int = SEGMENT_BYTES,
         now_us: Callable[[], int] = wall_clock_us,
         mark_us: int = MARK_US,
+        id: str | None = None,
     ) -> None:
         super().__init__(
             "memory",
@@ -50,6 +52,7 @@ class MemoryJournal(Staging):
             now_us=now_us,
             mark_us=mark_us,
         )
+        self._id = id or uuid4().hex
 
     def _write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
         with self._lock:
@@ -71,6 +74,7 @@ class MemoryJournal(Staging):
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
         """Apply retention, never past position `floor`; gives what was removed."""
         now_us = self._now_us() if now_us is None else now_us
+        self._begin_segment_if_old(now_us)
         with self._lock:
             floor = self._end if floor is None else min(floor, self._end)
             count = removable(self._segments, self._retention, now_us, floor)
@@ -117,6 +121,7 @@ class SimJournal(MemoryJournal):
         segment_bytes: int = SEGMENT_BYTES,
         now_us: Callable[[], int] = wall_clock_us,
         mark_us: int = MARK_US,
+        id: str | None = None,
     ) -> None:
         super().__init__(
             retention,
@@ -124,6 +129,7 @@ class SimJournal(MemoryJournal):
             segment_bytes=segment_bytes,
             now_us=now_us,
             mark_us=mark_us,
+            id=id,
         )
         self._base = Ledger()
         """The ledger as of `start`: what the removed part of the log made of it."""
@@ -146,6 +152,7 @@ class SimJournal(MemoryJournal):
             segment_bytes=self._segment_bytes,
             now_us=self._now_us,
             mark_us=self._mark_us,
+            id=self._id,
         )
         new._recover(self, kept_to)
         self._closed = True

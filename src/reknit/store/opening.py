@@ -14,7 +14,7 @@ from reknit.frame import FRAME_BYTES_MAX
 from reknit.ledger import Ledger
 from reknit.seqset import SeqSet
 from reknit.store.directory import Layout
-from reknit.store.index import Index, State, stream_row
+from reknit.store.index import Index, State
 from reknit.store.journal import OpenReport, Removed
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
 from reknit.store.memory import forget
@@ -78,8 +78,9 @@ def load_index(index: Index, directory: Path) -> Opened:
         return Opened(ledger, streams, segments, numbers, set(), segments[0].start, segments[0].start)
     segments = _matched(known, starts, state, directory)
     opened = Opened(ledger, streams, segments, numbers, set(state.paused), state.indexed_to, state.indexed_to)
-    if segments[0].start > state.start:
-        opened.removals.append((state.start, segments[0].start))
+    first = segments[0].start if segments else state.indexed_to
+    if first > state.start:
+        opened.removals.append((state.start, first))
     return opened
 
 
@@ -89,7 +90,7 @@ def _matched(known: Sequence[Segment], starts: Sequence[int], state: State, dire
     The first files may be missing: a removal was interrupted. So may the last: the log's end is lost then.
     """
     there = {start for start in starts if start >= state.start}
-    held = [one for one in known if one.start in there]
+    held = [one for one in known if one.start in there or one.start == one.end == state.indexed_to]
     for one in known:
         if held and held[0].start < one.start < held[-1].start and one.start not in there:
             raise _misfit(directory, one.start, "the file is missing")
@@ -114,7 +115,8 @@ def open_log(
     """
     opened = load_index(index, layout.log)
     exposed = max(opened.indexed_to, shared[0])
-    if not opened.segments:
+    are_all_gone = not opened.segments
+    if are_all_gone:
         opened.segments.append(Segment(exposed, exposed))
     for start in segment_starts(layout.log):
         if start < opened.segments[0].start:
@@ -122,6 +124,10 @@ def open_log(
     opened.end = _verified_from(index, files, opened)
     tail = replay(files, opened.segments, opened.end, max(opened.indexed_to, shared[1]), opened.keep)
     opened.report = _report(opened, files, index.state() is None)
+    if are_all_gone:
+        lost = forget(index.held(opened.streams, 0, exposed))
+        missing = exposed - opened.removals[0][0] if opened.removals else 0
+        opened.report = replace(opened.report, clean=False, missing_bytes=missing, lost=tuple(lost))
     if tail is not None:
         opened.segments = [one for one in opened.segments if one.start <= tail.segments[0].start]
         opened.report = _cut_reported(opened.report, tail, cut(files, tail, layout.aside))
@@ -183,9 +189,7 @@ def _lose(index: Index, files: SegmentFiles, opened: Opened) -> None:
     lost = _without_found(claimed, list(scan(files, segment, anew, end)))
     forget(lost)
     removed = [Removed(one.stream.topic, one.stream.source, one.first, one.stop) for one in lost]
-    published = opened.ledger.published
-    rows = dict(stream_row(one.stream, published[one.stream.topic, one.stream.source]) for one in lost)
-    index.remove(anew, indexed_to, opened.segments[0].start, rows, moved_to=anew)
+    index.remove(anew, indexed_to, opened.segments[0].start, opened.streams, moved_to=anew)
     opened.streams.segment_start = segment.start
     for chunk in scan(files, segment, anew, end):
         opened.streams.note(chunk.position, [entry.head for entry in chunk.entries])

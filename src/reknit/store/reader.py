@@ -58,7 +58,7 @@ class Reader(Reading):
     def __init__(self, directory: Path) -> None:
         super().__init__(str(directory), 0, wall_clock_us)
         self._layout = Layout(directory)
-        self.id = self._layout.read_label().id
+        self._id = self._layout.read_label().id
         self._index = Index(self._layout.index, readonly=True)
         self._files = SegmentFiles(self._layout.log)
         self._chunks = SegmentChunks(self._files, self._index)
@@ -99,7 +99,7 @@ class Reader(Reading):
         indexed = self._index.segments() if self._opened is None else self._segments
         known = {one.start: one for one in indexed}
         starts = segment_starts(self._layout.log)
-        segments = [known.get(start) or Segment(start, start) for start in starts] or [Segment(0, 0)]
+        segments = [known.get(start) or Segment(start, start) for start in starts] or [Segment(end, end)]
         for segment, following in pairwise(segments):
             file_end = segment.start + self._files.size(segment.start)
             segment.end = max(segment.end, min(following.start, file_end))

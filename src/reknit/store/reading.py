@@ -39,6 +39,7 @@ class Reading(ABC):
 
     def __init__(self, where: str, tail_bytes_max: int | None, now_us: Callable[[], int]) -> None:
         self._where = where
+        self._id = ""
         self._now_us = now_us
         self._lock = Lock()
         self._ledger = Ledger()
@@ -48,6 +49,11 @@ class Reading(ABC):
         self._segments: list[Segment] = [Segment(0, 0)]
         self._marks: list[tuple[int, int]] = []
         self._end = 0
+
+    @property
+    def id(self) -> str:
+        """Positions of journals with different ids have nothing to do with each other."""
+        return self._id
 
     @property
     def ledger(self) -> Ledger:
@@ -207,13 +213,14 @@ class Reading(ABC):
 
     def topics(self) -> list[str]:
         """Every topic that ever had an event here."""
-        return self._streams.topics()
+        with self._lock:
+            return self._streams.topics()
 
     def sources(self, topic: str) -> dict[bytes, int]:
         """The last seq of each source on a topic."""
-        return {
-            source: stream.last for source, stream in self._streams.of_topic(topic).items() if stream.last
-        }
+        with self._lock:
+            streams = self._streams.of_topic(topic)
+            return {source: stream.last for source, stream in streams.items() if stream.last}
 
     def position_at(self, time_us: int) -> int:
         """Where to read from to get everything kept at or after a time; at most one mark too early."""

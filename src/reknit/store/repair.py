@@ -63,9 +63,9 @@ def repair(directory: Path | str) -> RepairReport:
     """
     layout = Layout(Path(directory))
     layout.read_label()
-    layout.create()
     lock = DirectoryLock(layout.lock)
     try:
+        layout.create()
         index, index_aside = _open_index(layout)
         try:
             work = _Repair(layout, index)

@@ -23,6 +23,7 @@ from reknit.store.records import Record, apply, encode, note_paused
 from reknit.store.retention import Retention, Segment
 from reknit.store.tail import Chunk, joined
 
+_SEGMENT_BYTES_MIN: Final = 4096
 MARK_US: Final = 1_000_000
 """How finely time is indexed: at most one mark in so many microseconds."""
 
@@ -47,6 +48,8 @@ class Staging(Reading):
         self._retention = retention
         self._staged_bytes_max = staged_bytes_max
         self._segment_bytes = segment_bytes
+        self._segment_events = (retention.count_max or 0) // 4 or 1 << 62
+        self._age_us = int((retention.age_s_max or 0) * 1e6) or 1 << 62
         self._mark_us = max(1, mark_us)
         self._kept_us = 0
         self._commit_lock = Lock()
@@ -112,15 +115,32 @@ class Staging(Reading):
         waiting = position - self._end
         if waiting + size > limit and waiting:
             raise JournalFull(f"{waiting} bytes wait to be written, the limit is {limit}", self._where)
-        segment = self._segments[-1]
-        if position - segment.start >= self._segment_bytes:
-            segment = self._begin_segment(position)
         # A clock that is set back does not make what comes later older.
-        now_us = self._kept_us = segment.last_us = max(self._kept_us, self._now_us())
+        now_us = self._kept_us = max(self._kept_us, self._now_us())
+        segment = self._segments[-1]
+        if self._is_full(segment, position, now_us):
+            segment = self._begin_segment(position)
+        segment.last_us = now_us
         segment.first_us = segment.first_us or now_us
         if not self._marks or now_us - self._marks[-1][0] >= self._mark_us:
             self._marks.append((now_us, position))  # everything before was kept before
         return position
+
+    def _is_full(self, segment: Segment, position: int, now_us: int) -> bool:
+        """What is kept goes by whole segments, so they are small against what is to be kept."""
+        size = position - segment.start
+        return size >= self._segment_bytes or (
+            size >= _SEGMENT_BYTES_MIN
+            and (segment.events >= self._segment_events or now_us - segment.first_us >= self._age_us // 4)
+        )
+
+    def _begin_segment_if_old(self, now_us: int) -> None:
+        """Where nothing new comes, the segment that is written grows old too."""
+        with self._lock:
+            segment = self._segments[-1]
+            is_settled = self._staged_end == self._end
+            if is_settled and segment.end > segment.start and now_us - segment.last_us > self._age_us:
+                self._begin_segment(self._staged_end)
 
     def _begin_segment(self, position: int) -> Segment:
         segment = Segment(position, position)

@@ -80,6 +80,7 @@ class Streams:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._by_topic: dict[str, dict[bytes, Stream]] = {}
+        self._by_number: dict[int, Stream] = {}
         self._next_number = 1
         self.fresh: list[Extent] = []
         """The extents that are not in the index yet, of all streams, in the order in which they were kept."""
@@ -87,11 +88,10 @@ class Streams:
         """No extent reaches from one segment into the next, so that each goes with its segment."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_topic.values()))
+        return len(self._by_number)
 
     def __iter__(self) -> Iterator[Stream]:
-        for by_source in self._by_topic.values():
-            yield from by_source.values()
+        return iter(self._by_number.values())
 
     def topics(self) -> list[str]:
         """Those that had an event."""
@@ -104,6 +104,10 @@ class Streams:
         by_source = self._by_topic.get(topic)
         return None if by_source is None else by_source.get(source)
 
+    def numbered(self, number: int) -> Stream:
+        """The stream that has this number in the index."""
+        return self._by_number[number]
+
     def make(self, topic: str, source: bytes, number: int | None = None) -> Stream:
         """The stream, which is made if there is none; `number` is its number in the index, if it has one."""
         by_source = self._by_topic.setdefault(topic, {})
@@ -112,7 +116,7 @@ class Streams:
             if number is None:
                 number = self._next_number
             self._next_number = max(self._next_number, number + 1)
-            stream = by_source[source] = Stream(number, topic, source)
+            stream = by_source[source] = self._by_number[number] = Stream(number, topic, source)
         return stream
 
     def emptied(self, ledger: Ledger) -> Streams:

@@ -11,6 +11,8 @@ from reknit.frame import Buffer
 from reknit.store.journal import Entry, Run
 from reknit.store.retention import Segment
 
+ENTRY_BYTES: Final = 256
+"""About what an entry with its head takes in memory: where batches are tiny, more than their bytes."""
 SMALL_BYTES: Final = 32 << 10
 JOINED_BYTES_MAX: Final = 256 << 10
 
@@ -20,13 +22,15 @@ _position = attrgetter("position")
 class Chunk:
     """Frames back to back at `[position, end)`: batches with their entries, or a record without."""
 
-    __slots__ = ("data", "end", "entries", "position", "segment")
+    __slots__ = ("cost_bytes", "data", "end", "entries", "position", "segment")
 
     def __init__(self, position: int, data: Buffer, entries: Sequence[Entry], segment: Segment) -> None:
         self.position = position
         self.data = data
         self.entries = entries
         self.end = position + len(data)
+        self.cost_bytes = len(data) + ENTRY_BYTES * len(entries)
+        """What it takes in memory."""
         self.segment = segment
 
     def run(self, position: int, stop: int, max_bytes: int) -> Run | None:
@@ -103,11 +107,11 @@ class Tail:
         """Add what follows; drop the oldest over the limit, but never all."""
         self._chunks += chunks
         self._positions += [chunk.position for chunk in chunks]
-        self.bytes += sum([len(chunk.data) for chunk in chunks])
+        self.bytes += sum([chunk.cost_bytes for chunk in chunks])
         if self._bytes_max is not None and self.bytes > self._bytes_max:
             count, size = 0, self.bytes
             while size > self._bytes_max and count < len(self._chunks) - 1:
-                size -= len(self._chunks[count].data)
+                size -= self._chunks[count].cost_bytes
                 count += 1
             self._drop(count)
 
@@ -130,5 +134,5 @@ class Tail:
     def _drop(self, count: int) -> list[Chunk]:
         dropped = self._chunks[:count]
         del self._chunks[:count], self._positions[:count]
-        self.bytes -= sum([len(chunk.data) for chunk in dropped])
+        self.bytes -= sum([chunk.cost_bytes for chunk in dropped])
         return dropped
