@@ -126,6 +126,8 @@ class Dispatch:
         self._next_number = next_number
         self._rng = rng
         self._retry = retry or Retry()
+        self._kept = 0
+        """The number up to which everything is durable."""
         self._confirming: deque[tuple[int, Queue, int]] = deque()
         self._floors: dict[str, int] = {}
         self._floor_due: float | None = None
@@ -426,19 +428,18 @@ class Dispatch:
         queue = self.queues.get((peer, message.sub))
         if queue is None:
             return
-        if message.number <= queue.settled:
-            self._effects.append(Send(peer, Settled(message.sub, queue.settled)))
-            return
-        queue.settled = message.number
-        booked: list[OutcomeRow] = []
-        for row in message.rows:
-            booked += self._outcome(queue, row, now)
-        floor = queue.move_floor(self._end)
-        if queue.is_durable and booked:
-            number = self._record(queue, booked, floor)
-            self._confirming.append((number, queue, message.number))
+        if message.number > queue.settled:
+            queue.settled = message.number
+            booked: list[OutcomeRow] = []
+            for row in message.rows:
+                booked += self._outcome(queue, row, now)
+            floor = queue.move_floor(self._end)
+            if queue.is_durable and booked:
+                queue.recorded = self._record(queue, booked, floor)
+        if queue.recorded > self._kept:  # `Settled` speaks for everything before it too
+            self._confirming.append((queue.recorded, queue, queue.settled))
         else:
-            self._effects.append(Send(peer, Settled(message.sub, message.number)))
+            self._effects.append(Send(peer, Settled(message.sub, queue.settled)))
 
     def _outcome(self, queue: Queue, row: Row, now: float) -> list[OutcomeRow]:
         """Carry out one outcome; gives what ended by it."""
@@ -520,6 +521,7 @@ class Dispatch:
         return number
 
     def _confirm(self, number: int) -> None:
+        self._kept = max(self._kept, number)
         settled: dict[Queue, int] = {}
         while self._confirming and self._confirming[0][0] <= number:
             _, queue, settle_number = self._confirming.popleft()

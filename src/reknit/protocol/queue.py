@@ -58,6 +58,9 @@ class Queue:
     """How often an event's hand-over failed; only events that did are in here."""
     floor: int = 0
     settled: int = 0
+    """The number of the last `Settle` that was carried out."""
+    recorded: int = 0
+    """The number of the last record of its outcomes."""
     _order: int = 0
 
     @property
