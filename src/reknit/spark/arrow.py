@@ -73,12 +73,15 @@ class Group:
         return bool(self.frames.heads["columns_len"].any())
 
     def values(self, name: str, default: Callable[[int], Any]) -> list[Any]:
-        """A column that some frames have: their values, and `default(index)` repeated for the others."""
+        """A column that some frames have: their values, and `default(index)` where there is none."""
         out: list[Any] = []
         skips, counts = self.frames.skips.tolist(), self.counts.tolist()
         for index, (columns, skip, count) in enumerate(zip(self.columns(), skips, counts, strict=True)):
-            given = columns.get(name)
-            out += [default(index)] * count if given is None else given[skip : skip + count]
+            given, instead = columns.get(name), default(index)
+            if given is None:
+                out += [instead] * count
+            else:
+                out += [instead if value is None else value for value in given[skip : skip + count]]
         return out
 
 

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reknit.spark.session import build_session
+from tests.spark.running import RunningNode
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of all tests: to start it takes longer than most of them."""
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+    settings = {"spark.sql.warehouse.dir": warehouse.as_uri(), "spark.driver.extraJavaOptions": java}
+    session = build_session("local[2]", "tests", settings, memory="1g")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
+    """Starts nodes, each with a journal on disk, and stops them in the end."""
+    started: list[RunningNode] = []
+
+    def make(name: str = "line1", **settings: object) -> RunningNode:
+        node = RunningNode(tmp_path / name, name, **settings)
+        started.append(node)
+        return node
+
+    yield make
+    for node in started:
+        node.close()
+
+
+@pytest.fixture
+def node(make_node: Callable[..., RunningNode]) -> RunningNode:
+    """A node that has nothing yet."""
+    return make_node()
