@@ -52,6 +52,11 @@ class Fabric:
         self.away: dict[str, str] = {}
         """The addresses that did not answer the last time, and why."""
 
+    def close(self) -> None:
+        """Let go of all connections."""
+        while self._links:
+            self._links.popitem()[1].close()
+
     def look(self) -> dict[str, Place]:
         """Every node that is there, by its key. The others are in `away`; who goes and comes is logged."""
         time_us = self._options.start if isinstance(self._options.start, int) else None

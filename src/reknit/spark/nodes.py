@@ -61,16 +61,23 @@ class NodeLink:
         self._count = 0
         try:
             self._socket = _connect(url, timeout_s, tls_ca_file)
-            self._reader = cast(BufferedReader, self._socket.makefile("rb", buffering=1 << 16))
-            self.send(Hello(VERSION, "spark", token))
-            welcome = self.receive()
         except OSError as error:
             raise NotConnected(url, error.strerror or str(error)) from None
+        self._reader = cast(BufferedReader, self._socket.makefile("rb", buffering=1 << 16))
+        try:
+            self.welcome = self._greet(token)
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, token: str) -> Welcome:
+        self.send(Hello(VERSION, "spark", token))
+        welcome = self.receive()
         if not isinstance(welcome, Welcome):
-            raise NotConnected(url, "somebody answers there, but not as a node")
+            raise NotConnected(self.url, "somebody answers there, but not as a node")
         if welcome.version != VERSION:
             raise VersionMismatch(VERSION, welcome.version)
-        self.welcome = welcome
+        return welcome
 
     def close(self) -> None:
         self._reader.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -76,7 +77,12 @@ class ReknitReader(DataSourceReader):
         self._wanted = Wanted(options.topics, after)
 
     def partitions(self) -> Sequence[InputPartition]:
-        fabric = Fabric(self._options)
+        with closing(Fabric(self._options)) as fabric:
+            wanted = [part for part in self._parts(fabric) if self._wanted.overlaps(part.start, part.stop)]
+        # Without any part Spark would make one up that says nothing.
+        return wanted or [Part("", "", "", "", 0, 0)]
+
+    def _parts(self, fabric: Fabric) -> list[Part]:
         places = fabric.look()
         if fabric.away and self._options.fail_on_node_away is not False:
             url, why = next(iter(fabric.away.items()))
@@ -84,9 +90,7 @@ class ReknitReader(DataSourceReader):
         parts: list[Part] = []
         for place in places.values():
             parts += fabric.parts(place, fabric.first(place), place.span.end)
-        wanted = [part for part in parts if self._wanted.overlaps(part.start, part.stop)]
-        # Without any part Spark would make one up that says nothing.
-        return wanted or [Part("", "", "", "", 0, 0)]
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part), "a part that this reader planned"
@@ -99,12 +103,3 @@ class PushingReader(ReknitReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._wanted = self._wanted.push(filters)
         return filters  # rows are Spark's to judge: here it is about whole batches
-
-
-def describe_offset(offset: dict[str, Any]) -> str:
-    """An offset for people.
-
-    >>> describe_offset({"line1@ab12": 4096})
-    'line1 4096'
-    """
-    return ", ".join(f"{key.rpartition('@')[0] or key} {value}" for key, value in sorted(offset.items()))

@@ -180,6 +180,11 @@ class ReknitStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Part), "a part that this reader planned"
         return self._parts.read(partition)
 
+    def stop(self) -> None:
+        """Let go of the nodes."""
+        if self._fabric is not None:
+            self._fabric.close()
+
 
 def _checkpoint(options: SourceOptions) -> Any:
     return None if isinstance(options.start, str | int) else options.start
