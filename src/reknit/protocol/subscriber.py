@@ -284,7 +284,8 @@ class Subscriber:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._position = max(self._position, message.position)
         for batch in fresh:
-            batch.attempt = message.attempt
+            batch.attempt, batch.counted = message.attempt, message.counted
+            self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
         if message.counted:
             size = sum(batch.head.length for batch in message.batches)
@@ -315,6 +316,7 @@ class Subscriber:
         for batch in batches:
             stream = (batch.topic, batch.source)
             self._next[stream] = max(self._next.get(stream, 0), batch.stop)
+            self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
         if batches:
             self._effects.append(Hand(batches))
@@ -341,7 +343,6 @@ class Subscriber:
                     for batch in batches:
                         if not batch.counted:
                             self._hands.hand(batch)
-                            self._recovered_bytes += batch.head.length
                     self._hand(batches)
                 case recovering.Dropped(size=size):
                     self._buffered -= size
@@ -375,7 +376,9 @@ class Subscriber:
         return batch if batch.first >= expected else batch.cut(expected, batch.stop)
 
     def _lose(self, stream: Stream, start: int, stop: int, reason: str) -> None:
-        """Report a range as lost, once."""
+        """Report a range as lost, once. Without a name, so is what is missing before it: nothing else will tell."""
+        if not self.name:
+            start = min(start, self._next.get(stream, start))
         known = self.lost.setdefault(stream, SeqSet())
         for low, high in known.missing(start, stop):
             self._effects.append(Report(*stream, low, high, reason))
