@@ -49,7 +49,7 @@ def test_the_ledger_balances_whoever_is_killed(tmp_path: Path) -> None:
             victim.kill()
             time.sleep(rng.uniform(0.0, 0.3))
             victim.start()
-        time.sleep(0.5)
+        wait_for_peers(node.url, set(topics))
         for process in publishers:
             assert process.stop() == 0, process.output()
         rows = settled_ledger(node.url)
@@ -70,6 +70,15 @@ def test_the_ledger_balances_whoever_is_killed(tmp_path: Path) -> None:
             assert row["accepted"] + row["dead_lettered"] == count, row
             assert row["dead_lettered"] == count // 997, row
             assert notes.missing(topic, count) == []
+
+
+def wait_for_peers(url: str, names: set[str], patience_s: float = 60.0) -> None:
+    """Until all of them are connected: then they can be stopped in order."""
+    deadline = time.monotonic() + patience_s
+    with reknit.connect_sync(url, wait_s=20.0) as session:
+        while not names <= {peer["name"] for peer in session.status()["peers"]}:
+            assert time.monotonic() < deadline, session.status()
+            time.sleep(0.1)
 
 
 def settled_ledger(url: str, patience_s: float = 60.0) -> list[dict[str, Any]]:

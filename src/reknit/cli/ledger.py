@@ -39,10 +39,14 @@ def print_ledger(rows: list[dict[str, Any]]) -> None:
         return
     made = table(("subscriber", "topic"), ("published", "accepted", "dead", "lost", "in flight"), ("",))
     for row in rows:
-        verdict = "[green]balanced[/]" if row["balanced"] else "[red]DOES NOT BALANCE[/]"
+        verdict = "[green]ok[/]" if row["balanced"] else "[red]WRONG[/]"
         counts = (f"{row[column]:,}" for column in COLUMNS)
         made.add_row(cell(row["subscriber"]), cell(row["topic"]), *counts, verdict)
     console.print(made)
     for row in rows:
         for problem in row["problems"]:
             console.print(f"[red]{cell(row['subscriber'])} on {cell(row['topic'])}: {cell(problem)}[/]")
+    if all(row["balanced"] for row in rows):
+        console.print("[dim]balanced: published = accepted + dead-lettered + lost + in flight[/]")
+    else:
+        console.print("[red]the ledger does not balance[/]")

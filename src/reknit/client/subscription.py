@@ -28,6 +28,9 @@ SETTLE_S = 0.005
 CLOSE_S = 5.0
 """How long closing waits for the node to book the last outcomes."""
 
+FLUSH_BATCHES = 32
+"""Outcomes are sent when the loop comes round, and after so many batches: a busy application may not let it for long."""
+
 OnLost = Callable[[machines.Report], None]
 
 
@@ -62,6 +65,7 @@ class Subscription:
         self._opened: asyncio.Future[bool] = self._loop.create_future()
         self._booked: asyncio.Future[None] | None = None
         self._is_scheduled = False
+        self._taken = 0
         self._error: ReknitError | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
@@ -159,6 +163,9 @@ class Subscription:
                 raise self._error
             self._wake = self._loop.create_future()
             await self._wake
+        self._taken += 1
+        if self._taken >= FLUSH_BATCHES:
+            self._flush()
         batch = self._batches.popleft()
         batch.settle = partial(self._settle, batch)
         self._machine.taken(batch.head.length if batch.attempt == 1 else 0)
@@ -203,6 +210,7 @@ class Subscription:
 
     def _flush(self) -> None:
         self._is_scheduled = False
+        self._taken = 0
         self._machine.flush()
         self._perform()
 

@@ -21,7 +21,7 @@ from reknit.outcome import Code, Outcome
 from reknit.seqset import SeqSet
 
 WAIT_S = 20.0
-BURST_S = 0.02
+BURST_S = 0.005
 
 
 def publisher_command(url: str, name: str, topic: str, count: int, rate: float) -> list[str]:
