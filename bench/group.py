@@ -20,6 +20,7 @@ import uvloop
 from reknit.client.group import Group
 from reknit.protocol.group_settings import GroupSettings
 from reknit.transport.udp import UdpConfig
+from tests.groups.namespaces import Namespaces
 
 JGROUPS_BEST_PER_S = 104_000
 """JGroups NAKACK4's best per node on one host: 3 members, 1,000 B, UDP (measured on this kind of machine)."""
@@ -73,14 +74,14 @@ async def member(args: argparse.Namespace) -> None:
             await asyncio.sleep(0.3)
 
 
-def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+def run(args: argparse.Namespace, lan: Namespaces | None = None) -> list[dict[str, Any]]:
     """Start the members as processes of their own and collect what they say."""
     processes = []
     for number in range(args.members):
-        prefix, interface = [], args.interface
-        if args.veth:
-            prefix, interface = ["ip", "netns", "exec", f"rk-bench-{number}"], f"10.99.0.{number + 1}"
-        command = [*prefix, sys.executable, "-m", "bench.group", "--member", "--interface", interface]
+        interface = args.interface if lan is None else lan.addresses[number]
+        command = [sys.executable, "-m", "bench.group", "--member", "--interface", interface]
+        if lan is not None:
+            command = lan.command(number, *command)
         command += ["--events", str(args.events), "--size", str(args.size), "--group", args.group]
         command += ["--capacity", str(args.capacity), "--window", str(args.window)]
         command += ["--members", str(args.members)] + (["--sender"] if number == 0 else [])
@@ -110,7 +111,12 @@ def main() -> None:
     if args.member:
         uvloop.run(member(args))
         return
-    results = run(args)
+    if args.veth:
+        with Namespaces(args.members, args.loss) as lan:
+            results = run(args, lan)
+            sys.stdout.write(f"{lan.dropped()} packets dropped\n")
+    else:
+        results = run(args)
     rate = min(result["per_s"] for result in results)
     for result in results:
         sys.stdout.write(f"{json.dumps(result)}\n")

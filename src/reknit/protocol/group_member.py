@@ -5,17 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from reknit.protocol.group_effects import EvictSlow, GroupEffect, Viewed
-from reknit.protocol.group_messages import (
-    Ack,
-    Announce,
-    AnyGroupMessage,
-    AskStart,
-    Gone,
-    Holdings,
-    Piece,
-    Recover,
-    Start,
-)
+from reknit.protocol.group_messages import AnyGroupMessage, MembershipMessage, Piece
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership
 from reknit.protocol.multicast import Multicast
@@ -81,13 +71,14 @@ class GroupMember:
     # -- the contract
 
     def receive(self, message: Piece | AnyGroupMessage, peer: bytes, now: float) -> None:
-        if isinstance(message, Piece | Start | AskStart | Ack | Announce | Recover | Gone | Holdings):
+        if type(message) is not Piece and isinstance(message, MembershipMessage):
             if isinstance(self.membership, Membership):
-                self.membership.heard(peer, now)
-            self.multicast.receive(message, peer, now)
-        elif isinstance(self.membership, Membership):
-            self.membership.receive(message, peer, now)
-            self._membership_at = now
+                self.membership.receive(message, peer, now)
+                self._membership_at = now
+            return
+        if isinstance(self.membership, Membership):
+            self.membership.heard(peer, now)
+        self.multicast.receive(message, peer, now)
 
     def tick(self, now: float) -> None:
         if self._membership_at <= now and isinstance(self.membership, Membership):

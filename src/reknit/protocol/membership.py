@@ -138,7 +138,7 @@ class Membership:
             case Install():
                 self._view(message.view, peer, now)
             case AskView():
-                if self.view is not None and self.is_coordinator:
+                if self.view is not None:
                     self._effects.append(Send(peer, Install(self.view)))
             case Leave():
                 self._leaves(peer, now)
@@ -303,11 +303,13 @@ class Membership:
             self._effects.append(Send(peer, Evicted(self._evicted[peer])))
         elif key == self.view.key:
             self._behind.discard(peer)
-        elif message.coordinator == peer:
-            # Another coordinator. The one with the lower id leads the merge: it asks who is there.
-            if self.me.id < peer:
-                self._merging[peer] = now + self._settings.beat_s
-            self._effects.append(Send(peer, AskView() if self.me.id < peer else Beat(*self.view.key)))
+        elif message.coordinator == peer and self.me.id > peer:
+            self._effects.append(Send(peer, Beat(*self.view.key)))
+        elif message.coordinator == peer or (peer not in self.view and message.coordinator in self.view):
+            # Another coordinator, and we lead the merge because our id is lower; or one that was left behind
+            # with a coordinator that is with us now. Ask who is there.
+            self._merging[peer] = now + self._settings.beat_s
+            self._effects.append(Send(peer, AskView()))
         elif peer in self.view and key < self.view.key:
             self._effects.append(Send(peer, Install(self.view)))
 

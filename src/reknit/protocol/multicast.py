@@ -117,9 +117,12 @@ class Multicast:
     def receive(self, message: Piece | MulticastMessage, peer: bytes, now: float) -> None:
         """Something came from a member."""
         self._is_due = True
+        if type(message) is Piece:  # by far the most there are
+            self._piece(message, peer, now)
+            return
         match message:
             case Piece():
-                self._piece(message, peer, now)
+                pass
             case Ack():
                 self.sender.acked(peer, message.seq, now)
             case Announce():
@@ -178,19 +181,18 @@ class Multicast:
 
     def _piece(self, piece: Piece, peer: bytes, now: float) -> None:
         receiver = self.receivers.get(piece.source)
-        if receiver is None or not self._may_take(receiver, piece, peer):
+        departure = None if receiver is None else receiver.departure
+        if receiver is None or (departure is not None and not self._may_take(departure, piece, peer)):
             self.counts["dropped"] += 1
             self._ask_start(piece.source, now)
         elif receiver.take_in(piece, now):
             self._deliver(receiver, now)
-        elif receiver.window.covers(piece.first, piece.first + piece.count):
+        elif piece.first <= receiver.window.delivered:
             self.counts["duplicates"] += 1
 
-    def _may_take(self, receiver: Receiver, piece: Piece, peer: bytes) -> bool:
+    def _may_take(self, departure: Departure, piece: Piece, peer: bytes) -> bool:
         """Of a departed sender only what the survivors agreed on, and only from them."""
-        if receiver.departure is None:
-            return True
-        target = receiver.departure.target
+        target = departure.target
         last = piece.first + piece.count - 1
         return target is not None and last <= target and self.view is not None and peer in self.view
 

@@ -13,8 +13,6 @@ from reknit.frame import Buffer
 from reknit.protocol.group_messages import Piece
 from reknit.seqset import Range, SeqSet
 
-PIECES_MAX = 1 << 16
-
 
 def piece_count(length: int, size: int) -> int:
     """How many pieces of `size` bytes a batch of `length` bytes has.
@@ -28,39 +26,31 @@ def piece_count(length: int, size: int) -> int:
 class Partial:
     """A batch of which some pieces are there."""
 
-    __slots__ = ("_data", "_have", "count", "first", "length", "size", "top")
+    __slots__ = ("_data", "_wanted", "count", "first", "length", "size")
 
     def __init__(self, piece: Piece) -> None:
         self.first, self.count = piece.first, piece.count
         self.length, self.size = piece.length, piece.size
-        self.top = 0
-        self._have = SeqSet()
+        self._wanted = piece_count(piece.length, piece.size)
         self._data: dict[int, Buffer] = {}
 
     @property
     def stop(self) -> int:
         return self.first + self.count
 
-    @property
-    def is_whole(self) -> bool:
-        return self._have.count == piece_count(self.length, self.size)
-
     def add(self, piece: Piece) -> bool:
-        """False if it was there already, or is not of this batch."""
-        if (piece.count, piece.length, piece.size) != (self.count, self.length, self.size):
-            return False
-        if not self._have.add(piece.index, piece.index + 1):
-            return False
-        self._data[piece.index] = piece.data
-        self.top = max(self.top, piece.index)
-        return True
+        """True if the batch is whole with it. One that was there, or is cut otherwise, changes nothing."""
+        if piece.length == self.length and piece.size == self.size and piece.count == self.count:
+            self._data.setdefault(piece.index, piece.data)
+        return len(self._data) == self._wanted
 
     def missing(self, *, all_sent: bool) -> list[Range]:
         """Which pieces to ask for: all that lack, or those before one that came."""
-        return self._have.missing(0, piece_count(self.length, self.size) if all_sent else self.top)
+        have = SeqSet.from_ranges((index, index + 1) for index in sorted(self._data))
+        return have.missing(0, self._wanted if all_sent else have.last)
 
     def join(self) -> bytes:
-        return b"".join([self._data[index] for index in range(len(self._data))])
+        return b"".join([self._data[index] for index in range(self._wanted)])
 
 
 def parse_batch(data: Buffer, source: bytes, first: int, count: int) -> Batch | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from reknit.batch import Batch
+from reknit.frame import Buffer
 from reknit.protocol.departed import Departure
 from reknit.protocol.group_messages import Piece, Recover, Start
 from reknit.protocol.group_settings import GroupSettings
@@ -62,33 +63,31 @@ class Receiver:
 
     def take_in(self, piece: Piece, now: float) -> bool:
         """True if a batch became whole and is in the window."""
+        partial = self._partials.get(piece.first)
+        if partial is not None:
+            return partial.add(piece) and self._whole(piece, partial.join(), now)
         stop = piece.first + piece.count
         window = self.window
         if window.covers(piece.first, stop) or stop - 1 - window.acked > window.capacity:
             return False
         self.active_at = now
         self._seen = max(self._seen, piece.first)
-        data = piece.data if piece.length <= piece.size else self._gather(piece)
-        if data is None:
-            self._notice(now)
-            return False
+        if piece.length <= piece.size:
+            return self._whole(piece, piece.data, now)
+        if window.bytes + self._partial_bytes() + piece.length <= window.bytes_max:
+            partial = self._partials[piece.first] = Partial(piece)
+            partial.add(piece)
+        self._notice(now)
+        return False
+
+    def _whole(self, piece: Piece, data: Buffer, now: float) -> bool:
+        self._partials.pop(piece.first, None)
         batch = parse_batch(data, self.source, piece.first, piece.count)
-        added = batch is not None and window.add(piece.first, stop, (batch, piece.size), piece.length)
-        window.forget(piece.stable)
+        stop = piece.first + piece.count
+        added = batch is not None and self.window.add(piece.first, stop, (batch, piece.size), piece.length)
+        self.window.forget(piece.stable)
         self._notice(now)
         return added
-
-    def _gather(self, piece: Piece) -> bytes | None:
-        partial = self._partials.get(piece.first)
-        if partial is None:
-            if self.window.bytes + self._partial_bytes() + piece.length > self.window.bytes_max:
-                return None
-            partial = self._partials[piece.first] = Partial(piece)
-        partial.add(piece)
-        if not partial.is_whole:
-            return None
-        del self._partials[piece.first]
-        return partial.join()
 
     def _partial_bytes(self) -> int:
         return sum(partial.length for partial in self._partials.values())

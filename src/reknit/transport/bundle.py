@@ -14,7 +14,6 @@ size, so that the kernel can take all of them with one call (UDP segmentation of
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -59,7 +58,7 @@ class Bundler:
     >>> bundler.add(Ack(7))
     >>> bundler.add(AskStart())
     >>> [datagram] = bundler.take(stable=0)
-    >>> list(unbundle(datagram, group_hash("robots"))[1])
+    >>> unbundle(datagram, group_hash("robots"))[1]
     [Ack(seq=7), AskStart()]
     """
 
@@ -105,7 +104,7 @@ class Bundler:
         return out
 
 
-def unbundle(datagram: Buffer, group: int) -> tuple[bytes, Iterator[Item]]:
+def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     """Who sent it, and what is in it; nothing if it is of another group. Raises `MalformedFrame`."""
     view = memoryview(datagram)
     if len(view) < ENVELOPE.size:
@@ -113,23 +112,21 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, Iterator[Item]]:
     magic, version, _, _, named, sender, stable = ENVELOPE.unpack_from(view)
     if magic != MAGIC or version != VERSION:
         raise MalformedFrame("not a datagram of a group", f"magic {magic:#06x}, version {version}")
-    return sender, _items(view, sender, stable) if named == group else iter(())
-
-
-def _items(view: memoryview, sender: bytes, stable: int) -> Iterator[Item]:
-    at = ENVELOPE.size
-    while at < len(view):
+    items: list[Item] = []
+    at, end = ENVELOPE.size, len(view) if named == group else 0
+    while at < end:
         kind = view[at]
-        if kind == _KIND_PIECE and at + PIECE.size <= len(view):
+        if kind == _KIND_PIECE and at + PIECE.size <= end:
             piece, at = _piece(view, at, sender, stable)
-            yield piece
-        elif kind == _KIND_MESSAGE and at + MESSAGE.size <= len(view):
+            items.append(piece)
+        elif kind == _KIND_MESSAGE and at + MESSAGE.size <= end:
             length = MESSAGE.unpack_from(view, at)[3]
             at += MESSAGE.size
-            yield _message(view[at : at + length], length)
+            items.append(_message(view[at : at + length], length))
             at += length
         else:
             raise MalformedFrame(f"item kind {kind} is unknown or cut short", f"byte {at} of a datagram")
+    return sender, items
 
 
 def _piece(view: memoryview, at: int, sender: bytes, stable: int) -> tuple[Piece, int]:
@@ -139,9 +136,9 @@ def _piece(view: memoryview, at: int, sender: bytes, stable: int) -> tuple[Piece
     if is_relayed:
         source, stable = bytes(view[at : at + SOURCE_BYTES]), 0
         at += SOURCE_BYTES
-    stop = at + min(size, length - index * size)
-    is_sound = size > 0 and first > 0 and count > 0 and at < stop <= len(view) and length <= FRAME_BYTES_MAX
-    if not is_sound:
+    rest = length - index * size
+    stop = at + (size if size < rest else rest)
+    if not (at < stop <= len(view) and first and count and length <= FRAME_BYTES_MAX):
         raise MalformedFrame(f"a piece of {length} bytes, {size} each, can't be", f"byte {at} of a datagram")
     return Piece(source, first, count, length, size, index, stable, view[at:stop]), stop
 
