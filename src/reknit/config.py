@@ -23,6 +23,7 @@ from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
 __all__ = [
     "Config",
     "DispatchSettings",
+    "HttpSettings",
     "JournalSettings",
     "LimitSettings",
     "NodeSettings",
@@ -191,6 +192,43 @@ class DispatchSettings(Section):
     )
 
 
+def _check_host_port(text: str) -> None:
+    parts = urlsplit(f"//{text}")
+    if text and (not parts.hostname or parts.port is None or parts.path):
+        raise ValueError(f"{text!r} is no address; write host:port")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings(Section):
+    """Tunnels over HTTP: mod_pubsub, Server-Sent Events and WebSocket.
+
+    >>> HttpSettings(listen="127.0.0.1:8080").grace_s
+    60.0
+    """
+
+    title: ClassVar[str] = "http"
+    listen: str = setting("", "host:port to serve tunnels on; empty: none", check=_check_host_port)
+    scheme: Literal["kn_event_hash", "kn_route_checkpoint"] = setting(
+        "kn_event_hash", "how a mod_pubsub client is told to reconnect"
+    )
+    grace_s: float = setting(60.0, "how long a cut-off client can go on by kn_event_hash", low=1)
+    heartbeat_s: float = setting(15.0, "how long a tunnel is quiet before it gets a heartbeat", low=0.01)
+    retry_ms: int = setting(1_000, "how long a cut-off browser waits before it connects again, about")
+    tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)
+    tunnels_per_address_max: int = setting(10_000, "tunnels open from one address", low=1)
+    tunnel_bytes_max: int = setting(256 * KIB, "buffered for one tunnel that does not take it", low=1)
+    stall_s_max: float = setting(30.0, "how long a tunnel may take nothing before it is closed", low=0.01)
+    populate_events_max: int = setting(10_000, "events that a new route is populated with", low=1)
+    request_bytes_max: int = setting(1 * MIB, "longest request", low=KIB)
+    request_timeout_s: float = setting(10.0, "how long a request may take to arrive", low=0.01)
+    stop_timeout_s: float = setting(2.0, "how long tunnels may take to close when the node stops")
+    origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")
+    tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
+    allow: tuple[str, ...] = setting(
+        (), "who may do what, as 'ann read plant/**'; nothing: everyone everything"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(Section):
     """A rule for some topics: a `[[topics]]` table in the file. The first that matches a topic counts.
@@ -212,6 +250,7 @@ SECTIONS: tuple[type[Section], ...] = (
     TransportSettings,
     RecoverySettings,
     DispatchSettings,
+    HttpSettings,
 )
 KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS for one in settings_of(kind)}
 AT_MOST = (
@@ -240,6 +279,7 @@ class Config:
     transport: TransportSettings = TransportSettings()
     recovery: RecoverySettings = RecoverySettings()
     dispatch: DispatchSettings = DispatchSettings()
+    http: HttpSettings = HttpSettings()
     topics: tuple[TopicSettings, ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
@@ -252,6 +292,11 @@ class Config:
             self._refuse(["transport.tls_cert_file", "transport.tls_key_file"], "needs both files or none")
         if not tls.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
             self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
+        age_s_max = self.retention.age_s_max
+        if self.http.listen and 0 < age_s_max < self.http.grace_s:
+            self._refuse(
+                ["retention.age_s_max", "http.grace_s"], "needs events to be kept for the grace period"
+            )
 
     def _refuse(self, names: list[str], why: str) -> NoReturn:
         """Blame the first that somebody has set."""
@@ -288,7 +333,7 @@ class Config:
         """A file with every setting and its doc, which `load` reads back.
 
         >>> Config().to_toml().splitlines()[-1]
-        'dead_letter_topic = "reknit/dead-letters"'
+        'allow = []'
         """
         tables = [(f"[{kind.title}]", getattr(self, kind.title)) for kind in SECTIONS]
         tables += [("[[topics]]", rule) for rule in self.topics]
