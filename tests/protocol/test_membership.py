@@ -196,6 +196,12 @@ def test_a_leaver_that_nobody_answers_goes_anyway() -> None:
     assert lan.left == {"b": ""}
 
 
+def test_the_last_to_leave_waits_for_nobody() -> None:
+    lan = lan_of("a")
+    lan.machines["a"].leave(lan.now)
+    assert lan.machines["a"].state is State.OUT
+
+
 def test_a_divided_group_becomes_two_and_merges_when_it_can() -> None:
     lan = lan_of("abcd")
     lan.cut = {"c", "d"}

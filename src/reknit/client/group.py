@@ -38,12 +38,14 @@ from reknit.protocol.group_effects import (
     Viewed,
 )
 from reknit.protocol.group_member import GroupMember
+from reknit.protocol.group_messages import Hello
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership
 from reknit.protocol.view import Member, View
 from reknit.topic import check_topic
 from reknit.transport.bundle import Bundler, group_hash, unbundle
 from reknit.transport.udp import OnDatagram, UdpConfig, UdpTransport
+from reknit.transport.udp_over_tcp import TcpConfig, TcpDatagrams
 
 SETTLE_S = 5.0
 """How long closing waits for the members to ack what was sent."""
@@ -53,12 +55,15 @@ class GroupTransport(Protocol):
     """What carries a group's datagrams: to all, or to one."""
 
     warnings: list[str]
+    is_reply_possible: bool
+    """Whether the address that a datagram comes from is one where its sender can be reached."""
     buffer_bytes: int
     datagram_bytes: int
     piece_bytes: int
 
     @property
     def address(self) -> str: ...
+    async def listen(self) -> None: ...
     async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None: ...
     async def close(self) -> None: ...
     def set_peers(self, addresses: Sequence[str]) -> None: ...
@@ -95,6 +100,7 @@ class Group:
         self._member_name = member
         self._wanted = settings if settings is not None else GroupSettings()
         self._items: deque[Batch | Lost] = deque()
+        self._events: deque[Event] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] | None = None
         self._settled: asyncio.Future[None] | None = None
@@ -112,19 +118,24 @@ class Group:
         name: str,
         *,
         udp: UdpConfig | None = None,
+        tcp: TcpConfig | None = None,
         member: str = "",
         seeds: Sequence[str] = (),
         settings: GroupSettings | None = None,
         discard_own: bool = False,
     ) -> Group:
-        """A group over UDP multicast; enter it with `async with`."""
-        transport = UdpTransport(udp if udp is not None else UdpConfig())
+        """A group over UDP multicast, or over TCP where `tcp` is given; enter it with `async with`.
+
+        Without multicast, `seeds` are the addresses of some members ("HOST:PORT") to find the others by.
+        """
+        transport: GroupTransport = TcpDatagrams(tcp) if tcp is not None else UdpTransport(udp or UdpConfig())
         return cls(name, transport, member=member, seeds=seeds, settings=settings, discard_own=discard_own)
 
     # -- joining and leaving
 
     async def __aenter__(self) -> Group:
         loop = self._loop = asyncio.get_running_loop()
+        await self._transport.listen()
         settings = msgspec.structs.replace(
             self._wanted,
             piece_bytes=self._transport.piece_bytes,
@@ -171,6 +182,9 @@ class Group:
 
     def _hand_all(self) -> None:
         """Nobody will read what is left: let it hold up no one."""
+        if self._events:
+            self._handed(self._events[-1].batch)
+            self._events.clear()
         while self._items:
             self._handed(self._items.popleft())
 
@@ -239,20 +253,35 @@ class Group:
     # -- receiving
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        async for batch in self.batches():
-            for event in batch.events():
+        """Events as they come. Whoever stops reading and starts again goes on with the next one."""
+        events = self._events
+        while True:
+            while events:
+                event = events.popleft()
+                if not events:
+                    self._handed(event.batch)
                 yield event
+            batch = await self._next()
+            if batch is None:
+                return
+            events += batch.events()
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """What arrives, a batch at a time. It counts as handed over when the next one is asked for."""
+        """What comes, a batch at a time."""
+        while (batch := await self._next()) is not None:
+            self._handed(batch)
+            yield batch
+
+    async def _next(self) -> Batch | None:
+        """The next batch; None when the group is left and nothing remains."""
         while True:
             while self._items:
                 item = self._items.popleft()
                 if isinstance(item, Batch):
-                    yield item
+                    return item
                 self._handed(item)
             if self._why_left is not None:
-                return
+                return None
             self._reader = self._loop.create_future()
             await self._reader
 
@@ -277,7 +306,9 @@ class Group:
             now = monotonic()
             for item in items:
                 self._machine.receive(item, sender, now)
-            if sender not in self._addresses:
+                if type(item) is Hello:
+                    self._addresses[sender] = item.member.address
+            if sender not in self._addresses and self._transport.is_reply_possible:
                 self._addresses[sender] = f"{address[0]}:{address[1]}"
         except MalformedFrame:
             self._machine.multicast.counts["dropped"] += 1

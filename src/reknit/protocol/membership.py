@@ -90,7 +90,9 @@ class Membership:
 
     def leave(self, now: float) -> None:
         """Say goodbye until the view is without us, or for `leave_s`."""
-        if self.state is State.MEMBER:
+        if self.state is State.MEMBER and self.view is not None and self.view.ids == (self.me.id,):
+            self._out("")
+        elif self.state is State.MEMBER:
             self._become(State.LEAVING)
             self._leaving.add(self.me.id)
             self._hello_at = now

@@ -72,28 +72,37 @@ def parse_address(text: str) -> Address:
 class UdpTransport:
     """One member's sockets."""
 
+    is_reply_possible = True
+
     def __init__(self, config: UdpConfig) -> None:
         self.config = config
         self.warnings: list[str] = []
         self.dropped = 0
         """Datagrams that could not even be kept to be sent later."""
+        self.buffer_bytes = self.datagram_bytes = self.piece_bytes = 0
         self._group = parse_address(config.group) if config.group else None
+        self._sockets: list[socket.socket] = []
+        self._has_offload = False
+        self._peers: list[Address] = []
+        self._unsent: deque[tuple[bytes, int, Address]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_datagram: OnDatagram = lambda data, address: None
+        self._on_turn: Callable[[], None] = lambda: None
+
+    async def listen(self) -> None:
+        """Open the sockets: address, buffer and the size of datagrams are known then."""
+        config = self.config
         self._own = _open_socket()
+        self._sockets.append(self._own)
         self._own.bind((config.interface, config.port))
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, config.ttl)
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(config.interface))
-        self._sockets = [self._own]
         if self._group is not None:
             self._sockets.append(self._join(self._group))
         self.buffer_bytes = min(self._set_buffer(each) for each in self._sockets)
         self.datagram_bytes = min(_mtu(config.interface) - IP_UDP_BYTES, DATAGRAM_BYTES_MAX)
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
-        self._peers: list[Address] = []
-        self._unsent: deque[tuple[bytes, int, Address]] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._on_datagram: OnDatagram = lambda data, address: None
-        self._on_turn: Callable[[], None] = lambda: None
 
     @property
     def address(self) -> str:
@@ -142,6 +151,8 @@ class UdpTransport:
             self._loop.remove_writer(self._own.fileno())
         for each in self._sockets:
             each.close()
+        self._sockets.clear()
+        self._loop = None
 
     def set_peers(self, addresses: Iterable[str]) -> None:
         """Who is told when there is no multicast."""
