@@ -265,8 +265,7 @@ run      | bigint    | which redrive
 letter_source | binary | the dead letter's id
 letter_seq | bigint  | the dead letter's id
 topic    | string    | where it was published again
-source   | binary    | the new event's id
-seq      | bigint    | the new event's id
+source   | binary    | the new event's source; its header `redriven` names the original
 time     | timestamp | when the redrive was decided
 """),
         time="",

@@ -3,6 +3,7 @@
     LAKE/lake.json                      format and id
     LAKE/_log/<stage>/<id>.json         what one commit of a stage wrote, in all its tables at once
     LAKE/_log/<stage>/<id>.folded.json  the same for all commits up to this id (made by compaction)
+    LAKE/_lock                          locked by the pipeline that writes
 
 A file that no commit names does not exist for a reader: it is left from a writer that died. A commit's id is the
 micro-batch's, so a micro-batch that runs again after a crash finds that it is done.
@@ -10,10 +11,11 @@ micro-batch's, so a micro-batch that runs again after a crash finds that it is d
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -113,24 +115,24 @@ class Log:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_file(self.folder / f"{commit.id:020d}.json", msgspec.json.encode(commit))
 
-    def fold(self, keep: int) -> int:
-        """Put all but the newest `keep` commits into one file; gives how many there were."""
-        commits = self.commits()
-        old = commits[: max(0, len(commits) - keep)]
+    def fold(self, through: int) -> int:
+        """Put all commits up to this id into one file; gives how many there were. Nobody may wait for one of them."""
+        old = [commit for commit in self.commits()[:-1] if commit.id <= through]
         if len(old) < 2:
             return 0
-        files = [msgspec.structs.replace(f, commit=f.commit or c.id) for c in old for f in c.files]
-        removes = [path for c in old for path in c.removes]
         last = old[-1]
-        if (table := TABLE_OF.get(files[0].table) if files else None) and table.stage == self.stage:
-            newest = last.id
-            files = [f for f in files if not TABLE_OF[f.table].is_state or f.commit == newest]
+        files = [
+            msgspec.structs.replace(file, commit=file.commit or commit.id)
+            for commit in old
+            for file in commit.files
+            if not TABLE_OF[file.table].is_state
+        ]
+        removes = [path for commit in old for path in commit.removes]
         folded = Commit(self.stage, last.id, last.time_us, files, removes, last.meta)
         write_file(self.folder / f"{last.id:020d}.folded.json", msgspec.json.encode(folded))
-        for commit in old:
-            (self.folder / f"{commit.id:020d}.json").unlink(missing_ok=True)
         for name in self._names():
-            if name.endswith(".folded.json") and int(name[:20]) < last.id:
+            is_folded = name.endswith(".folded.json")
+            if int(name[:20]) < last.id or (int(name[:20]) == last.id and not is_folded):
                 (self.folder / name).unlink(missing_ok=True)
         return len(old)
 
@@ -195,6 +197,17 @@ class Lake:
 
     def log(self, stage: str) -> Log:
         return self._logs[stage]
+
+    @contextmanager
+    def locked(self, name: str = "_lock") -> Iterator[None]:
+        """Hold the lake for writing; goes with the process, however that ends. Raises `LakeError` if it is held."""
+        with open(self.root / name, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                do = "stop it, or use another lake"
+                raise LakeError(str(self.root), "another process writes this lake", do) from None
+            yield
 
     def files(
         self,

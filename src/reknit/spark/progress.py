@@ -1,0 +1,146 @@
+"""Progress: what the pipeline does, as numbers, and as a small table that renews itself in the terminal."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+__all__ = ["Figures", "Progress", "Screen", "lag"]
+
+RATE_S: Final = 10.0
+"""Rates are over about so long."""
+
+
+class Figures(msgspec.Struct):
+    """How far the pipeline has got since it started; events unless said otherwise."""
+
+    batches: int = 0
+    outcomes: int = 0
+    read: int = 0
+    settled: int = 0
+    held: int = 0
+    """Now: behind a gap that may still be filled."""
+    gaps: int = 0
+    """Now: missing, still in grace."""
+    lost: int = 0
+    late: int = 0
+    recovered: int = 0
+    duplicates: int = 0
+    events: int = 0
+    dead_letters: int = 0
+    lag_bytes: int = 0
+    """Behind the ends of the journals."""
+    away: list[str] = []
+    """Nodes that can't be reached, and why."""
+    stage: str = "starting"
+    commits: int = 0
+
+
+class Progress:
+    """Figures that several threads add to. `changed` is called after every change."""
+
+    def __init__(self) -> None:
+        self.figures = Figures()
+        self._lock = threading.Lock()
+        self._marks: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
+
+    def add(self, **counts: int) -> None:
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self.figures, name, getattr(self.figures, name) + count)
+            now = time.monotonic()
+            self._marks.append((now, self.figures.batches, self.figures.settled))
+            while len(self._marks) > 2 and now - self._marks[0][0] > RATE_S:
+                self._marks.popleft()
+
+    def put(self, **values: Any) -> None:
+        with self._lock:
+            for name, value in values.items():
+                setattr(self.figures, name, value)
+
+    def rates(self) -> tuple[float, float]:
+        """Batches captured and events settled a second, lately."""
+        with self._lock:
+            then, batches, settled = self._marks[0]
+            span = max(time.monotonic() - then, 1e-3)
+            return (self.figures.batches - batches) / span, (self.figures.settled - settled) / span
+
+
+def lag(progress: Any) -> tuple[int, list[str]]:
+    """Bytes behind the journals, and the nodes that are away, from a streaming query's progress."""
+    behind, away = 0, []
+    for source in (progress or {}).get("sources", []):
+        latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
+        for key, value in latest.items():
+            if isinstance(value, int):
+                behind += max(0, value - int(end.get(key, value)))
+            else:
+                away.append(f"{key} {value}")
+    return behind, away
+
+
+def _offset(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+class Screen:
+    """Shows progress on a terminal, or a line now and then where there is none."""
+
+    def __init__(self, progress: Progress, is_quiet: bool = False) -> None:
+        self._progress = progress
+        self._console = Console(stderr=True, quiet=is_quiet)
+        self._live: Live | None = None
+        self._said = ""
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal and not self._console.quiet:
+            self._live = Live(console=self._console, get_renderable=self.table, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        self.line()
+
+    def line(self) -> None:
+        """One line for a log, if there is news."""
+        figures = self._progress.figures
+        text = (
+            f"captured {figures.batches:,} batches, settled {figures.settled:,} events, held {figures.held:,}, "
+            f"lost {figures.lost:,}, late {figures.late:,}, dead letters {figures.dead_letters:,}"
+        )
+        if text != self._said and self._live is None and figures.batches:
+            self._said = text
+            self._console.print(text, highlight=False)
+
+    def table(self) -> Table:
+        """The stages, a row each."""
+        figures = self._progress.figures
+        batches_s, events_s = self._progress.rates()
+        table = Table(title=f"pipeline: {figures.stage}", title_justify="left", box=None, pad_edge=False)
+        for name in ("stage", "done", "rate", "state"):
+            table.add_column(name, justify="left" if name in ("stage", "state") else "right")
+        behind = f"{figures.lag_bytes / 2**20:,.1f} MiB behind the journals"
+        away = "".join(f"; {text}" for text in figures.away)
+        table.add_row("capture", f"{figures.batches:,} batches", f"{batches_s:,.0f}/s", behind + away)
+        gaps = f"gaps {figures.gaps:,} · held {figures.held:,} · recovered {figures.recovered:,}"
+        table.add_row("settle", f"{figures.settled:,} events", f"{events_s:,.0f}/s", gaps)
+        losses = f"lost {figures.lost:,} · late {figures.late:,} · repeated {figures.duplicates:,}"
+        table.add_row("", "", "", f"[red]{losses}[/red]" if figures.lost else losses)
+        table.add_row("events", f"{figures.events:,} rows", "", "")
+        table.add_row("dead letters", f"{figures.dead_letters:,}", "", f"{figures.outcomes:,} outcome rows")
+        return table
