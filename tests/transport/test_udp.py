@@ -1,0 +1,90 @@
+"""UDP multicast: sockets, buffers, offload."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+
+import pytest
+
+from reknit.errors import InvalidConfig
+from reknit.transport.udp import UdpConfig, UdpTransport, _runs, parse_address
+
+_ports = itertools.count(42_000 + os.getpid() % 10_000)
+
+
+def test_datagrams_of_one_size_go_together_and_a_shorter_one_ends_a_run() -> None:
+    sizes = [3, 3, 2, 3, 4, 4]
+    runs = [(len(data), size) for data, size in _runs([bytes(size) for size in sizes])]
+    assert runs == [(8, 3), (3, 0), (8, 4)]
+
+
+def test_a_run_is_never_longer_than_a_datagram_may_be() -> None:
+    runs = list(_runs([bytes(1400)] * 200))
+    assert sum(len(data) for data, _ in runs) == 280_000
+    assert all(len(data) <= 65_507 for data, _ in runs)
+
+
+def test_an_address_without_a_port_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidConfig, match="must be HOST:PORT, not 'nowhere'"):
+        parse_address("nowhere")
+
+
+async def exchange(offload: bool, datagrams: list[bytes], *, to_all: bool) -> list[bytes]:
+    """Send from one transport to another, and to itself if it were not kept from it."""
+    config = UdpConfig(group=f"239.75.79.2:{next(_ports)}", is_offload_wanted=offload)
+    sender, receiver = UdpTransport(config), UdpTransport(config)
+    got: list[bytes] = []
+    own: list[bytes] = []
+    await sender.listen()
+    await receiver.listen()
+    await sender.open(lambda data, address: own.append(bytes(data)), lambda: None)
+    await receiver.open(lambda data, address: got.append(bytes(data)), lambda: None)
+    if to_all:
+        sender.send_all(datagrams)
+    else:
+        sender.send(datagrams, receiver.address)
+    async with asyncio.timeout(5):
+        while len(got) < len(datagrams):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await sender.close()
+    await receiver.close()
+    assert own == []
+    return got
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("to_all", [True, False])
+def test_datagrams_arrive_as_they_were_sent_and_not_at_their_sender(offload: bool, to_all: bool) -> None:
+    datagrams = [bytes([number % 256]) * 1400 for number in range(150)] + [b"short", b"x" * 60_000]
+    assert asyncio.run(exchange(offload, datagrams, to_all=to_all)) == datagrams
+
+
+@pytest.mark.real
+def test_a_buffer_that_the_kernel_clamps_is_a_warning_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reknit.transport.udp._SO_RCVBUFFORCE", 0)
+
+    async def main() -> UdpTransport:
+        transport = UdpTransport(UdpConfig(group="", receive_buffer_bytes=1 << 30))
+        await transport.listen()
+        await transport.close()
+        return transport
+
+    transport = asyncio.run(main())
+    assert transport.buffer_bytes < 1 << 30
+    assert "sysctl -w net.core.rmem_max=1073741824" in transport.warnings[0]
+
+
+@pytest.mark.real
+def test_loopback_takes_whole_batches_in_a_datagram() -> None:
+    async def main() -> int:
+        transport = UdpTransport(UdpConfig(group=""))
+        await transport.listen()
+        await transport.close()
+        return transport.piece_bytes
+
+    assert asyncio.run(main()) == 60_000
