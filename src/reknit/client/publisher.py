@@ -11,16 +11,40 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from reknit.batch import PRIORITY_DEFAULT
+from reknit.client.cache import bounds_of
+from reknit.config import Config
 from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol import publisher as machines
-from reknit.protocol.messages import Ack, Expect, Go, Hold, Refuse
+from reknit.protocol.cache import Bounds, Cache
+from reknit.protocol.messages import Ack, Expect, Go, Heartbeat, Hold, Offer, Refuse
+from reknit.protocol.recovery_heartbeat import Heartbeats
+from reknit.topic import Pattern
 
 if TYPE_CHECKING:
     from reknit.client.session import Session
 
 Kept = asyncio.Future[None]
+
+
+class Recoverable(msgspec.Struct, frozen=True):
+    """What a publisher does so that others can recover from it."""
+
+    bounds: Bounds | None = None
+    """How much its own cache holds; None: it has none."""
+    heartbeat_s: float = 0.0
+    stored_by: int = 1
+
+    @classmethod
+    def of(
+        cls, config: Config, cache: bool, history: int | None, heartbeat_s: float | None, stored_by: int
+    ) -> Recoverable:
+        """As configured, where the caller says nothing."""
+        beat_s = config.recovery.heartbeat_s if heartbeat_s is None else heartbeat_s
+        return cls(bounds_of(config, history) if cache else None, beat_s, stored_by)
 
 
 class Publisher:
@@ -39,9 +63,17 @@ class Publisher:
         wait: bool = True,
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
+        recovery: Recoverable | None = None,
     ) -> None:
+        recovery = recovery or Recoverable()
         self._session = session
-        self._machine = machines.Publisher(source, topic, lasting)
+        self._machine = machines.Publisher(source, topic, lasting, recovery.stored_by)
+        self._offer = Offer(topic, source)
+        self._cache = Cache(Pattern(topic), recovery.bounds) if recovery.bounds is not None else None
+        self._beats = Heartbeats(topic, source, recovery.heartbeat_s)
+        self._beats_on = recovery.heartbeat_s > 0
+        self._resends = recovery.stored_by > 1
+        self._timer: asyncio.TimerHandle | None = None
         self._limits = session.config.limits
         self._wait = wait
         self._fields: dict[str, Any] = {"ttl_ms": ttl_ms, "priority": priority}
@@ -61,6 +93,9 @@ class Publisher:
         self._done.set_result(None)
         self._failed: LocalError | Refused | None = None
         self._numbered: Kept | None = None
+
+        if self._cache is not None:
+            session.keep(self._cache, self._offer)
 
     @property
     def source(self) -> bytes:
@@ -224,7 +259,13 @@ class Publisher:
         kept = self._kept
         self._payloads, self._bytes, self._kept = [], 0, []
         for part in self._parts(payloads, size):
-            self._machine.put(part, time.time_ns() // 1000, **self._fields)
+            now_us = time.time_ns() // 1000
+            batch = self._machine.put(part, now_us, **self._fields)
+            if self._cache is not None:
+                self._cache.put(batch, now_us)
+        if self._beats_on or self._resends:
+            self._beats.published(self._machine.next_seq - 1, self._loop.time())
+            self._set_timer()
         if kept:
             self._waiting.append((self._machine.next_seq, kept))
         self._perform()
@@ -235,6 +276,32 @@ class Publisher:
         """Something for this source came in, or the connection changed."""
         self._machine.receive(message, "node", self._loop.time())
         self._perform()
+        if isinstance(message, machines.Connected) and self._machine.next_seq > 1:
+            self._reconnected()
+
+    def _reconnected(self) -> None:
+        """Whoever lost a tail with the connection hears now how far this source has got."""
+        if self._cache is not None or self._beats_on:
+            self._session.link.send(Heartbeat(self.topic, self.source, self._machine.next_seq - 1))
+
+    def _set_timer(self) -> None:
+        """Be there when a heartbeat is due, or a resend."""
+        if self._timer is None and self._failed is None:
+            due = [self._machine.next_deadline(), self._beats.next_deadline() if self._beats_on else None]
+            wait_s = machines.RESEND_S if self._resends and self._machine.unacked else None
+            at = min((at for at in due if at is not None), default=None)
+            if at is not None or wait_s is not None:
+                at = self._loop.time() + (wait_s or 0.0) if at is None else at
+                self._timer = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self._machine.tick(now)
+        self._perform()
+        if self._beats_on and self._machine.next_seq > 1:
+            self._session.link.send(*self._beats.tick(now))
+        self._set_timer()
 
     def _perform(self) -> None:
         buffers: list[Buffer] = []
@@ -268,6 +335,8 @@ class Publisher:
     def fail(self, error: LocalError | Refused) -> None:
         """Nothing more can be published here: everyone who waits is told."""
         self._failed = error
+        if self._timer is not None:
+            self._timer.cancel()
         futures = [kept for _, group in self._waiting for kept in group] + [*self._room, *self._kept]
         futures += [self._numbered] if self._numbered is not None else []
         self._waiting.clear()
@@ -284,6 +353,7 @@ class Publisher:
             await self.flush()
         finally:
             self._session.forget(self)
+            self._session.keep_no_more(self._offer)
             self.fail(Closed(f"the publisher on {self.topic!r}"))
 
     async def __aenter__(self) -> Publisher:

@@ -6,22 +6,26 @@ import asyncio
 import logging
 import secrets
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import xxhash
 
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
 from reknit.checkpoint import Checkpoint
+from reknit.client.cache import reply
+from reknit.client.inquiries import Inquiries
 from reknit.client.link import Link
-from reknit.client.publisher import Kept, Publisher
-from reknit.client.subscription import OnLost, Subscription
+from reknit.client.publisher import Kept, Publisher, Recoverable
+from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
 from reknit.config import Config
 from reknit.errors import Closed, Gone, NotConnected, Refused
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol import publisher as publishing
 from reknit.protocol import subscriber as subscribing
+from reknit.protocol.cache import Keeper
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.messages import (
     Ack,
@@ -30,12 +34,19 @@ from reknit.protocol.messages import (
     Deliver,
     Expect,
     Go,
+    Heartbeat,
     Hold,
     Lost,
+    Offer,
+    Recover,
+    Recovered,
     Refuse,
     Settled,
     Start,
+    Stored,
     Subscribed,
+    Survey,
+    Surveyed,
     Unsubscribed,
     Welcome,
 )
@@ -68,6 +79,8 @@ class Session:
         self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
         self._answer: Answer | None = None
         self._delivery: tuple[Deliver, int] | None = None
+        self._keepers: dict[Offer, Keeper] = {}
+        self.inquiries = Inquiries()
         self.link = Link(url, name or self._id.hex(), self, self.config, token, tls)
 
     # -- life
@@ -107,11 +120,17 @@ class Session:
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
         source: bytes | None = None,
+        cache: bool = True,
+        history: int | None = None,
+        heartbeat_s: float | None = None,
+        stored_by: int = 1,
     ) -> Publisher:
         """A publisher on one topic, with a source of its own.
 
         In a session with a name the source lasts: a later session of that name goes on in its seqs. `wait=False`
-        raises `Full` at the window's limit instead of waiting.
+        raises `Full` at the window's limit instead of waiting. Its newest events (`history` of them) stay at hand for
+        who misses some, unless `cache=False`. With `stored_by=2` an event is kept when the node and one more cache
+        have stored it.
         """
         check_topic(topic)
         self._count += 1
@@ -120,7 +139,8 @@ class Session:
             source = self._source(topic)
         if source in self._publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
-        publisher = Publisher(self, source, topic, lasting, wait, ttl_ms, priority)
+        recovery = Recoverable.of(self.config, cache, history, heartbeat_s, stored_by)
+        publisher = Publisher(self, source, topic, lasting, wait, ttl_ms, priority, recovery)
         self._publishers[source] = publisher
         if self.link.is_up:
             publisher.receive(publishing.Connected())
@@ -152,21 +172,44 @@ class Session:
         pattern: str,
         *,
         name: str = "",
-        history: bool = False,
+        history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
         on_lost: OnLost | None = None,
+        caches: Sequence[str] | None = None,
+        recover: bool = True,
+        query_s: float | None = None,
+        is_cache: bool = False,
     ) -> Subscription:
         """Events that match the pattern, in order per source.
 
         With a `name` the subscription is durable: the node keeps what it is owed, and it goes on where it was. It
-        starts with what is published from now on, or with everything held (`history`), or after a checkpoint.
+        starts with what is published from now on, or with history, or after a checkpoint. History is everything held
+        (`True`), the last so many of each source (an integer), or what is no older (seconds, or a timedelta).
+
+        Without a name, what is missing is recovered from the node and what it knows, then from `caches`, which are
+        further nodes, nearest first; what nobody has is lost, and `on_lost` is told. `query_s` looks for a lost tail
+        every so often.
         """
         Pattern(pattern)
         self._count += 1
         checkpoint = None if start is None else {source.hex(): seq for source, seq in start.items()}
-        begin = Start(history=history, checkpoint=checkpoint)
-        return Subscription(self, self._count, pattern, name, begin, auto_accept, on_lost)
+        past = past_of(history)
+        begin = Start(
+            history=past is not None,
+            checkpoint=checkpoint,
+            count=past.count if past else 0,
+            age_s=past.age_s if past else 0.0,
+        )
+        settings = self.config.recovery
+        recovery = Recovering(
+            caches=tuple(settings.caches if caches is None else caches),
+            history=past,
+            query_s=settings.query_s if query_s is None else query_s,
+            is_on=recover,
+            after=dict(start.items()) if start is not None else {},
+        )
+        return Subscription(self, self._count, pattern, name, begin, auto_accept, on_lost, recovery, is_cache)
 
     # -- asking
 
@@ -204,6 +247,15 @@ class Session:
     def add(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.sub] = subscription
 
+    def keep(self, keeper: Keeper, offer: Offer) -> None:
+        """Answer the node's questions from here too."""
+        self._keepers[offer] = keeper
+        self.link.send(offer)
+
+    def keep_no_more(self, offer: Offer) -> None:
+        if self._keepers.pop(offer, None) is not None:
+            self.link.send(Offer(offer.pattern, offer.source, is_on=False))
+
     def connected(self) -> subscribing.Connected | subscribing.Disconnected:
         """What a subscription needs to know of the connection."""
         welcome = self.link.welcome
@@ -218,6 +270,7 @@ class Session:
             del self._by_topic[member.topic]
 
     def linked(self, welcome: Welcome) -> None:
+        self.link.send(*self._keepers)
         for publisher in list(self._publishers.values()):
             publisher.receive(publishing.Connected())
         for subscription in list(self._subscriptions.values()):
@@ -225,6 +278,7 @@ class Session:
 
     def unlinked(self) -> None:
         self._answer = self._delivery = None
+        self.inquiries.lost()
         for publisher in list(self._publishers.values()):
             publisher.receive(publishing.Disconnected())
         for subscription in list(self._subscriptions.values()):
@@ -244,11 +298,11 @@ class Session:
                 self._delivered(item)
             case Deliver():
                 self._delivery = (item, item.size)
-            case Ack() | Expect() | Refuse():
+            case Ack() | Expect() | Refuse() | Stored():
                 publisher = self._publishers.get(item.source)
                 if publisher is not None:
                     publisher.receive(item)
-            case Settled() | Subscribed() | Unsubscribed() | Lost():
+            case Settled() | Subscribed() | Unsubscribed() | Lost() | Heartbeat():
                 subscription = self._subscriptions.get(item.sub)
                 if subscription is not None:
                     subscription.receive(item)
@@ -257,6 +311,10 @@ class Session:
                 self._tell_publishers(item)
             case Go():
                 self._tell_publishers(item)
+            case Recovered() | Surveyed():
+                self.inquiries.take(item)
+            case Recover() | Survey():
+                self.link.send_buffers(reply(list(self._keepers.values()), item))
             case Answer() if item.size:
                 self._answer = item
             case Answer():
@@ -280,7 +338,8 @@ class Session:
     def _delivered(self, frames: Frames) -> None:
         """Batches belong to the delivery that was announced; what arrived of it so far is handed on at once."""
         if self._delivery is None:
-            log.error("batches came that were not announced: dropped, they are still owed")
+            if self.inquiries.take_frames(frames) is not None:
+                log.error("batches came that were not announced: dropped, they are still owed")
             return
         deliver, rest = self._delivery
         rest -= len(frames.data)

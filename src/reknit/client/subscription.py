@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from operator import length_hint
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
+from reknit.client.cache import FarCache
 from reknit.errors import Closed, Refused, ReknitError
 from reknit.event import Event
 from reknit.outcome import Outcome
+from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
-from reknit.protocol.messages import Start, Unsubscribe
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Span, Start, Unsubscribe
+from reknit.protocol.recovery_history import History
+from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.protocol.subscriber import NODE
+from reknit.seqset import Range
 
 if TYPE_CHECKING:
     from reknit.client.session import Session
@@ -32,6 +42,29 @@ FLUSH_BATCHES = 32
 """Outcomes are sent when the loop comes round, and after so many batches: a busy application may not let it for long."""
 
 OnLost = Callable[[machines.Report], None]
+
+
+class Recovering(msgspec.Struct, frozen=True):
+    """How a subscription recovers what it missed."""
+
+    caches: tuple[str, ...] = ()
+    history: History | None = None
+    query_s: float = 0.0
+    is_on: bool = True
+    after: Mapping[bytes, int] = {}
+
+
+def past_of(history: bool | int | float | timedelta) -> History | None:
+    """Which past is meant: all, a count, an age, or none.
+
+    >>> past_of(True), past_of(2).count, past_of(0.5).age_s, past_of(False)
+    (History(count=0, age_s=0.0), 2, 0.5, None)
+    """
+    if isinstance(history, timedelta):
+        return History(age_s=history.total_seconds())
+    if isinstance(history, bool):
+        return History() if history else None
+    return History(count=history) if isinstance(history, int) else History(age_s=history)
 
 
 class Subscription:
@@ -51,10 +84,16 @@ class Subscription:
         start: Start | None = None,
         auto_accept: bool = True,
         on_lost: OnLost | None = None,
+        recovering: Recovering | None = None,
+        is_cache: bool = False,
     ) -> None:
         credit_bytes = session.config.limits.subscribe_credit_bytes
         self._session = session
-        self._machine = machines.Subscriber(sub, pattern, name, start, credit_bytes)
+        recovery = None if name else self._recovery(recovering or Recovering())
+        self._machine = machines.Subscriber(sub, pattern, name, start, credit_bytes, recovery, is_cache)
+        self._far: dict[Peer, FarCache] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
         self._auto_accept = auto_accept
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -69,6 +108,17 @@ class Subscription:
         self._error: ReknitError | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
+
+    def _recovery(self, wanted: Recovering) -> recovering.Recovery:
+        settings = self._session.config.recovery
+        return recovering.Recovery(
+            (NODE, *wanted.caches) if wanted.is_on else (),
+            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max),
+            recovering.Holding(settings.hold_events_max, settings.hold_bytes_max),
+            wanted.history if wanted.caches else None,  # the node alone sees to its history itself
+            wanted.query_s,
+            wanted.after,
+        )
 
     @property
     def sub(self) -> int:
@@ -94,6 +144,10 @@ class Subscription:
             self._accept_handed(all_of_it=kind is None)
         await self._settle_all()
         self._session.forget(self)
+        self._session.inquiries.forget(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.gather(*(cache.close() for cache in self._far.values()))
         self._session.link.send(Unsubscribe(self.sub))
         self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
 
@@ -168,7 +222,10 @@ class Subscription:
             self._flush()
         batch = self._batches.popleft()
         batch.settle = partial(self._settle, batch)
-        self._machine.taken(batch.head.length if batch.attempt == 1 else 0)
+        if batch.counted:
+            self._machine.taken(batch.head.length)
+        else:
+            self._machine.taken_recovered(batch.head.length, self._loop.time())
         self._perform()
         return batch
 
@@ -216,12 +273,62 @@ class Subscription:
 
     # -- the session's side
 
-    def receive(self, message: machines.Input) -> None:
+    def receive(self, message: machines.Input, peer: Peer = NODE) -> None:
         """Something for this subscription came in, or the connection changed."""
-        self._machine.receive(message, "node", self._loop.time())
+        self._machine.receive(message, peer, self._loop.time())
+        self._perform()
+
+    def found(self, cache: Peer, batches: list[Batch]) -> None:
+        self.receive(recovering.Found(batches), cache)
+
+    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
+        self.receive(recovering.Answered(number, covered, is_last), cache)
+
+    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
+        self.receive(recovering.Told(number, spans, is_last), cache)
+
+    def unreachable(self, cache: Peer) -> None:
+        self.receive(recovering.Unreachable(), cache)
+
+    def _ask(self, effect: AskCache | recovering.SurveyCache) -> None:
+        """Ask a cache: the node over the session's connection, others over one of their own."""
+        cache, session = effect.cache, self._session
+        if cache != NODE:
+            far = self._far.get(cache)
+            if far is None:
+                far = self._far[cache] = FarCache(str(cache), session.name, session.config)
+            if isinstance(effect, AskCache):
+                far.recover(self, effect.number, effect.stream, effect.ranges, effect.bytes_max)
+            else:
+                far.survey(self, effect.number, self._machine.pattern, effect.age_s)
+        elif not session.link.is_up:
+            self._loop.call_soon(self.unreachable, cache)
+        elif isinstance(effect, AskCache):
+            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+            session.link.send(session.inquiries.recover(self, cache, *asked, deep=True))
+        else:
+            survey = (effect.number, self._machine.pattern, effect.age_s)
+            session.link.send(session.inquiries.survey(self, cache, *survey, deep=True))
+
+    def _set_timer(self) -> None:
+        due = self._machine.next_deadline()
+        if due is None or due >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer_at = float("inf")
+        self._machine.tick(self._loop.time())
         self._perform()
 
     def _perform(self) -> None:
+        self._perform_all()
+        self._set_timer()
+
+    def _perform_all(self) -> None:
         for effect in self._machine.take_effects():
             match effect:
                 case machines.Hand(batches=batches):
@@ -236,6 +343,8 @@ class Subscription:
                         self._opened.set_result(resumed)
                 case machines.Report():
                     self._report(effect)
+                case AskCache() | recovering.SurveyCache():
+                    self._ask(effect)
                 case machines.Ended(code=code, text=text):
                     self._end(Refused(code, text) if code else Closed("the subscription"))
 

@@ -17,6 +17,7 @@ from random import Random
 from reknit.config import Config
 from reknit.errors import InvalidConfig, JournalError, MalformedFrame
 from reknit.node.answers import Answers
+from reknit.node.caches import Caches
 from reknit.node.committer import Committer
 from reknit.node.core import Core
 from reknit.node.journals import open_journal
@@ -29,11 +30,18 @@ from reknit.protocol.messages import (
     Bye,
     Credit,
     Declare,
+    Heartbeat,
     Hello,
+    Offer,
     Ping,
     Pong,
+    Recover,
+    Recovered,
+    Require,
     Settle,
     Subscribe,
+    Survey,
+    Surveyed,
     Unsubscribe,
     Welcome,
 )
@@ -81,6 +89,7 @@ class Node:
         )
         self.send, self.commit = self.peers.send_buffers, self.committer.request
         self.answers = Answers(self)
+        self.caches = Caches(self)
         try:
             for url in self.config.node.listen:
                 await self._listen(url)
@@ -127,6 +136,7 @@ class Node:
             peer.is_leaving = True
             peer.send(Bye(Code.UNAVAILABLE, "the node stops"))
             peer.connection.close()
+        await self.caches.close()
         if self._checkpointing is not None:
             self._checkpointing.cancel()
             await asyncio.gather(self._checkpointing, return_exceptions=True)
@@ -154,6 +164,7 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self.core.left(peer.id, self._now())
+            self.caches.left(peer)
             self._run()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -202,8 +213,17 @@ class Node:
 
     def _take(self, item: Item, peer: PeerState, now: float) -> None:
         match item:
-            case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
+            case Frames():
+                published = self.caches.take_frames(item, peer)
+                if published is not None:
+                    self.core.receive(published, peer.id, now)
+            case Declare() | Credit() | Unsubscribe():
                 self.core.receive(item, peer.id, now)
+            case Settle() | Subscribe():
+                self.caches.watch(item, peer)
+                self.core.receive(item, peer.id, now)
+            case Recover() | Recovered() | Survey() | Surveyed() | Heartbeat() | Offer() | Require():
+                self.caches.take(item, peer)
             case Ask():
                 self.answers.answer(item, peer)
             case Ping():
@@ -244,6 +264,7 @@ class Node:
         if was_full and not self.intake.is_full:
             log.warning("the journal takes events again")
         self._run()
+        self.caches.kept()
         while self._paused:
             self._paused.pop().resume_reading()
 

@@ -15,8 +15,12 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.frame import Buffer
+from reknit.protocol.cache_replies import Replies
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
+from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse, Require, Stored
+
+RESEND_S: Final = 2.0
+"""How long a publisher that wants its events stored by several caches waits before it sends them again."""
 
 
 class State(Enum):
@@ -74,7 +78,7 @@ class Numbered(msgspec.Struct, frozen=True):
     next_seq: int
 
 
-Input = Connected | Disconnected | Ack | Expect | Refuse | Hold | Go
+Input = Connected | Disconnected | Ack | Expect | Refuse | Hold | Go | Stored
 Effect = SendBytes | SendMessage | Confirm | Refused | Numbered
 
 TRANSITIONS: Final[dict[tuple[State, type[Any]], State]] = {
@@ -86,6 +90,8 @@ TRANSITIONS: Final[dict[tuple[State, type[Any]], State]] = {
     (State.DECLARING, Hold): State.DECLARING,
     (State.DECLARING, Go): State.DECLARING,
     (State.FLOWING, Ack): State.FLOWING,
+    (State.FLOWING, Stored): State.FLOWING,
+    (State.HELD, Stored): State.HELD,
     (State.FLOWING, Expect): State.FLOWING,
     (State.FLOWING, Go): State.FLOWING,
     (State.FLOWING, Hold): State.HELD,
@@ -113,7 +119,7 @@ class Publisher:
     [Confirm(stop=3)]
     """
 
-    def __init__(self, source: bytes, topic: str, lasting: bool = False) -> None:
+    def __init__(self, source: bytes, topic: str, lasting: bool = False, stored_by: int = 1) -> None:
         self.source = source
         self.topic = topic
         self.state = State.APART
@@ -124,6 +130,8 @@ class Publisher:
         """Whether the next seq is known: a lasting source goes on where the node says."""
         self.unacked: deque[Batch] = deque()
         self.unacked_bytes = 0
+        self._replies = Replies(stored_by) if stored_by > 1 else None
+        self._resend_at: float | None = None
         self._effects: list[Effect] = []
 
     def put(self, payloads: Sequence[Buffer], time_us: int, **fields: Any) -> Batch:
@@ -144,12 +152,14 @@ class Publisher:
             return
         match message:
             case Connected():
-                self._connected()
+                self._connected(peer)
                 return
             case Disconnected():
                 pass
             case Ack(seq=seq):
-                self._ack(seq)
+                self._ack(seq, peer)
+            case Stored(seq=seq, cache=cache):
+                self._ack(seq, cache)
             case Expect(seq=seq):
                 self.state = state
                 self._resend(seq)
@@ -164,9 +174,12 @@ class Publisher:
                 assert_never(message)
         self.state = state
 
-    def _connected(self) -> None:
+    def _connected(self, peer: Peer) -> None:
         if self.lasting:
             self._effects.append(SendMessage(Declare(self.source, self.topic)))
+        if self._replies is not None:
+            self._replies.forget(peer)
+            self._effects.append(SendMessage(Require(self.source, self.topic)))
         if not self.numbered:
             self.state = State.DECLARING
             return
@@ -182,12 +195,14 @@ class Publisher:
             return
         self._effects += [SendBytes(batch.data) for batch in self.unacked if batch.stop > seq]
 
-    def _ack(self, seq: int) -> None:
+    def _ack(self, seq: int, cache: Peer) -> None:
         if not self.numbered:
             self.numbered = True
             self.next_seq = seq + 1
             self._effects.append(Numbered(self.next_seq))
             return
+        if self._replies is not None:
+            seq = self._replies.note(cache, seq)
         confirmed = 0
         while self.unacked and self.unacked[0].stop <= seq + 1:
             batch = self.unacked.popleft()
@@ -202,10 +217,19 @@ class Publisher:
         self._effects.append(Refused(start, code, text))
 
     def tick(self, now: float) -> None:
-        """Nothing is due by time here: a connection that hangs is the driver's to find, by heartbeat."""
+        """A connection that hangs is the driver's to find. Caches that have not stored get it once more."""
+        if self._replies is None or not self.unacked:
+            self._resend_at = None
+        elif self._resend_at is None:
+            self._resend_at = now + RESEND_S
+        elif now >= self._resend_at and self.state is State.FLOWING:
+            self._resend_at = now + RESEND_S
+            self._effects.append(SendMessage(Require(self.source, self.topic)))
+            self._resend(self._first_unacked())
 
     def next_deadline(self) -> float | None:
-        return None
+        """When events that too few caches have stored are sent again."""
+        return self._resend_at
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
