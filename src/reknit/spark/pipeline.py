@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from reknit.errors import LocalError
 from reknit.spark.capture import into_table
@@ -72,7 +72,9 @@ class Pipeline:
         self.spark, self.lake, self.settings = spark, lake, settings
         self.progress = Progress()
         self._stop = threading.Event()
-        self._caches: list[tuple[str, Cache]] = [(url, NodeCache(url)) for url in settings.nodes if "://" in url]
+        self._caches: list[tuple[str, Cache]] = [
+            (url, NodeCache(url)) for url in settings.nodes if "://" in url
+        ]
         self._caches = [pair for pair in self._caches if not pair[0].startswith("file://")]
         self._caches += [(f"archive {root}", Archive(root)) for root in settings.archives]
 

@@ -24,7 +24,7 @@ from reknit.spark.outlet import Outlet, source_of
 from reknit.spark.tables_log import Lake, write_file
 from reknit.spark.tables_spark import Transaction, read
 
-__all__ = ["Redrive", "chosen", "parse_rate", "redrive"]
+__all__ = ["Redrive", "chosen", "fitting", "parse_rate", "redrive"]
 
 STEP_S: Final = 0.05
 """A rate is kept within steps of this length."""
@@ -60,18 +60,23 @@ def parse_rate(text: str) -> float:
     return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
 
 
-def chosen(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]:
-    """The dead letters that fit and were not redriven yet, and how many were. Raises `LocalError`."""
+def fitting(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
+    """The dead letters that fit a condition in SQL. Raises `LocalError` where it can't be read."""
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER)
     try:
-        fitting = letters.where(where) if where.strip() else letters
+        return letters.where(where) if where.strip() else letters
     except PySparkException as error:
-        what = (error.getMessage() or str(error)).splitlines()[0]
+        what = str(error).splitlines()[0]
         names = ", ".join(letters.columns)
         raise LocalError(f"--where {where!r} can't be read ({what}); columns are {names}") from None
+
+
+def chosen(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]:
+    """The dead letters that fit and were not redriven yet, and how many were."""
+    letters = fitting(spark, lake, where)
     before = read(spark, lake, "redrives").select(*_LETTER)
-    fresh = fitting.join(before, _LETTER, "anti")
-    return fresh, fitting.join(before, _LETTER, "semi").count() if lake.files("redrives") else 0
+    already = letters.join(before, _LETTER, "semi").count() if lake.files("redrives") else 0
+    return letters.join(before, _LETTER, "anti"), already
 
 
 def redrive(
@@ -111,7 +116,11 @@ def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, i
     run = 0 if last is None else last.id + 1
     sources = F.create_map(*(F.lit(x) for t in topics for x in (t, source_of(_sink(lake), t, 0))))
     rows = fresh.withColumns(
-        {"run": F.lit(run).cast("bigint"), "source": sources[F.col("topic")], "time": F.lit(datetime.now(UTC))}
+        {
+            "run": F.lit(run).cast("bigint"),
+            "source": sources[F.col("topic")],
+            "time": F.lit(datetime.now(UTC)),
+        }
     )
     with Transaction(lake, "redrive", run) as transaction:
         transaction.write("redrives", rows)
