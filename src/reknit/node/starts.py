@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from reknit.errors import InvalidCheckpoint
 from reknit.ledger import Stream
 from reknit.protocol.dispatch import Open
@@ -18,6 +20,9 @@ def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
         position = max(start.position, journal.start)
         is_new = bool(request.name) and request.name not in journal.ledger.accounts
         return Open(request, pattern, position, _since_position(journal, pattern, position) if is_new else {})
+    if start.history and (start.count or start.age_s):
+        position, after = _recent(journal, pattern, start)
+        return Open(request, pattern, position, _since_held(journal, pattern, after), after)
     if start.history or start.checkpoint is not None:
         after = _after(start)
         return Open(request, pattern, journal.start, _since_held(journal, pattern, after), after)
@@ -30,6 +35,23 @@ def _after(start: Start) -> dict[bytes, int]:
     except ValueError:
         raise InvalidCheckpoint(str(start.checkpoint), "names sources as 32 hexadecimal digits") from None
     return after
+
+
+def _recent(journal: Journal, pattern: Pattern, start: Start) -> tuple[int, dict[bytes, int]]:
+    """Where the wanted part of history begins, and after which seqs: the last so many, or what is no older."""
+    oldest_us = time.time_ns() // 1000 - int(start.age_s * 1e6) if start.age_s else 0
+    position, after = journal.end, {}
+    for (topic, source), seqs in journal.ledger.published.items():
+        if not seqs or not pattern.matches(topic):
+            continue
+        first = max(journal.first_held(topic, source), seqs.last + 1 - start.count if start.count else 1)
+        entries = journal.find(topic, source, first, seqs.last + 1) if first <= seqs.last else []
+        old = [entry.head.stop for entry in entries if entry.head.time_us < oldest_us]
+        after[source] = max([first, *old]) - 1
+        position = min(
+            [position, *(entry.position for entry in entries if entry.head.stop > after[source] + 1)]
+        )
+    return max(position, journal.start), after
 
 
 def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:

@@ -1,0 +1,367 @@
+"""Recovery over real nodes and sessions, all on one loop: what the machines do, done over connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reknit.batch import Batch
+from reknit.client.cache import Cache
+from reknit.client.session import Session, connect
+from reknit.client.subscription import Subscription
+from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
+from reknit.node.node import Node
+from reknit.protocol import subscriber as subscribing
+from reknit.protocol.cache import Bounds
+from reknit.testing.processes import free_port
+
+pytestmark = pytest.mark.real
+
+TOPIC = "plant/temp"
+QUICK = TransportSettings(reconnect_backoff_s_min=0.01, reconnect_backoff_s_max=0.05)
+CLIENT = Config(transport=QUICK)
+
+
+def config(port: int = 0, **recovery: Any) -> Config:
+    """A node's, with its journal in memory."""
+    return Config(
+        node=NodeSettings(name="test", listen=(f"tcp://127.0.0.1:{port}",)),
+        journal=JournalSettings(kind="memory"),
+        transport=QUICK,
+        recovery=RecoverySettings(**recovery),
+    )
+
+
+@asynccontextmanager
+async def fabric(*configs: Config) -> AsyncIterator[list[Node]]:
+    """Some nodes."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Node(one)) for one in configs or (config(),)]
+
+
+def client(node: Node, **options: Any) -> Session:
+    return connect(node.urls[0], config=CLIENT, **options)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(limited())
+
+
+async def take(events: Subscription, count: int) -> list[int]:
+    """The next so many events' numbers, which are their payloads."""
+    return [int((await anext(events)).payload) for _ in range(count)]
+
+
+class Losing:
+    """Loses what is delivered to a subscription, while it is told to: a network's doing."""
+
+    def __init__(self, events: Subscription) -> None:
+        self._receive = events.receive
+        self.is_on = False
+        self.lost: list[Batch] = []
+        events.receive = self.receive  # type: ignore[method-assign]
+
+    def receive(self, message: subscribing.Input, peer: Any = "node") -> None:
+        if self.is_on and isinstance(message, subscribing.Delivered):
+            self.lost += message.batches
+        else:
+            self._receive(message, peer)
+
+
+def numbers(first: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, stop)]
+
+
+def test_a_gap_is_recovered_from_the_nodes_journal() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, session.subscribe("plant/**") as events:
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC, cache=False)
+            await publisher.publish_many(numbers(1, 3))
+            assert await take(events, 2) == [1, 2]
+            losing.is_on = True
+            await publisher.publish_many(numbers(3, 50))
+            while sum(batch.count for batch in losing.lost) < 47:
+                await asyncio.sleep(0.01)
+            losing.is_on = False
+            await publisher.publish(b"50")
+            assert await take(events, 48) == list(range(3, 51))
+
+    run(test)
+
+
+def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() -> None:
+    async def test() -> None:
+        port = free_port()
+        async with AsyncExitStack() as stack:
+            node = Node(config(port))
+            await node.start()
+            session = await stack.enter_async_context(client(node))
+            reader = await stack.enter_async_context(client(node))
+            events = await stack.enter_async_context(reader.subscribe("plant/**"))
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC)
+            await publisher.publish(b"1")
+            assert await take(events, 1) == [1]
+            losing.is_on = True
+            await publisher.publish_many(numbers(2, 101))
+            await node.stop()
+            again = Node(config(port))
+            await again.start()
+            stack.push_async_callback(again.stop)
+            losing.is_on = False
+            assert await take(events, 99) == list(range(2, 101)), "by the heartbeat after the reconnection"
+            await publisher.publish(b"101")
+            assert await take(events, 1) == [101]
+
+    run(test)
+
+
+def test_without_any_cache_the_loss_is_reported_once_with_its_range() -> None:
+    async def test() -> None:
+        lost: list[tuple[int, int]] = []
+        async with fabric() as [node], client(node) as session:
+            wanted = session.subscribe(
+                "plant/**", recover=False, on_lost=lambda r: lost.append((r.start, r.stop))
+            )
+            async with wanted as events:
+                losing = Losing(events)
+                publisher = session.publisher(TOPIC, cache=False)
+                await publisher.publish(b"1")
+                assert await take(events, 1) == [1]
+                losing.is_on = True
+                await publisher.publish_many(numbers(2, 5))
+                while not losing.lost:
+                    await asyncio.sleep(0.01)
+                losing.is_on = False
+                await publisher.publish_many(numbers(5, 7))
+                assert await take(events, 2) == [5, 6]
+                assert lost == [(2, 5)]
+
+    run(test)
+
+
+def test_what_the_node_lacks_is_recovered_from_a_further_node() -> None:
+    async def test() -> None:
+        async with (
+            fabric(config(), config()) as [near, far],
+            client(near) as session,
+            client(far) as other,
+        ):
+            source = b"p" * 16
+            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+            late = [Batch.build(source, TOPIC, 31, numbers(31, 33), 0)]
+            wanted = session.subscribe(TOPIC, caches=[far.urls[0]])
+            async with wanted as events:
+                first = Batch.build(source, TOPIC, 10, numbers(10, 11), 0)
+                events.receive(subscribing.Delivered([first], 0, 1, False))
+                events.receive(subscribing.Delivered(late, 0, 1, False))
+                assert await take(events, 23) == list(range(10, 33))
+
+    run(test)
+
+
+def test_a_node_asks_the_nodes_it_is_configured_with() -> None:
+    async def test() -> None:
+        async with fabric() as [far], fabric(config(caches=(far.urls[0],))) as [near]:
+            async with client(far) as other, client(near) as session:
+                source = b"p" * 16
+                await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+                async with session.subscribe(TOPIC) as events:
+                    for seq in (10, 32):
+                        one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                        events.receive(subscribing.Delivered([one], 0, 1, False))
+                    assert await take(events, 21) == list(range(10, 31))
+
+    run(test)
+
+
+def test_a_cache_in_a_client_answers_for_its_node() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as keeper, Cache(keeper, "plant/**") as cache:
+            async with client(node) as session, session.subscribe(TOPIC) as events:
+                source = b"p" * 16
+                cache.held.put(Batch.build(source, TOPIC, 1, numbers(1, 31), 0), 0)
+                for seq in (10, 31):
+                    one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                    events.receive(subscribing.Delivered([one], 0, 1, False))
+                assert await take(events, 22) == list(range(10, 32))
+
+    run(test)
+
+
+def test_a_cache_in_a_client_holds_what_is_published_within_its_bounds() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as keeper, client(node) as session:
+            async with Cache(keeper, "plant/**", Bounds(events_max=3)) as cache:
+                publisher = session.publisher(TOPIC)
+                await publisher.publish_many(numbers(1, 11))
+                while not (spans := cache.held.survey(cache.pattern)) or spans[0].last < 10:
+                    await asyncio.sleep(0.01)
+                assert spans[0].ranges == [(8, 11)]
+
+    run(test)
+
+
+@pytest.mark.parametrize(("history", "expected"), [(True, 5), (2, 2), (3_600.0, 5), (timedelta(hours=1), 5)])
+def test_history_comes_before_live_events(history: Any, expected: int) -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            publisher = session.publisher(TOPIC)
+            await publisher.publish_many(numbers(1, 6))
+            async with session.subscribe(TOPIC, history=history) as events:
+                await publisher.publish(b"6")
+                assert await take(events, expected + 1) == list(range(6 - expected, 7))
+
+    run(test)
+
+
+def test_case_10_history_of_two_publishers_is_the_last_two_of_each() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            await session.publisher(TOPIC).publish_many(numbers(1, 6))
+            await session.publisher(TOPIC).publish_many(numbers(11, 16))
+            async with session.subscribe(TOPIC, history=2) as events:
+                assert sorted(await take(events, 4)) == [4, 5, 14, 15]
+
+    run(test)
+
+
+def test_case_11_history_by_age_gives_only_the_newer() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            publisher = session.publisher(TOPIC)
+            await publisher.publish(b"1")
+            await asyncio.sleep(1.0)
+            await publisher.publish(b"2")
+            async with session.subscribe(TOPIC, history=0.8) as events:
+                await publisher.publish(b"3")
+                assert await take(events, 2) == [2, 3]
+
+    run(test)
+
+
+def test_case_09_history_of_a_hundred_thousand_while_events_keep_coming() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, client(node) as reader:
+            publisher = session.publisher(TOPIC)
+            await publisher.publish_many(numbers(1, 100_001))
+
+            async def go_on() -> None:
+                for number in range(100_001, 110_001):
+                    await publisher.send(b"%d" % number)
+                await publisher.flush()
+
+            async with asyncio.TaskGroup() as tasks, reader.subscribe(TOPIC, history=True) as events:
+                tasks.create_task(go_on())
+                assert await take(events, 110_000) == list(range(1, 110_001))
+
+    run(test)
+
+
+def test_history_of_two_nodes_is_merged() -> None:
+    async def test() -> None:
+        async with fabric(config(), config()) as [near, far], client(near) as session, client(far) as other:
+            source = b"p" * 16
+            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+            await other.publisher(TOPIC, source=b"q" * 16, cache=False).publish_many(numbers(101, 103))
+            session.link.send_buffers([Batch.build(source, TOPIC, 21, numbers(21, 41), 0).data])
+            await session.status()
+            async with session.subscribe(TOPIC, history=True, caches=[far.urls[0]]) as events:
+                got = await take(events, 42)
+                assert [number for number in got if number < 100] == list(range(1, 41))
+                assert [number for number in got if number > 100] == [101, 102]
+
+    run(test)
+
+
+def test_an_event_is_kept_when_as_many_caches_stored_it_as_the_publisher_wants() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, client(node) as keeper:
+            publisher = session.publisher(TOPIC, stored_by=2)
+            kept = publisher.publish(b"1")
+            await asyncio.sleep(0.2)
+            assert not kept.done(), "only the node has it"
+            async with Cache(keeper, "plant/**") as cache:
+                await kept
+                assert cache.held.survey(cache.pattern)[0].ranges == [(1, 2)]
+
+    run(test)
+
+
+def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC)
+            await publisher.publish(b"1")
+            assert await take(events, 1) == [1]
+            losing.is_on = True
+            await publisher.publish(b"2")
+            while not losing.lost:
+                await asyncio.sleep(0.01)
+            losing.is_on = False
+            await publisher.publish(b"3")
+            event = await anext(events)
+            assert event.payload == b"2"
+            await event.fail()
+            assert await take(events, 1) == [3]
+            again = await anext(events)
+            assert (again.payload, again.attempt) == (b"2", 2)
+
+    run(test)
+
+
+def test_periodic_queries_find_a_lost_tail() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            async with session.subscribe(TOPIC, query_s=0.1) as events:
+                losing = Losing(events)
+                publisher = session.publisher(TOPIC)
+                await publisher.publish(b"1")
+                assert await take(events, 1) == [1]
+                losing.is_on = True
+                await publisher.publish(b"2")
+                while not losing.lost:
+                    await asyncio.sleep(0.01)
+                assert await take(events, 1) == [2]
+
+    run(test)
+
+
+def test_a_heartbeat_finds_a_lost_tail() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC, heartbeat_s=0.1)
+            await publisher.publish(b"1")
+            assert await take(events, 1) == [1]
+            losing.is_on = True
+            await publisher.publish(b"2")
+            while not losing.lost:
+                await asyncio.sleep(0.01)
+            assert await take(events, 1) == [2]
+
+    run(test)
+
+
+def test_stable_times_need_no_message_of_recovery() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, client(node) as reader:
+            async with reader.subscribe("plant/**") as events:
+                publisher = session.publisher(TOPIC)
+                for first in range(1, 10_001, 100):
+                    await publisher.publish_many(numbers(first, first + 100))
+                assert await take(events, 10_000) == list(range(1, 10_001))
+                assert node.caches.questions == 0
+
+    run(test)
