@@ -9,6 +9,7 @@ async with Group.join("robots") as group:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -172,13 +173,20 @@ class Group:
             self._timer.cancel()
         await self._transport.close()
 
+    async def settled(self) -> None:
+        """Wait until every member's application has everything that we sent so far."""
+        self._turn()
+        if not self._sender.is_settled:
+            if self._settled is None or self._settled.done():
+                self._settled = self._loop.create_future()
+            await asyncio.shield(self._settled)
+
     async def _settle(self, settle_s: float) -> None:
         self._discard_own = True
         self._hand_all()
-        self._turn()
-        if not self._sender.is_settled:
-            self._settled = self._loop.create_future()
-            await asyncio.wait([self._settled], timeout=settle_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settle_s):
+                await self.settled()
 
     def _hand_all(self) -> None:
         """Nobody will read what is left: let it hold up no one."""
@@ -203,6 +211,11 @@ class Group:
     def name_of(self, source: bytes) -> str:
         """A member's name, or its id where it has none or is gone."""
         return next((m.name for m in self.members if m.id == source and m.name), source.hex())
+
+    @property
+    def address(self) -> str:
+        """Where we can be reached; a seed for others."""
+        return self._transport.address
 
     @property
     def warnings(self) -> list[str]:
@@ -401,7 +414,7 @@ class Group:
         self._machine.multicast.close(monotonic())
         for effect in self._machine.multicast.take_effects():
             self._perform(effect)
-        for future in (self._reader, self._left, self._joined):
+        for future in (self._reader, self._left, self._joined, self._settled):
             if future is not None and not future.done():
                 future.set_result(None)
 
