@@ -61,6 +61,11 @@ async def take(events: Subscription, count: int) -> list[int]:
     return [int((await anext(events)).payload) for _ in range(count)]
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 class Losing:
     """Loses what is delivered to a subscription, while it is told to: a network's doing."""
 
@@ -90,8 +95,7 @@ def test_a_gap_is_recovered_from_the_nodes_journal() -> None:
             assert await take(events, 2) == [1, 2]
             losing.is_on = True
             await publisher.publish_many(numbers(3, 50))
-            while sum(batch.count for batch in losing.lost) < 47:
-                await asyncio.sleep(0.01)
+            await until(lambda: sum(batch.count for batch in losing.lost) == 47)
             losing.is_on = False
             await publisher.publish(b"50")
             assert await take(events, 48) == list(range(3, 51))
@@ -140,8 +144,7 @@ def test_without_any_cache_the_loss_is_reported_once_with_its_range() -> None:
                 assert await take(events, 1) == [1]
                 losing.is_on = True
                 await publisher.publish_many(numbers(2, 5))
-                while not losing.lost:
-                    await asyncio.sleep(0.01)
+                await until(lambda: losing.lost)
                 losing.is_on = False
                 await publisher.publish_many(numbers(5, 7))
                 assert await take(events, 2) == [5, 6]
@@ -172,42 +175,54 @@ def test_what_the_node_lacks_is_recovered_from_a_further_node() -> None:
 
 def test_a_node_asks_the_nodes_it_is_configured_with() -> None:
     async def test() -> None:
-        async with fabric() as [far], fabric(config(caches=(far.urls[0],))) as [near]:
-            async with client(far) as other, client(near) as session:
-                source = b"p" * 16
-                await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
-                async with session.subscribe(TOPIC) as events:
-                    for seq in (10, 32):
-                        one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
-                        events.receive(subscribing.Delivered([one], 0, 1, False))
-                    assert await take(events, 21) == list(range(10, 31))
+        async with (
+            fabric() as [far],
+            fabric(config(caches=(far.urls[0],))) as [near],
+            client(far) as other,
+            client(near) as session,
+        ):
+            source = b"p" * 16
+            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+            async with session.subscribe(TOPIC) as events:
+                for seq in (10, 32):
+                    one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                    events.receive(subscribing.Delivered([one], 0, 1, False))
+                assert await take(events, 21) == list(range(10, 31))
 
     run(test)
 
 
 def test_a_cache_in_a_client_answers_for_its_node() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as keeper, Cache(keeper, "plant/**") as cache:
-            async with client(node) as session, session.subscribe(TOPIC) as events:
-                source = b"p" * 16
-                cache.held.put(Batch.build(source, TOPIC, 1, numbers(1, 31), 0), 0)
-                for seq in (10, 31):
-                    one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
-                    events.receive(subscribing.Delivered([one], 0, 1, False))
-                assert await take(events, 22) == list(range(10, 32))
+        async with (
+            fabric() as [node],
+            client(node) as keeper,
+            Cache(keeper, "plant/**") as cache,
+            client(node) as session,
+            session.subscribe(TOPIC) as events,
+        ):
+            source = b"p" * 16
+            cache.held.put(Batch.build(source, TOPIC, 1, numbers(1, 31), 0), 0)
+            for seq in (10, 31):
+                one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                events.receive(subscribing.Delivered([one], 0, 1, False))
+            assert await take(events, 22) == list(range(10, 32))
 
     run(test)
 
 
 def test_a_cache_in_a_client_holds_what_is_published_within_its_bounds() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as keeper, client(node) as session:
-            async with Cache(keeper, "plant/**", Bounds(events_max=3)) as cache:
-                publisher = session.publisher(TOPIC)
-                await publisher.publish_many(numbers(1, 11))
-                while not (spans := cache.held.survey(cache.pattern)) or spans[0].last < 10:
-                    await asyncio.sleep(0.01)
-                assert spans[0].ranges == [(8, 11)]
+        async with (
+            fabric() as [node],
+            client(node) as keeper,
+            client(node) as session,
+            Cache(keeper, "plant/**", Bounds(events_max=3)) as cache,
+        ):
+            publisher = session.publisher(TOPIC)
+            await publisher.publish_many(numbers(1, 11))
+            await until(lambda: [span.last for span in cache.held.survey(cache.pattern)] == [10])
+            assert cache.held.survey(cache.pattern)[0].ranges == [(8, 11)]
 
     run(test)
 
@@ -307,8 +322,7 @@ def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
             assert await take(events, 1) == [1]
             losing.is_on = True
             await publisher.publish(b"2")
-            while not losing.lost:
-                await asyncio.sleep(0.01)
+            await until(lambda: losing.lost)
             losing.is_on = False
             await publisher.publish(b"3")
             event = await anext(events)
@@ -323,17 +337,19 @@ def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
 
 def test_periodic_queries_find_a_lost_tail() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as session:
-            async with session.subscribe(TOPIC, query_s=0.1) as events:
-                losing = Losing(events)
-                publisher = session.publisher(TOPIC)
-                await publisher.publish(b"1")
-                assert await take(events, 1) == [1]
-                losing.is_on = True
-                await publisher.publish(b"2")
-                while not losing.lost:
-                    await asyncio.sleep(0.01)
-                assert await take(events, 1) == [2]
+        async with (
+            fabric() as [node],
+            client(node) as session,
+            session.subscribe(TOPIC, query_s=0.1) as events,
+        ):
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC)
+            await publisher.publish(b"1")
+            assert await take(events, 1) == [1]
+            losing.is_on = True
+            await publisher.publish(b"2")
+            await until(lambda: losing.lost)
+            assert await take(events, 1) == [2]
 
     run(test)
 
@@ -347,8 +363,7 @@ def test_a_heartbeat_finds_a_lost_tail() -> None:
             assert await take(events, 1) == [1]
             losing.is_on = True
             await publisher.publish(b"2")
-            while not losing.lost:
-                await asyncio.sleep(0.01)
+            await until(lambda: losing.lost)
             assert await take(events, 1) == [2]
 
     run(test)
@@ -356,12 +371,16 @@ def test_a_heartbeat_finds_a_lost_tail() -> None:
 
 def test_stable_times_need_no_message_of_recovery() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as session, client(node) as reader:
-            async with reader.subscribe("plant/**") as events:
-                publisher = session.publisher(TOPIC)
-                for first in range(1, 10_001, 100):
-                    await publisher.publish_many(numbers(first, first + 100))
-                assert await take(events, 10_000) == list(range(1, 10_001))
-                assert node.caches.questions == 0
+        async with (
+            fabric() as [node],
+            client(node) as session,
+            client(node) as reader,
+            reader.subscribe("plant/**") as events,
+        ):
+            publisher = session.publisher(TOPIC)
+            for first in range(1, 10_001, 100):
+                await publisher.publish_many(numbers(first, first + 100))
+            assert await take(events, 10_000) == list(range(1, 10_001))
+            assert node.caches.questions == 0
 
     run(test)
