@@ -61,7 +61,7 @@ async def take(events: Subscription, count: int) -> list[int]:
     return [int((await anext(events)).payload) for _ in range(count)]
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def until(is_so: Callable[[], object]) -> None:
     while not is_so():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
