@@ -67,8 +67,9 @@ class Core:
         kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         self.intake = Intake(kept, limits.sources_max, limits.batch_events_max)
         retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max, dispatch.attempts_max)
+        held = (journal.first_held, journal.start)
         self.dispatch = Dispatch(
-            journal.ledger, journal.end, self.intake.next_number, rng, retry, zero_us=zero_us
+            journal.ledger, journal.end, self.intake.next_number, rng, retry, zero_us, *held
         )
         self.dead_letters = DeadLetters(name, dispatch.dead_letter_topic, journal, now_us)
         self._memory_topics = any(rule.durability == "memory" for rule in config.topics)

@@ -17,9 +17,9 @@ def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
     pattern = Pattern(request.pattern)
     start = request.start
     if start.position is not None and start.epoch == epoch:
-        position = max(start.position, journal.start)
         is_new = bool(request.name) and request.name not in journal.ledger.accounts
-        return Open(request, pattern, position, _since_position(journal, pattern, position) if is_new else {})
+        since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
+        return Open(request, pattern, start.position, since)
     if start.history and (start.count or start.age_s):
         position, after = _recent(journal, pattern, start)
         return Open(request, pattern, position, _since_held(journal, pattern, after), after)

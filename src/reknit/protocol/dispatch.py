@@ -33,14 +33,17 @@ from reknit.protocol.messages import (
 from reknit.protocol.queue import Queue
 from reknit.protocol.retry import Retry
 from reknit.seqset import SeqSet
+from reknit.store.journal import Removed
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberClosed, SubscriberOpened
 from reknit.topic import Pattern, TopicIndex
 
 if TYPE_CHECKING:
-    from reknit.store.journal import Removed, Run
+    from reknit.store.journal import Run
 
 TAIL_BYTES_MAX: Final = 8 << 20
 """So much of the journal's newest runs is at hand; who is further behind reads from the journal."""
+REMOVED_MAX: Final = 4096
+"""So many of the ranges that retention removed are remembered, for subscribers that were away."""
 SCAN_BYTES: Final = 1 << 20
 FLOOR_S: Final = 5.0
 """How often a durable subscriber's floor is written down without an outcome to go with it."""
@@ -111,6 +114,8 @@ class Dispatch:
         rng: Random,
         retry: Retry | None = None,
         zero_us: int = 0,
+        first_held: Callable[[str, bytes], int] | None = None,
+        start: int = 0,
     ) -> None:
         self.queues: dict[Key, Queue] = {}
         self._by_name: dict[str, Queue] = {}
@@ -136,7 +141,14 @@ class Dispatch:
         self._zero_us = zero_us
         """The time of day, in microseconds since 1970, at which `now` was 0."""
         self._time_us = zero_us
+        self._first_held = first_held or (lambda topic, source: 1)
+        """The seq of a stream from which on retention removed nothing."""
+        self._start = self._removed_from = start
+        self._removed: deque[tuple[int, Removed]] = deque()
+        """What retention removed last, with the position up to which it did: all of it from `_removed_from` on."""
         self._effects: list[Effect] = []
+        for name in sorted(ledger.accounts):
+            self._lose_removed(name)
 
     # -- the contract
 
@@ -228,6 +240,7 @@ class Dispatch:
         for key, message in list(self._opening.items()):
             if self._new[message.request.name] <= number:
                 del self._opening[key]
+                self._lose_removed(message.request.name)
                 self._begin(message, key[0], now, resumed=False)
         self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
 
@@ -259,6 +272,8 @@ class Dispatch:
         self.queues[key] = queue
         self._index.add(queue.pattern, queue)
         self._effects.append(Send(peer, Subscribed(request.sub, queue.floor, resumed)))
+        if not queue.is_durable and 0 <= position < self._start:
+            self._tell_removed(queue, position)
         self._pump(queue)
 
     def _resume(self, queue: Queue) -> None:
@@ -535,6 +550,10 @@ class Dispatch:
     def _trim(self, start: int, removed: list[Removed], now: float) -> None:
         while self._tail and self._tail[0].next_position <= start:
             self._tail_bytes -= len(self._tail.popleft().data)
+        self._start = start
+        self._removed.extend((start, gone) for gone in removed)
+        while len(self._removed) > REMOVED_MAX:
+            self._removed_from = self._removed.popleft()[0]
         for name, account in sorted(self._ledger.accounts.items()):
             rows: list[OutcomeRow] = []
             for gone in removed:
@@ -553,6 +572,20 @@ class Dispatch:
                 queue.cursor = start
                 queue.scanning = False
 
+    def _lose_removed(self, name: str) -> None:
+        """Book what was removed while nobody could: before the node crashed, or before the account was there."""
+        account = self._ledger.accounts.get(name)
+        if account is None:
+            return
+        rows: list[OutcomeRow] = []
+        for stream, seqs in self._ledger.published.items():
+            since, held_from = account.since.get(stream, 1), self._first_held(*stream)
+            if since < held_from and account.pattern.matches(stream[0]):
+                gone = SeqSet.from_ranges(seqs.overlap(since, held_from)).difference(account.ended(stream))
+                rows += [self._lost(stream, bounds) for bounds in gone.ranges()]
+        if rows:
+            self._lose(name, rows, account.floor)
+
     def _lost(self, stream: Stream, bounds: tuple[int, int]) -> OutcomeRow:
         reason = Reason.RETENTION
         return self._row(
@@ -568,6 +601,17 @@ class Dispatch:
                 self._effects.append(Send(queue.peer, lost))
         self._floors[name] = floor
         self._effects.append(AppendRecord(self._next_number(), Outcomes(name, rows, floor)))
+
+    def _tell_removed(self, queue: Queue, position: int) -> None:
+        """A subscriber was away while retention removed what it had not got yet."""
+        removed = [gone for up_to, gone in self._removed if up_to > position]
+        if position < self._removed_from:  # longer ago than is remembered: it knows what of this it got
+            removed = [
+                Removed(*stream, seqs.first, held_from)
+                for stream, seqs in self._ledger.published.items()
+                if seqs.first < (held_from := self._first_held(*stream))
+            ]
+        self._tell_lost(queue, removed)
 
     def _tell_lost(self, queue: Queue, removed: list[Removed]) -> None:
         for gone in removed:
@@ -585,3 +629,5 @@ class Dispatch:
         rows = [self._lost(stream, r) for r in queue.end(stream, message.start, message.stop)]
         if queue.is_durable and rows:
             self._lose(queue.name, rows, queue.move_floor(self._end))
+        elif rows:
+            self._tell_lost(queue, [Removed(row.topic, row.source, row.start, row.stop) for row in rows])

@@ -216,7 +216,7 @@ class Subscriber:
             Held(row.topic, row.source, row.start, row.stop) for _, rows in self._unbooked for row in rows
         ]
         self._granted = max(self._window - self._buffered, 0)
-        self._owed = 0
+        self._owed = min(self._window - self._buffered, 0)
         start = self._resume_from(epoch)
         self._epoch = epoch
         request = Subscribe(self.sub, self.pattern, self.name, start, self._granted, held, self._is_cache)
@@ -256,6 +256,7 @@ class Subscriber:
         self._give_back_again()
         for number, rows in self._unbooked:
             self._effects.append(SendMessage(Settle(self.sub, number, rows)))
+        self._owe(0)
         self._effects.append(Opened(resumed))
 
     def _give_back_again(self) -> None:
@@ -376,14 +377,28 @@ class Subscriber:
         return batch if batch.first >= expected else batch.cut(expected, batch.stop)
 
     def _lose(self, stream: Stream, start: int, stop: int, reason: str) -> None:
-        """Report a range as lost, once. Without a name, so is what is missing before it: nothing else will tell."""
+        """Report a range as lost, once. Without a name that is what has not come, or was given back to come again."""
+        again = self._again_within(stream, start, stop)
+        lost = [(start, stop)]
         if not self.name:
-            start = min(start, self._next.get(stream, start))
+            expected = self._next.get(stream, start)
+            lost = again + ([(expected, stop)] if expected < stop else [])
         known = self.lost.setdefault(stream, SeqSet())
-        for low, high in known.missing(start, stop):
+        for low, high in (part for bounds in lost for part in known.missing(*bounds)):
             self._effects.append(Report(*stream, low, high, reason))
-        known.add(start, stop)
+            known.add(low, high)
+        self._drop_again(stream, again)
         self._next[stream] = max(self._next.get(stream, 0), stop)
+
+    def _drop_again(self, stream: Stream, ranges: list[tuple[int, int]]) -> None:
+        for low, high in ranges:
+            self._again[stream].discard(low, high)
+        if ranges and not self._again[stream]:
+            del self._again[stream]
+
+    def _again_within(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
+        seqs = self._again.get(stream)
+        return [] if seqs is None else seqs.overlap(start, stop)
 
     def taken(self, size: int) -> None:
         """The application took batches of so many bytes: there is room for more."""
@@ -432,12 +447,8 @@ class Subscriber:
     def _take_again(self, batch: Batch) -> list[Batch]:
         """What of a repeated hand-over was given back and is waited for; anything else came already."""
         stream = (batch.topic, batch.source)
-        seqs = self._again.get(stream)
-        ranges = seqs.overlap(batch.first, batch.stop) if seqs is not None else []
-        for low, high in ranges:
-            self._again[stream].discard(low, high)
-        if seqs is not None and not seqs:
-            del self._again[stream]
+        ranges = self._again_within(stream, batch.first, batch.stop)
+        self._drop_again(stream, ranges)
         return [batch.cut(low, high) for low, high in ranges]
 
     def flush(self) -> int:

@@ -206,8 +206,6 @@ class Witness:
             got = seen.ever.get(stream, SeqSet())
             if account is None:
                 got = got.union(seen.lost.get(stream, SeqSet()))
-                if node.journal.start:  # what retention took while it was away, of a stream that it never saw
-                    owed.discard(0, got.first or node.journal.first_held(*stream))
             elif loses:
                 got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
             if seen.is_alive:
