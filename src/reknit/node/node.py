@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from reknit.config import Config
 from reknit.errors import InvalidConfig, JournalError, MalformedFrame
@@ -49,6 +50,9 @@ from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
 from reknit.transport.tcp import TcpConnection
 
+if TYPE_CHECKING:
+    from reknit.node.relay import Relay
+
 log = logging.getLogger("reknit.node")
 
 HOUSEKEEPING_S = 0.5
@@ -69,6 +73,7 @@ class Node:
         self._timer_at = float("inf")
         self._house_at = 0.0
         self._checkpointing: asyncio.Task[None] | None = None
+        self._relays: list[Relay] = []
         self._paused: set[TcpConnection] = set()
 
     # -- life
@@ -98,6 +103,16 @@ class Node:
             raise
         self._schedule(self._now() + HOUSEKEEPING_S)
         self._checkpointing = asyncio.create_task(self._checkpoint())
+        await self._start_relays()
+
+    async def _start_relays(self) -> None:
+        """Relays are clients of other nodes: they are only loaded where there are some."""
+        if self.config.recovery.relays:
+            from reknit.node.relay import Relay
+
+            self._relays = [Relay(self, text) for text in self.config.recovery.relays]
+            for relay in self._relays:
+                await relay.start()
 
     async def _listen(self, url: str) -> None:
         if url.startswith("memory://"):
@@ -126,6 +141,8 @@ class Node:
 
     async def stop(self) -> None:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
+        for relay in self._relays:
+            await relay.stop()
         for server in self._servers:
             server.close()
         for stop in self._stops:

@@ -114,6 +114,12 @@ class Intake:
         self._number += 1
         return self._number
 
+    def skip(self, source: bytes, seq: int) -> None:
+        """What is missing of a source before `seq` will never come: go on there."""
+        if seq > self._next.get(source, 1):
+            self._next[source] = seq
+        self._asked = {asked for asked in self._asked if asked[1] != source}
+
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """Batches or a question from a publisher, or news from the journal."""
         match message:
