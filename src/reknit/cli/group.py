@@ -12,7 +12,8 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import fail, log_to_stderr, print_json, say
 
 if TYPE_CHECKING:
-    from reknit.client.group import Group, GroupTransport
+    from reknit.client.group import Group
+    from reknit.client.group_driver import GroupTransport
     from reknit.protocol.view import View
 
 app = typer.Typer(help="Groups: programs that send events to each other, reliably.", no_args_is_help=True)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from reknit.client.group import GroupTransport
+from reknit.client.group_driver import GroupTransport
 from reknit.errors import MalformedFrame
 from reknit.protocol.group_messages import AskView, Install
 from reknit.protocol.view import View

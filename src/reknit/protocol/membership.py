@@ -205,11 +205,13 @@ class Membership:
         if member.id in self._evicted:
             self._effects.append(Send(peer, Evicted(self._evicted[peer])))
         elif self.view is None:
-            self._joiners[member.id] = member
+            if len(self._joiners) < self._settings.members_max:
+                self._joiners[member.id] = member
         elif member.id in self.view:
             self._effects.append(Send(peer, Install(self.view)))
         elif self.is_coordinator:
-            self._joiners[member.id] = member
+            if len(self._joiners) < self._settings.members_max:
+                self._joiners[member.id] = member
             self._change_soon(now)
         elif (coordinator := self._member(self.coordinator)) is not None:
             self._effects.append(Send(peer, Found(coordinator)))
