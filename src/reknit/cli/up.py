@@ -51,6 +51,9 @@ def up(
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
     ] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve tunnels there: /kn, /sse and /ws.")
+    ] = None,
     log: Annotated[Level, typer.Option("--log", help="What is logged, on stderr.")] = Level.WARNING,
 ) -> None:
     """Run a node with its journal until Ctrl-C.
@@ -66,6 +69,7 @@ def up(
         "node.listen": tuple(node_url(url) for url in listen) if listen else None,
         "journal.kind": journal.value if journal else None,
         "node.name": name,
+        "http.listen": http,
     }
     log_to_stderr(log.value, with_time=True)
     run(_serve(load(config, overrides={**parsed(set_ or []), **given}), metrics))
@@ -96,5 +100,5 @@ def _greeting(node: Node) -> str:
     place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
     default = node.urls[0] == "tcp://127.0.0.1:7440"
     address = "" if default else f" --node {node.urls[0]}"
-    urls = ", ".join(node.urls)
+    urls = ", ".join(node.urls if node.http is None else [*node.urls, node.http.url])
     return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"

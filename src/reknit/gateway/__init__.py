@@ -1,0 +1,1 @@
+"""Gateways: foreign protocols, translated into ours. They hold no delivery logic."""

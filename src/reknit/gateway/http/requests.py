@@ -1,0 +1,164 @@
+"""Requests and answers of HTTP/1: bytes in, `Request` out, and the head of an answer as bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import unquote_plus, unquote_to_bytes
+
+import httptools
+import msgspec
+
+HEADERS_BYTES_MAX: Final = 32 << 10
+REASONS: Final = {
+    101: "Switching Protocols", 200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden",
+    404: "Not Found", 408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
+}  # fmt: skip
+_PAIRS = re.compile(r"[&;]")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A whole request. Header names are in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    version: str
+    keep_alive: bool
+
+    @property
+    def token(self) -> str:
+        """The bearer's token: from the header, or from the query where a browser can set no header."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return token.strip()
+        return first(parse_form(self.query), "token")
+
+
+Form = list[tuple[str, str]]
+
+
+def parse_form(text: str | bytes) -> Form:
+    """A query or form: pairs, separated by `;` or `&`, in UTF-8.
+
+    >>> parse_form("kn_to=/what/chat;kn_payload=hi+there&kn_payload=2")
+    [('kn_to', '/what/chat'), ('kn_payload', 'hi there'), ('kn_payload', '2')]
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
+    form: Form = []
+    for pair in _PAIRS.split(text):
+        name, equals, value = pair.partition("=")
+        if name or equals:
+            form.append((_text(name), _text(value)))
+    return form
+
+
+def _text(quoted: str) -> str:
+    return unquote_plus(quoted, errors="surrogateescape")
+
+
+def first(form: Form, name: str, default: str = "") -> str:
+    """The first value of a name."""
+    return next((value for key, value in form if key == name), default)
+
+
+def answer_head(
+    status: int, headers: Sequence[tuple[str, str]], reason: str = "", keep_alive: bool = True
+) -> bytes:
+    """The status line and headers of an answer, up to and including the empty line."""
+    lines = [f"HTTP/1.1 {status} {reason or REASONS.get(status, '')}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if not keep_alive:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+
+
+class TooLarge(Exception):
+    """The request is over a limit: the status to answer with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class RequestReader:
+    """Reads the requests of one connection. It goes as soon as the connection is a tunnel."""
+
+    __slots__ = (
+        "_body",
+        "_bytes_max",
+        "_headers",
+        "_headers_bytes",
+        "_on_request",
+        "_parser",
+        "_size",
+        "_url",
+    )
+
+    def __init__(self, on_request: Callable[[Request], None], bytes_max: int) -> None:
+        self._on_request = on_request
+        self._bytes_max = bytes_max
+        self._parser = httptools.HttpRequestParser(self)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = self._headers_bytes = 0
+
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing of a next request has come."""
+        return not self._url
+
+    def feed(self, data: bytes) -> None:
+        """Raises `TooLarge`, `httptools.HttpParserError`; not `HttpParserUpgrade`, which is for `/ws` to see."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, TooLarge):
+                raise error.__context__ from None
+            raise
+
+    # -- called by the parser
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
+
+    def _count(self, size: int) -> None:
+        self._headers_bytes += size
+        if self._headers_bytes > HEADERS_BYTES_MAX:
+            raise TooLarge(431)
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > self._bytes_max:
+            raise TooLarge(413)
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        path, _, query = self._url.decode("latin-1").partition("?")
+        request = Request(
+            self._parser.get_method().decode("latin-1"),
+            unquote_to_bytes(path).decode("utf-8", "replace"),
+            query,
+            self._headers,
+            b"".join(self._body),
+            self._parser.get_http_version(),
+            self._parser.should_keep_alive(),
+        )
+        self._begin()
+        self._on_request(request)

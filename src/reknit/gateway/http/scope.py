@@ -1,0 +1,74 @@
+"""Which events a tunnel carries."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Protocol
+
+from reknit.protocol.tunnel.routes import Routes
+from reknit.topic import Pattern
+
+
+def _is_readable(readable: tuple[Pattern, ...] | None, topic: str) -> bool:
+    return readable is None or any(one.matches(topic) for one in readable)
+
+
+class Scope(Protocol):
+    """What a tunnel is on. Equal keys carry the same events."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+    def patterns(self) -> Iterable[Pattern]:
+        """A set of topics that is at least as large."""
+
+    def locations(self, topic: str, position: int) -> tuple[str, ...]:
+        """The locations along which a batch reaches the tunnel: none, one, or one for each route."""
+
+    def matches(self, topic: str) -> bool:
+        """Whether anything on a topic may reach the tunnel."""
+
+
+class PatternScope:
+    """All topics that match a pattern and that the user may read."""
+
+    def __init__(self, pattern: Pattern, readable: tuple[Pattern, ...] | None) -> None:
+        self._pattern = pattern
+        self._readable = readable
+        self.key: Hashable = (pattern, readable)
+
+    def patterns(self) -> Iterable[Pattern]:
+        return (self._pattern,)
+
+    def matches(self, topic: str) -> bool:
+        return self._pattern.matches(topic) and _is_readable(self._readable, topic)
+
+    def locations(self, topic: str, position: int) -> tuple[str, ...]:
+        return ("",) if self.matches(topic) else ()
+
+
+class TopicScope:
+    """One topic and whatever is routed to it, as far as the user may read it."""
+
+    def __init__(self, topic: str, routes: Routes, readable: tuple[Pattern, ...] | None) -> None:
+        self.topic = topic
+        self._routes = routes
+        self._readable = readable
+        self.key: Hashable = (topic, readable)
+
+    def patterns(self) -> Iterable[Pattern]:
+        return dict.fromkeys(Pattern(lane.topic) for lane in self._routes.lanes(self.topic))
+
+    def matches(self, topic: str) -> bool:
+        lanes = self._routes.lanes(self.topic)
+        return any(lane.topic == topic for lane in lanes) and _is_readable(self._readable, topic)
+
+    def locations(self, topic: str, position: int) -> tuple[str, ...]:
+        lanes = self._routes.lanes(self.topic)
+        if len(lanes) == 1:
+            found: tuple[str, ...] = ("",) if topic == self.topic else ()
+        else:
+            found = tuple(
+                lane.location for lane in lanes if lane.topic == topic and position >= lane.position
+            )
+        return found if found and _is_readable(self._readable, topic) else ()
