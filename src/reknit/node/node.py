@@ -75,6 +75,9 @@ class Node:
         self._checkpointing: asyncio.Task[None] | None = None
         self._relays: list[Relay] = []
         self._paused: set[TcpConnection] = set()
+        self.watchers: list[Callable[[], None]] = []
+        """Called when more of the journal is kept."""
+        self.http: HttpServer | None = None
 
     # -- life
 
@@ -98,6 +101,8 @@ class Node:
         try:
             for url in self.config.node.listen:
                 await self._listen(url)
+            if self.config.http.listen:
+                await self._serve_http()
         except BaseException:
             await self.stop()
             raise
@@ -131,6 +136,15 @@ class Node:
         self._servers.append(server)
         self.urls.append(real)
 
+    async def _serve_http(self) -> None:
+        try:
+            from reknit.gateway.http.server import HttpServer
+        except ModuleNotFoundError as error:
+            text = f"needs {error.name}: pip install 'reknit[http]'"
+            raise InvalidConfig("http.listen", self.config.origin("http.listen"), text) from None
+        self.http = HttpServer(self)
+        await self.http.start()
+
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.config.transport
         if not settings.tls_cert_file:
@@ -141,6 +155,8 @@ class Node:
 
     async def stop(self) -> None:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
+        if self.http is not None:
+            await self.http.stop()
         for relay in self._relays:
             await relay.stop()
         for server in self._servers:
@@ -282,6 +298,8 @@ class Node:
             log.warning("the journal takes events again")
         self._run()
         self.caches.kept()
+        for watcher in self.watchers:
+            watcher()
         while self._paused:
             self._paused.pop().resume_reading()
 
