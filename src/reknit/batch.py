@@ -44,6 +44,10 @@ HEADER: Final = struct.Struct("<HBBIQ16sQIHBBQII")
 HEADER_BYTES: Final = HEADER.size
 SOURCE_BYTES: Final = 16
 COUNT_MAX: Final = 1 << 20
+SEQ_MAX: Final = (1 << 63) - 1
+"""The last seq of a source, so that the one after it still fits 64 bits, signed, everywhere."""
+TIME_US_MAX: Final = 253_402_300_800_000_000
+"""The end of the year 9999, the last that a calendar here knows."""
 
 TYPE_PUBLISH: Final = 1
 TYPE_REQUEST: Final = 2
@@ -53,6 +57,7 @@ TYPE_NOTIFICATION: Final = 4
 PRIORITY_DEFAULT: Final = 1
 
 _SEED: Final = struct.Struct("<Q")
+_NUMBERS_MAX: Final = {"time": TIME_US_MAX, "ttl": 1 << 32}
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _columns_decoder = msgspec.msgpack.Decoder(dict[str, list[Any]])
 _columns_encoder = msgspec.msgpack.Encoder()
@@ -116,8 +121,13 @@ def check_head(view: memoryview, offset: int, length: int) -> Head:
         )
     lengths_at = HEADER_BYTES + pad8(topic_len) + pad8(columns_len)
     block_at = lengths_at + pad8(4 * count)
-    if not 0 < count <= COUNT_MAX or first < 1 or block_at > length:
+    if not 0 < count <= COUNT_MAX or not 1 <= first <= SEQ_MAX - count or block_at > length:
         raise MalformedFrame(f"a batch can't hold {count} events from seq {first}", f"in {length} bytes")
+    if time_us >= TIME_US_MAX:
+        raise MalformedFrame("a batch can't be from after the year 9999", f"{time_us} microseconds")
+    if columns_len:
+        columns_at = offset + HEADER_BYTES + pad8(topic_len)
+        _check_columns(view[columns_at : columns_at + columns_len], count)
     payload_bytes = sum(view[offset + lengths_at : offset + lengths_at + 4 * count].cast("I"))
     if pad8(block_at + payload_bytes) != length:
         raise MalformedFrame(
@@ -128,6 +138,22 @@ def check_head(view: memoryview, offset: int, length: int) -> Head:
     except UnicodeDecodeError as error:
         raise MalformedFrame("a batch's topic is not UTF-8", str(error)) from None
     return Head(source, topic, first, count, length, time_us, ttl_ms, priority, type_, flags)
+
+
+def _check_columns(packed: memoryview, count: int) -> None:
+    """Every column has a value per event, of a kind that readers rely on."""
+    try:
+        columns = _columns_decoder.decode(packed)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedFrame("a batch's columns can't be read", str(error)) from None
+    for name, values in columns.items():
+        if len(values) != count:
+            raise MalformedFrame(f"column {name!r} has {len(values)} values", f"a batch of {count} events")
+        high = _NUMBERS_MAX.get(name)
+        if high is not None and not all(type(value) is int and 0 <= value < high for value in values):
+            raise MalformedFrame(f"column {name!r} must have numbers from 0 to {high}", "a batch")
+        if name == "headers" and not all(value is None or isinstance(value, dict) for value in values):
+            raise MalformedFrame("column 'headers' must have maps", "a batch")
 
 
 class Batch:

@@ -25,6 +25,9 @@ from reknit.frame import Buffer
 
 T = TypeVar("T")
 
+STOP_S = 10.0
+"""How long closing waits for the loop."""
+
 
 class LoopThread:
     """An event loop in a thread of its own."""
@@ -71,9 +74,12 @@ class LoopThread:
         """End loop and thread."""
         if self.loop.is_closed():
             return
-        self.run(self._cancel_all())
+        try:
+            self.run(self._cancel_all(), STOP_S)
+        except TimeoutError:
+            return  # something blocks the loop; its thread ends with the process
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        self._thread.join(STOP_S)
         self.loop.close()
 
     async def _cancel_all(self) -> None:
