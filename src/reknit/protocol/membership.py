@@ -17,6 +17,7 @@ from enum import Enum
 from random import Random
 from typing import assert_never
 
+from reknit.protocol.discovery import Discovery
 from reknit.protocol.group_effects import Left, MembershipEffect, Send, SendTo, Viewed
 from reknit.protocol.group_messages import (
     AnyGroupMessage,
@@ -65,7 +66,6 @@ class Membership:
         self.state = State.JOINING
         self.view: View | None = None
         self._settings = settings
-        self._rng = rng
         self._seeds = tuple(seed for seed in seeds if seed != me.address)
         self._effects: list[MembershipEffect] = []
         self._suspicion = Suspicion(settings)
@@ -74,9 +74,8 @@ class Membership:
         self._joiners: dict[bytes, Member] = {}
         self._behind: set[bytes] = set()
         self._merging: dict[bytes, float] = {}
-        self._coordinator_found: Member | None = None
-        self._hello_at = now
-        self._found_at = now + settings.discover_s * (1 + 0.2 * rng.random())
+        self._discovery = Discovery(me, settings, rng, now)
+        self._goodbye_at = NEVER
         self._beat_at = NEVER
         self._change_at = NEVER
         self._again_at = NEVER
@@ -95,7 +94,7 @@ class Membership:
         elif self.state is State.MEMBER:
             self._become(State.LEAVING)
             self._leaving.add(self.me.id)
-            self._hello_at = now
+            self._goodbye_at = now
             self._out_at = now + self._settings.leave_s
         elif self.state is State.JOINING:
             self._out("left before it had joined")
@@ -166,11 +165,9 @@ class Membership:
     def next_deadline(self) -> float | None:
         if self.state is State.OUT:
             return None
-        times = [self._beat_at, self._change_at, self._again_at, self._out_at]
+        times = [self._beat_at, self._change_at, self._again_at, self._out_at, self._goodbye_at]
         if self.state is State.JOINING:
-            times += [self._hello_at, self._found_at]
-        elif self.state is State.LEAVING:
-            times.append(self._hello_at)
+            times.append(self._discovery.next_deadline)
         first = min(times)
         return None if first == NEVER else first
 
@@ -186,18 +183,12 @@ class Membership:
         self._effects += [SendTo(seed, message) for seed in self._seeds]
 
     def _join_on(self, now: float) -> None:
-        if self._hello_at <= now:
-            self._hello_at = now + self._settings.hello_s * (0.75 + 0.5 * self._rng.random())
+        if self._discovery.is_hello_due(now):
             self._say(Hello(self.me))
-            if (known := self._coordinator_found) is not None:
+            if (known := self._discovery.coordinator) is not None:
                 self._effects.append(SendTo(known.address, Hello(self.me)))
-        if self._found_at <= now:
-            self._found_at = now + self._settings.discover_s * (1 + 0.2 * self._rng.random())
-            is_first = all(self.me.id < other for other in self._joiners)
-            if self._coordinator_found is None and is_first:
-                self._install(View(1, self.me.id, (self.me,)), now)
-            self._coordinator_found = None
-            self._joiners.clear()
+        if self._discovery.is_founding_due(now):
+            self._install(View(1, self.me.id, (self.me,)), now)
 
     def _hello(self, member: Member, peer: bytes, now: float) -> None:
         if member.id != peer:
@@ -205,8 +196,7 @@ class Membership:
         if member.id in self._evicted:
             self._effects.append(Send(peer, Evicted(self._evicted[peer])))
         elif self.view is None:
-            if len(self._joiners) < self._settings.members_max:
-                self._joiners[member.id] = member
+            self._discovery.met(member.id)
         elif member.id in self.view:
             self._effects.append(Send(peer, Install(self.view)))
         elif self.is_coordinator:
@@ -217,10 +207,9 @@ class Membership:
             self._effects.append(Send(peer, Found(coordinator)))
 
     def _found(self, message: Found, now: float) -> None:
-        if self.state is State.JOINING and self._coordinator_found != message.coordinator:
-            self._coordinator_found = message.coordinator
-            self._found_at = now + self._settings.discover_s
-            self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
+        if self.state is State.JOINING:
+            if self._discovery.referred(message.coordinator, now):
+                self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
         elif self.view is not None and self.is_coordinator and message.coordinator.id not in self.view:
             self._effects.append(SendTo(message.coordinator.address, Beat(*self.view.key)))
 
@@ -297,7 +286,7 @@ class Membership:
 
     def _beat(self, message: Beat, peer: bytes, now: float) -> None:
         if self.view is None:
-            self._found_at = max(self._found_at, now + self._settings.hello_s)
+            self._discovery.heard_of_a_group(now)
             return
         if not self.is_coordinator:
             self._refer(message, peer)
@@ -347,8 +336,8 @@ class Membership:
     def _leave_on(self, now: float) -> None:
         if self._out_at <= now:
             self._out("")
-        elif self._hello_at <= now:
-            self._hello_at = now + self._settings.hello_s
+        elif self._goodbye_at <= now:
+            self._goodbye_at = now + self._settings.hello_s
             self._say(Leave())
 
     def _out(self, why: str) -> None:

@@ -31,6 +31,7 @@ DRAIN_MAX: Final = 64
 SEGMENTS_MAX: Final = 64
 UNSENT_MAX: Final = 4096
 IP_UDP_BYTES: Final = 28
+LARGE_BYTES: Final = 8_000
 _UDP_SEGMENT: Final = 103
 _UDP_GRO: Final = 104
 _SO_RCVBUFFORCE: Final = 33
@@ -99,8 +100,10 @@ class UdpTransport:
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(config.interface))
         if self._group is not None:
             self._sockets.append(self._join(self._group))
-        self.buffer_bytes = min(self._set_buffer(each) for each in self._sockets)
         self.datagram_bytes = min(_mtu(config.interface) - IP_UDP_BYTES, DATAGRAM_BYTES_MAX)
+        buffer = min(self._set_buffer(each) for each in self._sockets)
+        # The kernel counts what a datagram takes up in memory: for a small one, up to three times its size.
+        self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
 
