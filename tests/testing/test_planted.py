@@ -1,0 +1,118 @@
+"""The simulator itself: a bug that is planted in one part is found within a few seeds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reknit.batch import Batch, Head
+from reknit.node.core import Core
+from reknit.protocol.dispatch import Dispatch
+from reknit.protocol.effects import Send
+from reknit.protocol.intake import Intake
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Ack, Settle, Settled
+from reknit.protocol.publisher import Publisher
+from reknit.protocol.queue import Queue
+from reknit.protocol.subscriber import Subscriber
+from reknit.store.memory import SimJournal
+from reknit.testing.simulation import Parts, run
+
+SEEDS_MAX = 60
+
+
+class ForgetfulDispatch(Dispatch):
+    """After a reconnection it goes on with the newest event, not with what was left."""
+
+    def _resume(self, queue: Queue) -> None:
+        super()._resume(queue)
+        queue.cursor = self._end
+
+
+class DispatchThatPromisesTooSoon(Dispatch):
+    """Says that outcomes are booked before they are durable."""
+
+    def _settle(self, message: Settle, peer: Peer, now: float) -> None:
+        super()._settle(message, peer, now)
+        self._effects.append(Send(peer, Settled(message.sub, message.number)))
+
+
+class HastyIntake(Intake):
+    """Acknowledges events when they come, not when they are durable."""
+
+    def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
+        super()._append(peer, data, heads, stops)
+        self._effects += [Send(peer, Ack(source, stop - 1)) for source, stop in stops.items()]
+
+
+class IntakeThatTakesTwice(Intake):
+    """Does not drop what comes again."""
+
+    def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
+        if head.stop <= self._next.get(head.source, head.first):
+            self._append(peer, data, [head], {head.source: head.stop})
+        else:
+            super()._take_odd(head, data, peer)
+
+
+class JournalThatLosesASyncedBatch(SimJournal):
+    """What was synced last is not there after a crash."""
+
+    def crash(self, survives: int | None = None) -> SimJournal:
+        chunks = self._tail.between(self.start, self._synced_end)
+        if chunks and chunks[-1].entries:
+            self._synced_end = self._end = chunks[-1].position
+        return super().crash(survives)
+
+
+class PublisherThatNeverRepeats(Publisher):
+    """Sends nothing again after a reconnection."""
+
+    def _resend(self, seq: int) -> None:
+        pass
+
+
+class SubscriberThatForgetsOutcomes(Subscriber):
+    """Drops the outcomes that were under way when the connection broke."""
+
+    def _connect(self, epoch: str) -> None:
+        self._unbooked.clear()
+        super()._connect(epoch)
+
+
+class SubscriberThatTakesAllTwice(Subscriber):
+    """Does not drop what it has seen."""
+
+    def _order(self, batch: Batch) -> Batch | None:
+        super()._order(batch)
+        return batch
+
+
+def core_with(dispatch: type[Dispatch] = Dispatch, intake: type[Intake] = Intake) -> Callable[..., Core]:
+    """Cores whose machines are of these kinds."""
+
+    def make(*args: Any, **fields: Any) -> Core:
+        core = Core(*args, **fields)
+        core.dispatch.__class__ = dispatch
+        core.intake.__class__ = intake
+        return core
+
+    return make
+
+
+PLANTED = {
+    "dispatch forgets a range on reconnection": Parts(core=core_with(dispatch=ForgetfulDispatch)),
+    "dispatch promises too soon": Parts(core=core_with(dispatch=DispatchThatPromisesTooSoon)),
+    "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),
+    "intake takes duplicates": Parts(core=core_with(intake=IntakeThatTakesTwice)),
+    "journal loses a synced batch": Parts(journal=JournalThatLosesASyncedBatch),
+    "publisher never repeats": Parts(publisher=PublisherThatNeverRepeats),
+    "subscriber forgets outcomes": Parts(subscriber=SubscriberThatForgetsOutcomes),
+    "subscriber takes all twice": Parts(subscriber=SubscriberThatTakesAllTwice),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_planted_bug_is_found(bug: str) -> None:
+    found = next((seed for seed in range(SEEDS_MAX) if not run(seed, PLANTED[bug]).is_good), None)
+    assert found is not None, f"{bug}: not found in {SEEDS_MAX} seeds"
