@@ -44,11 +44,11 @@ def log_to_stderr(level: str = "warning", with_time: bool = False) -> None:
 
 
 class _Lower(logging.Formatter):
-    """Levels in lower case, as in every other line that we print; one line whatever the message."""
+    """Levels in lower case, as in every other line that we print; one plain line whatever a peer calls itself."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()
-        return super().formatMessage(record).replace("\n", " ")
+        return plain(super().formatMessage(record))
 
 
 def events(count: int) -> str:
