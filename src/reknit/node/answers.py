@@ -48,6 +48,7 @@ class Answers:
             "read": self._read,
             "records": self._records,
             "find": self._find,
+            "align": self._align,
             "index": lambda args: (positions.index(node.journal, args), []),
             "streams": lambda args: (positions.streams(node.journal), []),
         }
@@ -219,6 +220,10 @@ class Answers:
         found, after = journal.records(int(args["position"]), stop, READ_BYTES_MAX)
         body = {"records": [[position, records.encode(record)] for position, record in found], "next": after}
         return body, []
+
+    def _align(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """What is held here, level by level: see `reknit.protocol.alignment`."""
+        return msgspec.to_builtins(self._node.caches.compare(args), builtin_types=(bytes,)), []
 
     def _find(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         """Events `[start, stop)` of a source on a topic, as far as they are held: their batches, cut to the range."""

@@ -10,16 +10,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reknit.batch import Batch
-from reknit.client.cache import FarCache
+from reknit.client.cache import FarCache, bounds_of
 from reknit.client.inquiries import Inquiries
 from reknit.errors import Gone, InvalidTopic
 from reknit.ledger import Stream
 from reknit.node.peers import PeerState
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.cache import answer, total
+from reknit.protocol import alignment
+from reknit.protocol.cache import Cache, Keeper, answer, total
 from reknit.protocol.codec import Frames, encode
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
@@ -48,6 +49,9 @@ log = logging.getLogger("reknit.node")
 SPANS_MAX = 4096
 """Rows in one message of a survey's answer."""
 OFFERS_MAX = 65_536
+HOT_S = 60.0
+"""What changed within so long goes into an alignment's first message."""
+HOT_RUNS_MAX = 8
 
 Question = Recover | Survey | Heartbeat | Offer | Require | Recovered | Surveyed
 
@@ -89,12 +93,42 @@ class JournalKeeper:
         return first
 
 
+class Keepers:
+    """Several caches as one: what the first lacks is taken from the next."""
+
+    def __init__(self, keepers: Sequence[Keeper]) -> None:
+        self._keepers = keepers
+
+    def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
+        """What is held of `[start, stop)`, cut to it, in seq order."""
+        found = self._keepers[0].find(topic, source, start, stop, bytes_max)
+        if total(found) >= bytes_max or (found and found[-1].stop - found[0].first == stop - start):
+            return found  # it may hold more of it: that is asked for next
+        for keeper in self._keepers[1:]:
+            have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
+            for low, high in have.missing(start, stop):
+                found += keeper.find(topic, source, low, high, bytes_max)
+        return sorted(found, key=lambda batch: batch.first)
+
+    def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
+        """What is held of every stream that matches, by any."""
+        spans: dict[Stream, tuple[SeqSet, int]] = {}
+        for keeper in self._keepers:
+            for span in keeper.survey(pattern, age_s):
+                stream = (span.topic, span.source)
+                seqs, last = spans.get(stream, (SeqSet(), 0))
+                spans[stream] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
+        return [Span(*stream, seqs.ranges(), last) for stream, (seqs, last) in sorted(spans.items())]
+
+
 class Caches:
     """Everything about recovery that a node does for its peers."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.keeper = JournalKeeper(node.journal)
+        self.extra = Cache(Pattern("**"), bounds_of(node.config))
+        """Events older than what the journal goes on from: brought by an alignment, held in memory."""
+        self.keeper = Keepers([JournalKeeper(node.journal), self.extra])
         self._offers: dict[int, dict[Offer, Pattern]] = {}
         self._inquiries: dict[int, Inquiries] = {}
         self._far = {url: FarCache(url, node.name, node.config) for url in node.config.recovery.caches}
@@ -113,6 +147,48 @@ class Caches:
         for search in list(self._searches):
             search.end()
         await asyncio.gather(*(far.close() for far in self._far.values()))
+
+    # -- alignment
+
+    def holdings(self, pattern: Pattern) -> tuple[dict[Stream, SeqSet], dict[Stream, int]]:
+        """What is held here, and below which seq it was removed."""
+        held, floors = self.extra.holdings(pattern)
+        journal = self._node.journal
+        for stream, seqs in journal.ledger.published.items():
+            if seqs and pattern.matches(stream[0]):
+                floors[stream] = journal.first_held(*stream)
+                kept = seqs.copy()
+                kept.discard(0, floors[stream])
+                held[stream] = kept.union(held.get(stream, SeqSet()))
+        return held, floors
+
+    def compare(self, args: dict[str, Any]) -> alignment.Input:
+        """One level of what is held here, for another node that compares it with what it holds."""
+        pattern = Pattern(str(args["pattern"]))
+        held, _ = self.holdings(pattern)
+        match args["level"]:
+            case "digest":
+                return alignment.digest(held, pattern.text, self._hot())
+            case "buckets":
+                return alignment.buckets(held)
+            case _:
+                return alignment.rows(held, [int(number) for number in args["buckets"]])
+
+    def _hot(self) -> list[Stream]:
+        """The streams that changed lately, the latest first."""
+        journal = self._node.journal
+        position = journal.position_at(time.time_ns() // 1000 - int(HOT_S * 1e6))
+        stop = journal.end
+        hot: dict[Stream, bool] = {}
+        for _ in range(HOT_RUNS_MAX):
+            if position >= stop:
+                break
+            run = journal.read(max(position, journal.start), stop)
+            for entry in run.entries:
+                hot.pop((entry.head.topic, entry.head.source), None)
+                hot[entry.head.topic, entry.head.source] = True
+            position = run.next_position
+        return list(reversed(hot))
 
     # -- from peers
 

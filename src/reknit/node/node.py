@@ -51,6 +51,8 @@ from reknit.transport.connection import Connection
 from reknit.transport.tcp import TcpConnection
 
 if TYPE_CHECKING:
+    from reknit.gateway.http.server import HttpServer
+    from reknit.node.aligner import Aligner
     from reknit.node.relay import Relay
 
 log = logging.getLogger("reknit.node")
@@ -73,7 +75,7 @@ class Node:
         self._timer_at = float("inf")
         self._house_at = 0.0
         self._checkpointing: asyncio.Task[None] | None = None
-        self._relays: list[Relay] = []
+        self._relays: list[Relay | Aligner] = []
         self._paused: set[TcpConnection] = set()
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is kept."""
@@ -111,13 +113,18 @@ class Node:
         await self._start_relays()
 
     async def _start_relays(self) -> None:
-        """Relays are clients of other nodes: they are only loaded where there are some."""
-        if self.config.recovery.relays:
+        """Relays and aligners are clients of other nodes: they are only loaded where there are some."""
+        settings = self.config.recovery
+        if settings.relays:
             from reknit.node.relay import Relay
 
-            self._relays = [Relay(self, text) for text in self.config.recovery.relays]
-            for relay in self._relays:
-                await relay.start()
+            self._relays += [Relay(self, text) for text in settings.relays]
+        if settings.align_s:
+            from reknit.node.aligner import Aligner
+
+            self._relays += [Aligner(self, url) for url in settings.caches]
+        for relay in self._relays:
+            await relay.start()
 
     async def _listen(self, url: str) -> None:
         if url.startswith("memory://"):
@@ -155,10 +162,10 @@ class Node:
 
     async def stop(self) -> None:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
-        if self.http is not None:
-            await self.http.stop()
         for relay in self._relays:
             await relay.stop()
+        if self.http is not None:
+            await self.http.stop()
         for server in self._servers:
             server.close()
         for stop in self._stops:
