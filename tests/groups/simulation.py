@@ -309,8 +309,9 @@ class Simulation:
 
     def pick(self, what: Callable[[Node], None]) -> None:
         there = [n for n in self.nodes if n.is_alive and not n.is_leaving]
+        able = there if self.plan.is_multicast_reachable else there[1:]  # seeds are all that joins them
         if len(there) > 2:
-            what(self.rng.choice(there))
+            what(self.rng.choice(able))
 
     def divide(self) -> None:
         there = [n.id for n in self.nodes if n.is_alive]
@@ -346,8 +347,14 @@ class Simulation:
             for source, items in node.got.items():
                 self._check_sequence(node, self.by_id[source], items)
         if not self.was_split and not self.was_excluded:
-            assert not sum(n.lost for n in there), "events were lost without a partition"
+            assert not sum(self._lost_of_living(n) for n in there), "events were lost without a partition"
         self._check_ends(there)
+
+    def _lost_of_living(self, node: Node) -> int:
+        """What a crashed sender took with it is lost; what a living one sent is not."""
+        living = {other.id for other in self.survivors()}
+        items = [item for source, items in node.got.items() if source in living for item in items]
+        return sum(count for _, payloads, count in items if payloads is None)
 
     def _check_sequence(
         self, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]

@@ -186,6 +186,21 @@ def test_what_the_survivors_hold_together_goes_as_far_as_it_has_no_gap() -> None
     assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2, 3, 4]
 
 
+def test_what_no_survivor_has_is_lost_at_once_where_a_later_joiner_is_past_it() -> None:
+    wire = Wire("AB", GroupSettings(capacity_events=100))
+    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first in (2, 3)
+    wire.send_numbers("A", 3)
+    wire.start("C")
+    wire.install("ABC")
+    wire.send_numbers("A", 2)
+    assert (wire.seqs("B", "A"), wire.seqs("C", "A")) == ([1], [4, 5])
+    del wire.machines["A"]
+    wire.install("BC")
+    wire.run(1.0)
+    assert wire.lost["B"] == [("A", 2, 4)]
+    assert wire.seqs("B", "A") == [1, 4, 5]
+
+
 def test_the_window_of_a_leaver_goes_after_the_exchange() -> None:
     wire = losing_to("C")
     wire.install("BC")

@@ -49,12 +49,20 @@ class Departure:
             if self.target is None and len(self._reports) == len(self._survivors):
                 self.target = self._reach()
 
+    def _held(self) -> SeqSet:
+        """What at least one survivor can give."""
+        return SeqSet.from_ranges(part for report in self._reports.values() for part in report.ranges)
+
     def _reach(self) -> int:
-        held = SeqSet()
-        for report in self._reports.values():
-            for start, stop in report.ranges:
-                held.add(start, stop)
-        return held.first_missing(max(report.delivered for report in self._reports.values()) + 1) - 1
+        delivered = max(report.delivered for report in self._reports.values())
+        return self._held().first_missing(delivered + 1) - 1
+
+    def lost_up_to(self, seq: int) -> int:
+        """If nobody has this seq: the last of those that nobody has. A later joiner may be past them."""
+        if self.target is None or seq > self.target:
+            return 0
+        start, stop = next(iter(self._held().missing(seq, self.target + 1)), (0, 0))
+        return stop - 1 if start == seq else 0
 
     @property
     def is_done(self) -> bool:

@@ -293,8 +293,8 @@ class Multicast:
         departure.report_own(self.me, receiver.source, receiver.window)
         if departure.target is not None and receiver.window.delivered < departure.target:
             receiver.announced(departure.target, now)
-            if now >= departure.until:
-                self._skip(receiver, departure.target, now)
+            lost = departure.lost_up_to(receiver.window.delivered + 1)
+            self._skip(receiver, departure.target if now >= departure.until else lost, now)
         if departure.is_done or now >= departure.until:
             self._end(receiver)
         elif departure.say_at <= now:
