@@ -102,6 +102,43 @@ def test_a_crash_on_a_full_disk_loses_only_what_was_not_acknowledged(tmp_path: P
     again.close()
 
 
+def test_what_is_staged_during_a_failed_write_stays_behind_it(tmp_path: Path) -> None:
+    class Busy(SmallDisk):
+        def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+            if not self.room:
+                stage(journal, batch(3))
+            return super().pwritev(fd, buffers, offset)
+
+    disk = Busy(1 << 20)
+    journal = DiskJournal(tmp_path, files=disk)
+    stage(journal, batch(1), batch(2))
+    disk.room = 0
+    with pytest.raises(JournalFull):
+        journal.commit()
+    disk.room = 1 << 20
+    journal.commit()
+    assert firsts(journal) == [1, 2, 3]
+    journal.close()
+
+
+def test_what_a_killed_process_wrote_is_synced_before_it_is_served(tmp_path: Path) -> None:
+    class Counting(SmallDisk):
+        synced = 0
+
+        def fdatasync(self, fd: int) -> None:
+            self.synced += 1
+
+    journal = DiskJournal(tmp_path / "made")
+    stage(journal, batch(1))
+    journal.commit(sync=False)
+    shutil.copytree(tmp_path / "made", tmp_path / "killed")
+    journal.close()
+    disk = Counting(1 << 20)
+    again = DiskJournal(tmp_path / "killed", files=disk)
+    assert (disk.synced, firsts(again)) == (1, [1])
+    again.close()
+
+
 def test_intake_stops_at_the_limit_while_the_disk_is_full(tmp_path: Path) -> None:
     disk = SmallDisk(1 << 20)
     journal = DiskJournal(tmp_path, files=disk, staged_bytes_max=1_000)

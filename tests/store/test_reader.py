@@ -13,6 +13,7 @@ from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import End
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Removed
+from reknit.store.log import OsFiles
 from reknit.store.reader import open_reader
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
@@ -44,6 +45,23 @@ def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
         assert reader.sources("t/a") == {SOURCE_A: 119}
         assert reader.topics() == ["t/a"]
         assert reader.held("t/a", SOURCE_A).ranges() == [(1, 120)]
+    journal.close()
+
+
+def test_a_reader_does_not_see_what_is_written_and_not_yet_synced(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Peeking(OsFiles):
+        def fdatasync(self, fd: int) -> None:
+            with open_reader(tmp_path) as reader:
+                seen.append(len(entries(reader)))
+            super().fdatasync(fd)
+
+    journal = DiskJournal(tmp_path, files=Peeking())
+    seen.clear()
+    for first in range(1, 4):
+        keep(journal, batch(first))
+    assert seen == [0, 1, 2]
     journal.close()
 
 

@@ -97,7 +97,7 @@ class Snapshot(msgspec.Struct):
     paused: list[str]
     streams: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     accounts: dict[bytes, bytes | None] = msgspec.field(default_factory=dict)
-    """None: the account is gone, and its ends with it."""
+    """None: the account is gone; its ends are among `ends`."""
     ends: dict[bytes, bytes | None] = msgspec.field(default_factory=dict)
 
 
@@ -231,7 +231,6 @@ class Index:
         for key, account in snapshot.accounts.items():
             if account is None:
                 txn.delete(key, db=self._dbs["accounts"])
-                self._delete_prefix(txn, "ends", key)
             else:
                 txn.put(key, account, db=self._dbs["accounts"])
         for key, ends in snapshot.ends.items():
@@ -251,11 +250,6 @@ class Index:
             cursor.putmulti(keyed)
         with txn.cursor(db=self._dbs["places"]) as cursor:
             cursor.putmulti(places)
-
-    def _delete_prefix(self, txn: Any, database: str, prefix: bytes) -> None:
-        with txn.cursor(db=self._dbs[database]) as cursor:
-            cursor.set_range(prefix)
-            _delete_while(cursor, lambda key, _: key.startswith(prefix))
 
     def remove(self, low: int, high: int, start: int, streams: Streams, moved_to: int | None = None) -> None:
         """The log from position `low` to `high` is gone; it begins at `start`.
