@@ -39,11 +39,9 @@ async def receive(group: Group, wanted: int, size: int) -> dict[str, Any]:
         if count == wanted:
             break
     took = time.perf_counter() - began
-    return {
-        "events": count,
-        "per_s": round(count / took),
-        "cpu_s": round(time.process_time(), 2),
-    } | group.counts
+    cpu_us = (time.process_time() - cpu_began) / count * 1e6
+    rates = {"events": count, "per_s": round(count / took), "cpu_us_per_event": round(cpu_us, 2)}
+    return rates | group.counts
 
 
 async def complete(group: Group, members: int) -> None:
