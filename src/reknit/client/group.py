@@ -239,10 +239,7 @@ class Group:
             await self._reader
 
     def _handed(self, item: Batch | Lost) -> None:
-        if self._driver.multicast.handed(item.source, item.stop - 1, monotonic()):
-            self._driver.turn()
-        else:
-            self._driver.turn_soon()
+        self._driver.handed(item.source, item.stop - 1)
 
     # -- effects
 
@@ -271,7 +268,8 @@ class Group:
 
     def _deliver(self, item: Batch | Lost) -> None:
         if self._discard_own and item.source == self._driver.id:
-            self._handed(item)
+            self._driver.multicast.handed(item.source, item.stop - 1, monotonic())
+            self._driver.turn_soon()  # not now: what is being performed comes first
             return
         self._items.append(item)
         _wake(self._reader)

@@ -93,6 +93,14 @@ class GroupDriver:
 
     # -- turns
 
+    def handed(self, source: bytes, seq: int) -> None:
+        """The application has these events. Most often that is only noted, and acked with others later."""
+        now = monotonic()
+        if self.multicast.handed(source, seq, now):
+            self.turn()
+        elif not self.is_turn_due:
+            self._set_timer(now)
+
     def turn_soon(self) -> None:
         if not self.is_turn_due:
             self.is_turn_due = True

@@ -69,10 +69,13 @@ class Multicast:
         return self.sender.send(payloads, now, ticket, deadline)
 
     def handed(self, source: bytes, seq: int, now: float) -> bool:
-        """The application has everything of this source up to and including seq. True if an ack is due."""
+        """The application has everything of this source up to and including seq.
+
+        True if something is to be done at once: an ack is due, or senders that waited have room.
+        """
         if source == self.me:
             self.sender.acked(self.me, seq, now)
-            return False
+            return bool(self._effects)
         receiver = self._present(source)
         if receiver is None or not receiver.window.ack(seq):
             return False
