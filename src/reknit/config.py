@@ -166,6 +166,7 @@ class RecoverySettings(Section):
     ask_timeout_s: float = setting(
         1.0, "how long a cache may be silent before the next one is asked", low=0.001
     )
+    again_s: float = setting(0.1, "when to ask once more for what all caches deny, before it is lost; 0: not")
     patience_s: float = setting(30.0, "how long a gap waits for caches that don't answer, before it is lost")
     heartbeat_s: float = setting(0.0, "how often a publisher tells its last seq when that changed; 0: never")
     query_s: float = setting(0.0, "how often a subscriber looks for a lost tail; 0: never")

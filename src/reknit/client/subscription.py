@@ -113,7 +113,7 @@ class Subscription:
         settings = self._session.config.recovery
         return recovering.Recovery(
             (NODE, *wanted.caches) if wanted.is_on else (),
-            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max),
+            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s),
             recovering.Holding(settings.hold_events_max, settings.hold_bytes_max),
             wanted.history if wanted.caches else None,  # the node alone sees to its history itself
             wanted.query_s,

@@ -147,7 +147,7 @@ class Shelf:
         found: list[Batch] = []
         start = max(start, self.floor)
         for batch in self.batches[bisect_right(self.batches, start, key=_stop) :]:
-            if batch.first >= stop or bytes_max <= 0:
+            if batch.first >= stop or start >= stop or bytes_max <= 0:
                 break
             found.append(batch.cut(start, stop))
             bytes_max -= batch.head.length

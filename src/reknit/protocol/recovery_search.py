@@ -28,6 +28,8 @@ class Asking(msgspec.Struct, frozen=True):
     timeout_s: float = 1.0
     patience_s: float = 30.0
     bytes_max: int = 4 << 20
+    again_s: float = 0.0
+    """What all deny is asked for once more after so long: it may be on its way to a cache. 0: at once lost."""
 
 
 class AskCache(msgspec.Struct, frozen=True):
@@ -70,6 +72,10 @@ class _Wanted:
     silent: SeqSet = field(default_factory=SeqSet)
     """What only caches that are silent may still have, and when the first of them is asked again."""
     retry_at: float = 0.0
+    resting: list[tuple[float, SeqSet]] = field(default_factory=list)
+    """(until, seqs): denied by all, and to be asked for once more then."""
+    rested: SeqSet = field(default_factory=SeqSet)
+    """What had that second chance."""
     patience: list[tuple[float, int, int]] = field(default_factory=list)
     """(until, start, stop): how long a range waits for caches that are silent."""
 
@@ -207,6 +213,7 @@ class Search:
         if not self.is_paused:
             waiting = [wanted for wanted in self._wanted.values() if wanted.silent]
             due += [one.retry_at for one in waiting]
+            due += [until for one in self._wanted.values() for until, _ in one.resting]
             due += [
                 until for one in waiting for until, *bounds in one.patience if one.silent.overlap(*bounds)
             ]
@@ -227,6 +234,10 @@ class Search:
         if self.is_paused or stream not in self._wanted:
             return
         rest = wanted.seqs.difference(wanted.asked)
+        if wanted.resting:
+            wanted.resting = [row for row in wanted.resting if row[0] > now]
+            for _, seqs in wanted.resting:
+                rest = rest.difference(seqs)
         wanted.silent = silent = SeqSet()
         wanted.retry_at = float("inf")
         for cache in self.caches:
@@ -265,6 +276,8 @@ class Search:
             if until <= now:
                 for low, high in rest.overlap(start, stop):
                     gone.add(low, high)
+        if self._asking.again_s and self.caches:
+            gone = self._rest(wanted, gone, now)
         if not gone:
             return
         self._effects += [Missing(stream, *bounds) for bounds in gone.ranges()]
@@ -272,3 +285,12 @@ class Search:
         wanted.patience = [row for row in wanted.patience if wanted.seqs.overlap(row[1], row[2])]
         if not wanted.seqs:
             self._forget(stream)
+
+    def _rest(self, wanted: _Wanted, gone: SeqSet, now: float) -> SeqSet:
+        """Give what is denied for the first time a second chance; gives what had it."""
+        fresh = gone.difference(wanted.rested)
+        if fresh:
+            wanted.resting.append((now + self._asking.again_s, fresh))
+            wanted.rested = wanted.rested.union(fresh)
+            wanted.denied = {cache: seqs.difference(fresh) for cache, seqs in wanted.denied.items()}
+        return gone.difference(fresh)
