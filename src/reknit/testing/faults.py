@@ -35,6 +35,8 @@ class FaultPlan:
     think_s_max: float = 0.1
     """How long an application takes over a batch."""
     credit_bytes: int = 4096
+    recover_share: float = 1.0
+    """Ephemeral subscribers that search for what they miss, as a session's do."""
     accept: float = 1.0
     release: float = 0.0
     fail: float = 0.0
@@ -125,4 +127,6 @@ class FaultPlan:
             segment_bytes=rng.choice((512, 4096)),
             retain_events=rng.choice((0, 0, 20, 100)),
             retain_owed=rng.random() < 0.6,
+            # New knobs are drawn last, so that old seeds stay what they were.
+            recover_share=rng.choice((0.0, 1.0)),
         )

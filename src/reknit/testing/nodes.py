@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from reknit.config import Config, DispatchSettings, RetentionSettings
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
+from reknit.node.caches import JournalKeeper
 from reknit.node.core import Core
+from reknit.protocol.cache import answer, total
 from reknit.protocol.codec import Decoder, Frames, Item, encode
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
@@ -19,6 +21,8 @@ from reknit.protocol.messages import (
     Declare,
     Hello,
     Ping,
+    Recover,
+    Recovered,
     Settle,
     Subscribe,
     Unsubscribe,
@@ -123,6 +127,11 @@ class SimNode:
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
                 self._sim.tell(f"{self.name} < {end.other.host}", item)
                 self.core.receive(item, end.number, self._sim.clock.now)
+            case Recover():
+                self._sim.tell(f"{self.name} < {end.other.host}", item)
+                batches, covered = answer(JournalKeeper(self.journal), item)
+                head = encode(Recovered(item.id, total(batches), covered))
+                self.send(end.number, [head, *(batch.data for batch in batches)])
             case Ping() | Bye():
                 pass
             case _:

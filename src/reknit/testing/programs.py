@@ -1,4 +1,4 @@
-"""Client programs in a simulation: the production machines, a simulated connection, and applications with moods.
+"""A client program in a simulation: the production machines behind a simulated connection.
 
 What a session does over asyncio is done here over the virtual clock: introduce itself, connect again, and bring
 every message to the machine that it is for.
@@ -6,36 +6,16 @@ every message to the machine that it is for.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
-from reknit.outcome import Outcome
-from reknit.protocol import publisher as publishing
+from reknit.client.inquiries import Inquiries
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.codec import Decoder, Frames, Item, encode
-from reknit.protocol.messages import (
-    VERSION,
-    Ack,
-    Deliver,
-    Expect,
-    Go,
-    Hello,
-    Hold,
-    Lost,
-    Message,
-    Refuse,
-    Settled,
-    Start,
-    Subscribed,
-    Unsubscribed,
-    Welcome,
-)
+from reknit.protocol.messages import VERSION, Deliver, Hello, Recovered, Surveyed, Welcome
 from reknit.testing.network import End
-from reknit.testing.verdict import Seen, name_of
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation
@@ -56,6 +36,7 @@ class Program:
         self._end: End | None = None
         self._decoder = Decoder()
         self._delivery: tuple[Deliver, int] | None = None
+        self.inquiries = Inquiries()
 
     # -- life
 
@@ -71,6 +52,7 @@ class Program:
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
+        self.inquiries = Inquiries()
         self.sim.network.fall_silent(self.name)
         self.end()
 
@@ -96,6 +78,7 @@ class Program:
         if self.is_connected:
             self.is_connected = False
             self.sim.tell(self.name, "lost its connection")
+            self.inquiries.lost()
             self.unlinked()
         self.after(self.rng.uniform(0.0, self.sim.plan.reconnect_s_max), self._connect)
 
@@ -120,8 +103,14 @@ class Program:
                 self.linked(epoch)
             case Deliver():
                 self._delivery = (item, item.size)
+            case Frames() if self._delivery is None:
+                rest = self.inquiries.take_frames(item)
+                assert rest is None, "batches are announced"
             case Frames():
                 self._delivered(item)
+            case Recovered() | Surveyed():
+                self.sim.tell(f"{self.name} < {self.node}", item)
+                self.inquiries.take(item)
             case _:
                 self.sim.tell(f"{self.name} < {self.node}", item)
                 self.take(item)
@@ -156,194 +145,3 @@ class Program:
     def is_done(self) -> bool:
         """Whether it is connected and waits for nothing."""
         return self.is_connected
-
-
-class PublisherProgram(Program):
-    """Publishes at random times until the run is over, and remembers what it was promised."""
-
-    def __init__(self, name: str, node: str, sim: Simulation, rng: Random, topic: str, lasting: bool) -> None:
-        super().__init__(name, node, sim, rng)
-        self.topic = topic
-        self.lasting = lasting
-        self.machine: publishing.Publisher
-
-    def begin(self) -> None:
-        source = f"{self.name}" if self.lasting else f"{self.name}.{self.life}"
-        self.machine = self.sim.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
-        self._confirmed: dict[int, bytes] = {}
-        self._put_later()
-
-    def _put_later(self) -> None:
-        self.after(self.rng.expovariate(self.sim.plan.put_rate), self._put)
-
-    def _put(self) -> None:
-        if self.sim.is_calm:
-            return
-        if self.machine.numbered and self.machine.state is not publishing.State.REFUSED:
-            plan, machine = self.sim.plan, self.machine
-            count = self.rng.randint(1, plan.burst_max)
-            first, life = machine.next_seq, self.life
-            marks = [f"{self.name} {life} {seq} ".encode() for seq in range(first, first + count)]
-            payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
-            self.sim.witness.put((self.topic, machine.source), first, payloads, self.node)
-            self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
-            batch = machine.put(payloads, self.sim.clock.now_us())
-            self.sim.tell(self.name, "publishes", batch)
-            self._perform()
-        self._put_later()
-
-    def linked(self, epoch: str) -> None:
-        self._receive(publishing.Connected())
-
-    def unlinked(self) -> None:
-        self._receive(publishing.Disconnected())
-
-    def take(self, item: object) -> None:
-        match item:
-            case Ack(source=source) | Expect(source=source) | Refuse(source=source):
-                if source == self.machine.source:
-                    self._receive(item)
-            case Hold() | Go():
-                self._receive(item)
-
-    def _receive(self, item: publishing.Input) -> None:
-        self.machine.receive(item, self.node, self.sim.clock.now)
-        self._perform()
-
-    def _perform(self) -> None:
-        out: list[bytes] = []
-        for effect in self.machine.take_effects():
-            match effect:
-                case publishing.SendBytes(data=data):
-                    out.append(bytes(data))
-                case publishing.SendMessage(message=message):
-                    out.append(encode(message))
-                case publishing.Confirm(stop=stop):
-                    self._confirm(stop)
-                case publishing.Numbered():
-                    pass
-                case publishing.Refused(text=text):
-                    self.sim.witness.blame(f"{self.name} was refused: {text}")
-        if out:
-            self.say(*out)
-
-    def _confirm(self, stop: int) -> None:
-        for seq in [seq for seq in self._confirmed if seq < stop]:
-            self.sim.witness.confirm((self.topic, self.machine.source), seq, self._confirmed.pop(seq))
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_connected and not self.machine.unacked
-
-
-class SubscriberProgram(Program):
-    """Takes events at its own pace, and accepts, releases, fails and rejects them as its mood is."""
-
-    def __init__(
-        self, name: str, node: str, sim: Simulation, rng: Random, pattern: str, durable: bool, history: bool
-    ) -> None:
-        super().__init__(name, node, sim, rng)
-        self.pattern = pattern
-        self.durable = durable
-        self.history = history
-        self.machine: subscribing.Subscriber
-        self.seen: Seen
-
-    def begin(self) -> None:
-        plan = self.sim.plan
-        start = Start(history=self.history)
-        name = self.name if self.durable else ""
-        self.machine = self.sim.parts.subscriber(1, self.pattern, name, start, plan.credit_bytes)
-        identity = self.name if self.durable else f"{self.name}.{self.life}"
-        self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
-        self._inbox: deque[Batch] = deque()
-        self._is_thinking = False
-        self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
-
-    def end(self) -> None:
-        self.seen.crashed()
-
-    def linked(self, epoch: str) -> None:
-        self._receive(subscribing.Connected(epoch))
-
-    def unlinked(self) -> None:
-        self._receive(subscribing.Disconnected())
-
-    def take(self, item: object) -> None:
-        match item:
-            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost():
-                self._receive(item)
-
-    def _receive(self, item: subscribing.Input) -> None:
-        self.machine.receive(item, self.node, self.sim.clock.now)
-        self._perform()
-
-    def _perform(self) -> None:
-        out: list[Message] = []
-        for effect in self.machine.take_effects():
-            match effect:
-                case subscribing.Hand(batches=batches):
-                    for batch in batches:
-                        self.seen.handed(batch)
-                    self._inbox += batches
-                    self._think()
-                case subscribing.SendMessage(message=message):
-                    out.append(message)
-                case subscribing.Booked(number=number):
-                    self._booked(number)
-                case subscribing.Opened():
-                    self.seen.opened()
-                case subscribing.Report():
-                    self.sim.tell(self.name, effect)
-                    self.seen.reported_lost(effect)
-                case subscribing.Ended(text=text):
-                    self.sim.witness.blame(f"{self.name} was ended: {text}")
-        if out:
-            self.say(*map(encode, out))
-
-    # -- the application
-
-    def _think(self) -> None:
-        if self._inbox and not self._is_thinking:
-            self._is_thinking = True
-            self.after(self.rng.uniform(0.0, self.sim.plan.think_s_max), self._decide)
-
-    def _decide(self) -> None:
-        self._is_thinking = False
-        batch = self._inbox.popleft()
-        self.machine.taken(batch.head.length if batch.attempt == 1 else 0)
-        start = batch.first
-        while start < batch.stop:
-            stop = batch.stop if self.rng.random() < 0.7 else self.rng.randint(start + 1, batch.stop)
-            self._settle((batch.topic, batch.source), start, stop)
-            start = stop
-        self._perform()
-        self.after(self.rng.choice((0.0, 0.0, 0.05)), self._flush)
-        self._think()
-
-    def _settle(self, stream: Stream, start: int, stop: int) -> None:
-        outcome = Outcome.ACCEPTED
-        if not self.sim.is_calm:
-            plan = self.sim.plan
-            moods = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
-            outcome = self.rng.choices(moods, (plan.accept, plan.release, plan.fail, plan.reject))[0]
-        self.seen.settled(stream, start, stop, outcome)
-        self._said.append((-1, stream, start, stop, outcome))
-        delay_s = self.rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
-        self.sim.tell(self.name, outcome.name, name_of(stream), start, stop)
-        self.machine.settle(stream, start, stop, outcome, delay_s=delay_s)
-
-    def _flush(self) -> None:
-        number = self.machine.flush()
-        self._said = deque((at if at >= 0 else number, *rest) for at, *rest in self._said)  # type: ignore[misc]
-        self._perform()
-
-    def _booked(self, number: int) -> None:
-        while self._said and 0 <= self._said[0][0] <= number:
-            _, stream, start, stop, outcome = self._said.popleft()
-            if outcome.is_final:
-                self.seen.booked(stream, start, stop)
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_connected and not self._inbox and self.machine.is_settled

@@ -21,7 +21,9 @@ from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
 from reknit.testing.network import Network
 from reknit.testing.nodes import SimNode
-from reknit.testing.programs import Program, PublisherProgram, SubscriberProgram
+from reknit.testing.programs import Program
+from reknit.testing.publishers import PublisherProgram
+from reknit.testing.subscribers import SubscriberProgram
 from reknit.testing.verdict import Witness
 
 REST_S = 120.0

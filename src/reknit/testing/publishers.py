@@ -1,0 +1,92 @@
+"""Programs that publish, and hold the fabric to what it promised them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from reknit.protocol import publisher as publishing
+from reknit.protocol.codec import encode
+from reknit.protocol.messages import Ack, Expect, Go, Hold, Refuse
+from reknit.testing.programs import Program
+
+if TYPE_CHECKING:
+    from reknit.testing.simulation import Simulation
+
+
+class PublisherProgram(Program):
+    """Publishes at random times until the run is over, and remembers what it was promised."""
+
+    def __init__(self, name: str, node: str, sim: Simulation, rng: Random, topic: str, lasting: bool) -> None:
+        super().__init__(name, node, sim, rng)
+        self.topic = topic
+        self.lasting = lasting
+        self.machine: publishing.Publisher
+
+    def begin(self) -> None:
+        source = f"{self.name}" if self.lasting else f"{self.name}.{self.life}"
+        self.machine = self.sim.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
+        self._confirmed: dict[int, bytes] = {}
+        self._put_later()
+
+    def _put_later(self) -> None:
+        self.after(self.rng.expovariate(self.sim.plan.put_rate), self._put)
+
+    def _put(self) -> None:
+        if self.sim.is_calm:
+            return
+        if self.machine.numbered and self.machine.state is not publishing.State.REFUSED:
+            plan, machine = self.sim.plan, self.machine
+            count = self.rng.randint(1, plan.burst_max)
+            first, life = machine.next_seq, self.life
+            marks = [f"{self.name} {life} {seq} ".encode() for seq in range(first, first + count)]
+            payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
+            self.sim.witness.put((self.topic, machine.source), first, payloads, self.node)
+            self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
+            batch = machine.put(payloads, self.sim.clock.now_us())
+            self.sim.tell(self.name, "publishes", batch)
+            self._perform()
+        self._put_later()
+
+    def linked(self, epoch: str) -> None:
+        self._receive(publishing.Connected())
+
+    def unlinked(self) -> None:
+        self._receive(publishing.Disconnected())
+
+    def take(self, item: object) -> None:
+        match item:
+            case Ack(source=source) | Expect(source=source) | Refuse(source=source):
+                if source == self.machine.source:
+                    self._receive(item)
+            case Hold() | Go():
+                self._receive(item)
+
+    def _receive(self, item: publishing.Input) -> None:
+        self.machine.receive(item, self.node, self.sim.clock.now)
+        self._perform()
+
+    def _perform(self) -> None:
+        out: list[bytes] = []
+        for effect in self.machine.take_effects():
+            match effect:
+                case publishing.SendBytes(data=data):
+                    out.append(bytes(data))
+                case publishing.SendMessage(message=message):
+                    out.append(encode(message))
+                case publishing.Confirm(stop=stop):
+                    self._confirm(stop)
+                case publishing.Numbered():
+                    pass
+                case publishing.Refused(text=text):
+                    self.sim.witness.blame(f"{self.name} was refused: {text}")
+        if out:
+            self.say(*out)
+
+    def _confirm(self, stop: int) -> None:
+        for seq in [seq for seq in self._confirmed if seq < stop]:
+            self.sim.witness.confirm((self.topic, self.machine.source), seq, self._confirmed.pop(seq))
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_connected and not self.machine.unacked

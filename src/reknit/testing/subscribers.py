@@ -1,0 +1,181 @@
+"""Programs that subscribe: applications with moods, over the production machines."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from reknit.batch import Batch
+from reknit.ledger import Stream
+from reknit.outcome import Outcome
+from reknit.protocol import recovery as recovering
+from reknit.protocol import subscriber as subscribing
+from reknit.protocol.codec import encode
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Lost, Message, Settled, Span, Start, Subscribed, Unsubscribed
+from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.seqset import Range
+from reknit.testing.programs import Program
+from reknit.testing.verdict import Seen, name_of
+
+if TYPE_CHECKING:
+    from reknit.testing.simulation import Simulation
+
+
+class SubscriberProgram(Program):
+    """Takes events at its own pace, and accepts, releases, fails and rejects them as its mood is."""
+
+    def __init__(
+        self, name: str, node: str, sim: Simulation, rng: Random, pattern: str, durable: bool, history: bool
+    ) -> None:
+        super().__init__(name, node, sim, rng)
+        self.pattern = pattern
+        self.durable = durable
+        self.history = history
+        self._recovers = Random(f"recovers {name} {sim.plan.seed}").random() < sim.plan.recover_share
+        self.machine: subscribing.Subscriber
+        self.seen: Seen
+
+    def begin(self) -> None:
+        plan = self.sim.plan
+        start = Start(history=self.history)
+        name = self.name if self.durable else ""
+        recovery = self._recovery() if not self.durable and self._recovers else None
+        self.machine = self.sim.parts.subscriber(
+            1, self.pattern, name, start, plan.credit_bytes, recovery=recovery
+        )
+        identity = self.name if self.durable else f"{self.name}.{self.life}"
+        self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
+        self._inbox: deque[Batch] = deque()
+        self._is_thinking = False
+        self._tick_at = float("inf")
+        self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
+
+    def _recovery(self) -> recovering.Recovery:
+        asking = Asking(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
+        return recovering.Recovery((subscribing.NODE,), asking, recovering.Holding(200, 1 << 14))
+
+    def end(self) -> None:
+        self.seen.crashed()
+
+    def linked(self, epoch: str) -> None:
+        self._receive(subscribing.Connected(epoch))
+
+    def unlinked(self) -> None:
+        self._receive(subscribing.Disconnected())
+
+    def take(self, item: object) -> None:
+        match item:
+            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost():
+                self._receive(item)
+
+    def _receive(self, item: subscribing.Input, peer: Peer = subscribing.NODE) -> None:
+        self.machine.receive(item, peer, self.sim.clock.now)
+        self._perform()
+
+    def _perform(self) -> None:
+        self._perform_all()
+        due = self.machine.next_deadline()
+        if due is not None and due < self._tick_at:
+            self._tick_at = due
+            self.after(max(due - self.sim.clock.now, 0.0), self._tick)
+
+    def _tick(self) -> None:
+        self._tick_at = float("inf")
+        self.machine.tick(self.sim.clock.now)
+        self._perform()
+
+    def _perform_all(self) -> None:
+        out: list[Message] = []
+        for effect in self.machine.take_effects():
+            match effect:
+                case subscribing.Hand(batches=batches):
+                    for batch in batches:
+                        self.seen.handed(batch)
+                    self._inbox += batches
+                    self._think()
+                case subscribing.SendMessage(message=message):
+                    out.append(message)
+                case subscribing.Booked(number=number):
+                    self._booked(number)
+                case subscribing.Opened():
+                    self.seen.opened()
+                case subscribing.Report():
+                    self.sim.tell(self.name, effect)
+                    self.seen.reported_lost(effect)
+                case AskCache(cache=cache, number=number, stream=stream, ranges=ranges, bytes_max=bytes_max):
+                    asked = (cache, number, stream, ranges, bytes_max)
+                    out.append(self.inquiries.recover(self, *asked, deep=True))
+                case recovering.SurveyCache():
+                    raise AssertionError("a node sees to history itself")
+                case subscribing.Ended(text=text):
+                    self.sim.witness.blame(f"{self.name} was ended: {text}")
+        if out:
+            self.say(*map(encode, out))
+
+    # -- answers about what is missing
+
+    def found(self, cache: Peer, batches: list[Batch]) -> None:
+        self.sim.tell(self.name, "recovered", *batches)
+        self._receive(recovering.Found(batches), cache)
+
+    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
+        self._receive(recovering.Answered(number, covered, is_last), cache)
+
+    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
+        self._receive(recovering.Told(number, spans, is_last), cache)
+
+    def unreachable(self, cache: Peer) -> None:
+        self._receive(recovering.Unreachable(), cache)
+
+    # -- the application
+
+    def _think(self) -> None:
+        if self._inbox and not self._is_thinking:
+            self._is_thinking = True
+            self.after(self.rng.uniform(0.0, self.sim.plan.think_s_max), self._decide)
+
+    def _decide(self) -> None:
+        self._is_thinking = False
+        batch = self._inbox.popleft()
+        if batch.counted:
+            self.machine.taken(batch.head.length)
+        else:
+            self.machine.taken_recovered(batch.head.length, self.sim.clock.now)
+        start = batch.first
+        while start < batch.stop:
+            stop = batch.stop if self.rng.random() < 0.7 else self.rng.randint(start + 1, batch.stop)
+            self._settle((batch.topic, batch.source), start, stop)
+            start = stop
+        self._perform()
+        self.after(self.rng.choice((0.0, 0.0, 0.05)), self._flush)
+        self._think()
+
+    def _settle(self, stream: Stream, start: int, stop: int) -> None:
+        outcome = Outcome.ACCEPTED
+        if not self.sim.is_calm:
+            plan = self.sim.plan
+            moods = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
+            outcome = self.rng.choices(moods, (plan.accept, plan.release, plan.fail, plan.reject))[0]
+        self.seen.settled(stream, start, stop, outcome)
+        self._said.append((-1, stream, start, stop, outcome))
+        delay_s = self.rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
+        self.sim.tell(self.name, outcome.name, name_of(stream), start, stop)
+        self.machine.settle(stream, start, stop, outcome, delay_s=delay_s)
+
+    def _flush(self) -> None:
+        number = self.machine.flush()
+        self._said = deque((at if at >= 0 else number, *rest) for at, *rest in self._said)  # type: ignore[misc]
+        self._perform()
+
+    def _booked(self, number: int) -> None:
+        while self._said and 0 <= self._said[0][0] <= number:
+            _, stream, start, stop, outcome = self._said.popleft()
+            if outcome.is_final:
+                self.seen.booked(stream, start, stop)
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_connected and not self._inbox and self.machine.is_settled
