@@ -1,9 +1,9 @@
 """Groups: programs that send events to each other, each to all, reliably and in order.
 
-async with Group.join("robots") as group:
-    await group.send(b"hello")
-    async for event in group:
-        print(group.name_of(event.source), event.payload)
+    async with Group.join("robots") as group:
+        await group.send(b"hello")
+        async for event in group:
+            print(group.name_of(event.source), event.payload)
 """
 
 from __future__ import annotations

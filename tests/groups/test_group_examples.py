@@ -1,0 +1,28 @@
+"""The examples in the docstrings of groups run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = [
+    "reknit.protocol.ack_table",
+    "reknit.protocol.group_member",
+    "reknit.protocol.group_settings",
+    "reknit.protocol.pieces",
+    "reknit.protocol.receiver",
+    "reknit.protocol.suspicion",
+    "reknit.protocol.view",
+    "reknit.protocol.window",
+    "reknit.transport.bundle",
+    "reknit.transport.udp",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
