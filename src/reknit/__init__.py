@@ -58,12 +58,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'reknit' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+if not TYPE_CHECKING:  # otherwise a misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'reknit' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
 
 
 def __dir__() -> list[str]:

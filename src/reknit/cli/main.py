@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import reknit
-from reknit.cli import config, demo, ledger, pub, status, sub, up
+from reknit.cli import config, dead_letters, demo, ledger, pub, status, sub, up
 from reknit.cli.output import fail
 
 PARTS = ("journal", "group", "pipeline")
@@ -77,6 +77,7 @@ app.command("sub")(sub.sub)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
 app.command("demo")(demo.demo)
+app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(config.app, name="config")
 for part in PARTS:
     if find_spec(f"reknit.cli.{part}") is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
 import msgspec
@@ -57,7 +57,7 @@ def as_json(event: Event) -> dict[str, Any]:
         "topic": event.topic,
         "source": event.source.hex(),
         "seq": event.seq,
-        "time": event.time.isoformat(timespec="microseconds"),
+        "time": iso(event.time_us),
     }
     try:
         row["payload"] = event.payload.decode()
@@ -83,6 +83,11 @@ class Lines(Printer):
         topic = plain(batch.topic)
         for event in batch.events():
             yield self._form.format(clock(event.time_us), topic, event.seq, shown(event.payload)).encode()
+
+
+def iso(time_us: int) -> str:
+    """The time in UTC, to the microsecond."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds")
 
 
 def clock(time_us: int) -> str:

@@ -73,12 +73,15 @@ async def _publish(
 
     async with connected(node, name) as session:
         publisher = session.publisher(topic, ttl_ms=ttl_ms)
-        with Progress() as progress:
-            async for payloads in source:
-                for payload in payloads:
-                    await publisher.send(payload)
-                tally.sent += len(payloads)
+        try:
+            with Progress() as progress:
+                async for payloads in source:
+                    for payload in payloads:
+                        tally.sent += 1
+                        await publisher.send(payload)
+                    progress.show(tally.sent - publisher.unkept)
+        finally:
+            try:
+                await publisher.flush()
+            finally:
                 tally.kept = tally.sent - publisher.unkept
-                progress.show(tally.kept)
-            await publisher.flush()
-        tally.kept = tally.sent

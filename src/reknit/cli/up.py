@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -76,6 +75,8 @@ def up(
 
 
 async def _serve(config: Config, metrics: str | None) -> None:
+    import asyncio
+
     from reknit.node.node import Node
 
     async with Node(config) as node:

@@ -1,0 +1,47 @@
+"""The command line starts at once, and says what there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from reknit.cli.main import app
+
+runner = CliRunner()
+
+HEAVY = (
+    "msgspec",
+    "uvloop",
+    "rich",
+    "lmdb",
+    "pyspark",
+    "prometheus_client",
+    "zenoh",
+    "reknit.config",
+)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, reknit.cli.main as m; print([n for n in sys.argv[1:] if n in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "command", ["up", "pub", "sub", "status", "ledger", "config", "demo", "dead-letters"]
+)
+def test_every_command_has_help(command: str) -> None:
+    result = runner.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+
+
+def test_no_command_shows_the_help() -> None:
+    assert "Commands:" in runner.invoke(app, []).output
+
+
+def test_the_version_is_told() -> None:
+    assert runner.invoke(app, ["--version"]).stdout.startswith("reknit ")

@@ -1,0 +1,50 @@
+"""What `import reknit` gives is a promise: a change of it is a change of this list."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import reknit
+
+EXPORTS = [
+    "Batch",
+    "Checkpoint",
+    "Code",
+    "Config",
+    "Event",
+    "Gone",
+    "LocalError",
+    "NotConnected",
+    "Refused",
+    "ReknitError",
+    "RemoteError",
+    "Session",
+    "SyncSession",
+    "__version__",
+    "connect",
+    "connect_sync",
+]
+
+
+def test_the_export_list_is_this() -> None:
+    assert reknit.__all__ == EXPORTS
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_everything_on_the_list_is_there(name: str) -> None:
+    assert getattr(reknit, name) is not None
+    assert name in dir(reknit)
+
+
+def test_anything_else_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Sesion"):
+        _ = reknit.Sesion  # type: ignore[attr-defined]
+
+
+def test_importing_reknit_loads_next_to_nothing() -> None:
+    code = "import sys, reknit; print(sum(name.startswith('reknit.') for name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) == 0
