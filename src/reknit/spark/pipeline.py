@@ -164,7 +164,7 @@ class Pipeline:
         self._at("settle")
         report = settle_lake(self.spark, self.lake, grace_s, self._caches)
         if report is not None:
-            names = ("read", "settled", "lost", "late", "recovered", "duplicates")
+            names = ("settled", "lost", "late", "recovered", "duplicates")
             self.progress.add(**{name: getattr(report, name) for name in names})
             self.progress.put(held=report.held, gaps=report.gap)
         if self.settings.events and not self._stop.is_set():

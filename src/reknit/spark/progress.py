@@ -24,7 +24,6 @@ class Figures(msgspec.Struct):
 
     batches: int = 0
     outcomes: int = 0
-    read: int = 0
     settled: int = 0
     held: int = 0
     """Now: behind a gap that may still be filled."""

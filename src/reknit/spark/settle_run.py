@@ -41,7 +41,8 @@ class SettleReport(msgspec.Struct, frozen=True):
     late: int = 0
     recovered: int = 0
     duplicates: int = 0
-    read: int = 0
+    batches: int = 0
+    """Rows that were read."""
     rows: int = 0
 
 
@@ -79,7 +80,7 @@ class _Run:
         self.coverage = read(spark, lake, "coverage") if last is not None else None
         new = read(spark, lake, "batches", self.after, newest)
         self.rows = candidates(new, "batches", now)
-        self.read = new.where("count > 0")
+        self.batches = sum(file.rows for file in lake.files("batches", self.after, newest))
         if held:
             columns = self.rows.columns
             self.rows = self.rows.unionByName(read(spark, lake, "held").select(*columns))
@@ -136,13 +137,11 @@ class _Run:
         coverage = covered(self.coverage, decided)
         transaction.write("coverage", coverage.coalesce(1) if rows <= SMALL_ROWS else coverage)
         sums = {what: events for what, (_, events, _) in counts.items()}
-        read_events = self.read.agg(F.sum("count")).first()
-        assert read_events is not None
         report = SettleReport(
             self.id,
             recovered=sum(batch.count for _, batch in found.batches),
             duplicates=duplicates,
-            read=int(read_events[0] or 0),
+            batches=self.batches,
             rows=rows,
             **sums,
         )

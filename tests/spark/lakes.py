@@ -1,0 +1,72 @@
+"""Lakes for tests: batches put into one as capture does, without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from reknit.batch import Batch
+from reknit.spark.capture import capture_batch
+from reknit.spark.schema import BATCHES, OUTCOMES
+from reknit.spark.settle_events import events_lake
+from reknit.spark.tables_log import Lake
+from reknit.spark.tables_spark import read
+
+
+def frame(spark: SparkSession, rows: list[tuple[Any, ...]], schema: StructType) -> DataFrame:
+    """Rows as a DataFrame, without a Python worker."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema.names]
+    kinds = to_arrow_schema(schema, timezone="UTC")
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, kinds, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema.names))
+
+
+def batch_row(node: str, position: int, batch: Batch) -> tuple[Any, ...]:
+    """The source's row for a batch."""
+    head = batch.head
+    time = datetime.fromtimestamp(head.time_us / 1e6, UTC)
+    start = (node, position, head.topic, head.source, head.first, head.stop, head.count, time)
+    return (*start, head.ttl_ms, head.priority, head.type, head.length, bytes(batch.data))
+
+
+def captured(
+    spark: SparkSession, lake: Lake, id: int, batches: Iterable[Batch], node: str = "line1", position: int = 0
+) -> int:
+    """Capture batches as micro-batch `id`; gives the rows that were new."""
+    rows = []
+    for batch in batches:
+        rows.append(batch_row(node, position, batch))
+        position += batch.head.length
+    return capture_batch(lake, "batches", frame(spark, rows, BATCHES), id)
+
+
+def captured_outcomes(spark: SparkSession, lake: Lake, id: int, rows: list[dict[str, Any]]) -> int:
+    """Capture rows of outcomes as micro-batch `id`."""
+    full = [tuple(row.get(name) for name in OUTCOMES.names) for row in rows]
+    return capture_batch(lake, "outcomes", frame(spark, full, OUTCOMES), id)
+
+
+def events(spark: SparkSession, lake: Lake) -> dict[tuple[str, bytes], list[int]]:
+    """Every stream's seqs in table `events`, brought up to date, in the order in which they were committed."""
+    events_lake(spark, lake)
+    rows: list[tuple[int, int, str, bytes]] = []
+    for file in lake.files("events"):
+        table = pq.ParquetFile(lake.root / file.path).read(["topic", "source", "seq"])
+        rows += [(file.commit, row["seq"], row["topic"], row["source"]) for row in table.to_pylist()]
+    found: dict[tuple[str, bytes], list[int]] = {}
+    for _, seq, topic, source in sorted(rows):
+        found.setdefault((topic, source), []).append(seq)
+    return found
+
+
+def ranges(spark: SparkSession, lake: Lake, table: str) -> list[tuple[int, int]]:
+    """The ranges in a table."""
+    rows = read(spark, lake, table).select("start", "stop").collect()
+    return sorted((row["start"], row["stop"]) for row in rows)

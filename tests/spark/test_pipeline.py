@@ -1,0 +1,193 @@
+"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and survives kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from reknit.client.session import connect
+from reknit.errors import LocalError
+from reknit.event import Event
+from reknit.spark.audit_run import audit_lake
+from reknit.spark.dead_letters import dead_letters_by
+from reknit.spark.maintain import compact
+from reknit.spark.pipeline import Pipeline, PipelineFailed, Settings
+from reknit.spark.redrive import redrive
+from reknit.spark.source import ReknitDataSource
+from reknit.spark.tables_log import Lake
+from reknit.spark.tables_spark import read
+from tests.spark.lakes import ranges
+from tests.spark.running import RunningNode, batches
+
+KILLS = int(os.environ.get("REKNIT_KILLS", "2"))
+
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 60 * KILLS)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def run_once(spark: SparkSession, lake: Lake, *urls: str, **settings: Any) -> Any:
+    spark.dataSource.register(ReknitDataSource)
+    return Pipeline(spark, lake, Settings(urls, is_once=True, **settings)).run()
+
+
+async def take(url: str, name: str, pattern: str, count: int, is_bad: Callable[[Event], bool]) -> None:
+    """A durable subscriber that settles so many events: bad ones are rejected."""
+    async with (
+        connect(url) as session,
+        session.subscribe(pattern, name=name, history=True, auto_accept=False) as events,
+    ):
+        async for event in events:
+            await (event.reject(3, "bad value") if is_bad(event) else event.accept())
+            count -= 1
+            if not count:
+                break
+
+
+async def ask_ledger(url: str) -> list[dict[str, Any]]:
+    async with connect(url) as session:
+        return await session.ledger()
+
+
+def test_tables_agree_with_the_node_and_dead_letters_are_redriven_once(
+    spark: SparkSession, lake: Lake, node: RunningNode
+) -> None:
+    node.keep([*batches("a", 1, 301, 50), *batches("b", 1, 101, topic="plant/hum")])
+    asyncio.run(take(node.url, "dash", "plant/**", 400, lambda event: False))
+    asyncio.run(take(node.url, "store", "plant/temp", 200, lambda event: event.seq % 50 == 0))
+    figures = run_once(spark, lake, node.url)
+    assert (figures.settled, figures.dead_letters, figures.lost) == (404, 4, 0)
+
+    audit = audit_lake(spark, lake, is_full=False)
+    assert audit.balanced
+    names = ("subscriber", "topic", "published", "accepted", "dead_lettered", "lost", "in_flight")
+    live = [tuple(row[name] for name in names) for row in asyncio.run(ask_ledger(node.url))]
+    assert sorted(tuple(getattr(row, name) for name in names) for row in audit.rows) == sorted(live)
+    assert ("store", "plant/temp", 300, 196, 4, 0, 100) in live
+
+    [by_reason] = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic"]).collect()
+    assert (by_reason["reason"], by_reason["topic"], by_reason["letters"]) == ("rejected", "plant/temp", 4)
+
+    where = "reason = 'rejected' and subscriber = 'store'"
+    dry = redrive(spark, lake, node.url, where, is_dry=True)
+    assert (dry.chosen, dry.published, dry.topics) == (4, 0, {"plant/temp": 4})
+    first = redrive(spark, lake, node.url, where, rate=1000.0)
+    again = redrive(spark, lake, node.url, where)
+    assert (first.published, again.chosen, again.already, again.published) == (4, 0, 4, 0)
+    marks = list((lake.root / "_log" / "redrive").glob("*.done"))
+    for mark in marks:  # as if it had been killed before it could say that it was done
+        mark.unlink()
+    assert redrive(spark, lake, node.url, where).resumed == 0
+
+    second = run_once(spark, lake, node.url)
+    assert second.settled == 4
+    compact(lake, keep_s=0)
+    rows = read(spark, lake, "events").where("topic = 'plant/temp'").collect()
+    assert len(rows) == 304
+    redriven = [row for row in rows if row["headers"] and "redriven" in row["headers"]]
+    assert sorted(bytes(row["payload"]) for row in redriven) == [b"a-100", b"a-150", b"a-200", b"a-50"]
+    assert run_once(spark, lake, node.url).settled == 0
+
+
+def test_condition_that_cannot_be_read_is_the_callers_mistake(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(LocalError, match="columns are topic, source"):
+        redrive(spark, lake, "tcp://127.0.0.1:1", "reasn = 'x'", is_dry=True)
+
+
+def test_failure_of_a_stage_is_told_in_a_line(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(PipelineFailed, match="stage capture") as failed:
+        run_once(spark, lake, "tcp://127.0.0.1:1", topics="a//b")
+    assert "\n" not in str(failed.value)
+
+
+def start_pipeline(lake: Lake, url: str, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "from reknit.cli.main import main; main()", "pipeline", "run"]
+    options = [
+        "--lake",
+        str(lake.root),
+        "--nodes",
+        url,
+        "--interval",
+        "0.2",
+        "--master",
+        "local[2]",
+        "--memory",
+        "1g",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    with open(log, "ab") as out:
+        return subprocess.Popen(
+            [*command, *options], stdout=out, stderr=out, start_new_session=True, env=environment
+        )
+
+
+def commits(lake: Lake) -> int:
+    return sum(1 for _ in (lake.root / "_log").rglob("*.json"))
+
+
+def test_driver_killed_at_random_moments_while_events_flow(
+    spark: SparkSession, lake: Lake, node: RunningNode, tmp_path: Path
+) -> None:
+    """Every event in the tables exactly once, and in order per source."""
+    rng = random.Random(7)
+    is_over = threading.Event()
+    published = 0
+
+    def publish() -> None:
+        nonlocal published
+        while not is_over.wait(0.05):
+            for name in ("a", "b"):
+                node.keep(batches(name, published + 1, published + 41))
+            published += 40
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    log = tmp_path / "pipeline.log"
+    try:
+        for _ in range(KILLS):
+            process = start_pipeline(lake, node.url, log)
+            before, deadline = commits(lake), time.monotonic() + 120
+            while commits(lake) <= before:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.01)
+            time.sleep(rng.random() * 3)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+    finally:
+        is_over.set()
+        thread.join()
+    figures = run_once(spark, lake, node.url)
+    assert figures.lost == figures.held == 0
+    last: dict[bytes, int] = {}
+    by_commit: dict[int, list[tuple[bytes, int, bytes]]] = {}
+    for file in lake.files("events"):
+        rows = pq.ParquetFile(lake.root / file.path).read(["source", "seq", "payload"])
+        by_commit.setdefault(file.commit, []).extend(
+            (row["source"], row["seq"], row["payload"]) for row in rows.to_pylist()
+        )
+    for commit in sorted(by_commit):
+        for source, seq, payload in sorted(by_commit[commit]):
+            assert seq == last.get(source, 0) + 1
+            assert payload == b"%s-%d" % (source[:1], seq)
+            last[source] = seq
+    assert set(last.values()) == {published}
+    assert len(last) == 2
+    settled = ranges(spark, lake, "settled")
+    assert sum(stop - start for start, stop in settled) == 2 * published
