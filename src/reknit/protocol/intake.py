@@ -227,6 +227,7 @@ class Intake:
             self.duplicates += expected - head.first
             batch = Batch(head, data).cut(expected, head.stop)
             self._begins.pop(head.source, None)
+            self._asked.discard((peer, head.source))
             self._next[head.source] = head.stop
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
 
