@@ -4,6 +4,8 @@
         await group.send(b"hello")
         async for event in group:
             print(group.name_of(event.source), event.payload)
+
+The machines behind it are in `reknit.protocol`, and a `GroupDriver` runs them.
 """
 
 from __future__ import annotations
