@@ -247,13 +247,13 @@ class Dispatch:
     def _begin(self, message: Open, peer: Peer, now: float, resumed: bool) -> None:
         request = message.request
         key = (peer, request.sub)
-        if request.name:
-            self._take_over(request.name)
         account = self._ledger.accounts.get(request.name) if request.name else None
         if account is not None and account.pattern != message.pattern:
             text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
             self._refuse(key, Code.FAILED_PRECONDITION, text)
             return
+        if request.name:
+            self._take_over(request.name)
         position = message.position if account is None else account.floor
         queue = Queue(peer, request.sub, request.name, message.pattern, position, request.credit)
         queue.after = dict(message.after)
@@ -597,10 +597,14 @@ class Dispatch:
         if queue is not None:
             for row in rows:
                 queue.end((row.topic, row.source), row.start, row.stop)
-                lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
-                self._effects.append(Send(queue.peer, lost))
+            self._send_lost(queue, rows)
         self._floors[name] = floor
         self._effects.append(AppendRecord(self._next_number(), Outcomes(name, rows, floor)))
+
+    def _send_lost(self, queue: Queue, rows: list[OutcomeRow]) -> None:
+        for row in rows:
+            lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
+            self._effects.append(Send(queue.peer, lost))
 
     def _tell_removed(self, queue: Queue, position: int) -> None:
         """A subscriber was away while retention removed what it had not got yet."""
@@ -629,5 +633,5 @@ class Dispatch:
         rows = [self._lost(stream, r) for r in queue.end(stream, message.start, message.stop)]
         if queue.is_durable and rows:
             self._lose(queue.name, rows, queue.move_floor(self._end))
-        elif rows:
-            self._tell_lost(queue, [Removed(row.topic, row.source, row.start, row.stop) for row in rows])
+        else:
+            self._send_lost(queue, rows)
