@@ -16,7 +16,7 @@ from reknit.store.index import Index
 from reknit.store.log import segment_path, segment_starts
 from reknit.store.records import SubscriberOpened
 from reknit.store.retention import Retention
-from tests.store.making import SOURCE_A, batch, entries, keep, stage
+from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, stage
 
 
 def test_a_second_writer_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
@@ -92,6 +92,16 @@ def test_the_index_holds_what_is_kept_and_no_more(tmp_path: Path) -> None:
     assert journal.status().indexed_to == journal.end
     stage(journal, batch(3))
     assert journal.status().indexed_to == journal.end < journal.staged_end
+    journal.close()
+
+
+def test_a_checkpoint_leaves_nothing_of_the_index_in_memory(tmp_path: Path) -> None:
+    journal = DiskJournal(tmp_path)
+    for first in range(1, 100):
+        keep(journal, batch(first), batch(first, source=SOURCE_B))
+    journal.checkpoint()
+    assert journal._streams.fresh == []
+    assert [stream.extents for stream in journal._streams] == [[], []]
     journal.close()
 
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from reknit.errors import JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
-from reknit.store.index import MAP_BYTES, Index, Snapshot, segment_row
+from reknit.store.environment import MAP_BYTES
+from reknit.store.index import Index
 from reknit.store.journal import Removed
 from reknit.store.log import (
     PREALLOCATE_BYTES,
@@ -26,6 +27,7 @@ from reknit.store.memory import STAGED_BYTES_MAX, forget
 from reknit.store.opening import Opened, open_log
 from reknit.store.reading import wall_clock_us
 from reknit.store.retention import Retention, Segment, removable
+from reknit.store.rows import Snapshot, segment_row
 from reknit.store.segments import SegmentChunks
 from reknit.store.snapshot import AccountNumbers, Dirty, fill
 from reknit.store.staging import MARK_US, Staging

@@ -1,4 +1,4 @@
-"""What a checkpoint writes: everything that changed since the last one, encoded in one moment.
+"""What a checkpoint writes: everything that changed since the last one, as it was in one moment.
 
 A checkpoint must hold exactly what the log holds up to its position. The ledger is ahead of the log by what
 is staged, so a snapshot is taken at the staged end and written only when the log has been synced that far.
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from reknit.ledger import Ledger
 from reknit.ledger import Stream as StreamKey
-from reknit.seqset import SeqSet
-from reknit.store.index import Snapshot, account_key, account_row, ends_row, stream_row
+from reknit.store.rows import AccountRow, Snapshot, StreamRow, ends_of
 from reknit.store.streams import Streams
 
 
@@ -50,21 +49,16 @@ class AccountNumbers:
 
 
 def fill(snapshot: Snapshot, dirty: Dirty, ledger: Ledger, streams: Streams, numbers: AccountNumbers) -> None:
-    """Encode what is dirty into a snapshot."""
-    wanted = dirty.streams | {stream for _, stream in dirty.ends if streams.get(*stream) is None}
-    for topic, source in wanted:
-        published = ledger.published.get((topic, source)) or SeqSet()
-        key, row = stream_row(streams.make(topic, source), published)
-        snapshot.streams[key] = row
+    """Put what is dirty into a snapshot, as it is now. This is done while nothing can be staged, so it is short."""
+    unknown = {stream for _, stream in dirty.ends if streams.get(*stream) is None}
+    for key in dirty.streams | unknown:
+        stream = streams.make(*key)
+        snapshot.streams[stream.number] = StreamRow.of(stream, ledger.published.get(key))
     for name in dirty.accounts:
         account = ledger.accounts.get(name)
-        if account is None:
-            snapshot.accounts[account_key(numbers.of(name))] = None
-        else:
-            account_number, account_data = account_row(numbers.of(name), account)
-            snapshot.accounts[account_number] = account_data
-    for name, (topic, source) in dirty.ends:
+        snapshot.accounts[numbers.of(name)] = None if account is None else AccountRow.of(account)
+    for name, key in dirty.ends:
         account = ledger.accounts.get(name)
-        ends = None if account is None else account.ends.get((topic, source))
-        ends_key, data = ends_row(numbers.of(name), streams.make(topic, source), ends)
-        snapshot.ends[ends_key] = data
+        stream = streams.make(*key)
+        ends = None if account is None else ends_of(account, stream)
+        snapshot.ends[numbers.of(name), stream.number] = ends
