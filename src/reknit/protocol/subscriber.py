@@ -167,7 +167,8 @@ class Subscriber:
             case Settled(number=number):
                 self._book(number)
             case Connected(epoch=epoch):
-                self._connect(epoch)
+                if self.state is not State.ENDED:
+                    self._connect(epoch)
             case Disconnected():
                 self.state = State.APART if self.state is not State.ENDED else State.ENDED
                 self._tell_recovery(recovering.Unreachable(), NODE, now)
