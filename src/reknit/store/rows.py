@@ -36,7 +36,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     paused: list[str]
 
 
-class StreamRow(msgspec.Struct, frozen=True, array_like=True):
+class StreamRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A stream, and which of its events were published."""
 
     topic: str
