@@ -52,6 +52,7 @@ from reknit.transport.tcp import TcpConnection
 
 if TYPE_CHECKING:
     from reknit.gateway.http.server import HttpServer
+    from reknit.gateway.zenoh import ZenohGateway
     from reknit.node.aligner import Aligner
     from reknit.node.relay import Relay
 
@@ -75,7 +76,7 @@ class Node:
         self._timer_at = float("inf")
         self._house_at = 0.0
         self._checkpointing: asyncio.Task[None] | None = None
-        self._relays: list[Relay | Aligner] = []
+        self._relays: list[Relay | Aligner | ZenohGateway] = []
         self._paused: set[TcpConnection] = set()
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is kept."""
@@ -123,8 +124,20 @@ class Node:
             from reknit.node.aligner import Aligner
 
             self._relays += [Aligner(self, url) for url in settings.caches]
+        if settings.zenoh_listen or settings.zenoh_connect:
+            self._relays.append(self._zenoh())
         for relay in self._relays:
             await relay.start()
+
+    def _zenoh(self) -> ZenohGateway:
+        try:
+            from reknit.gateway.zenoh import ZenohGateway
+        except ModuleNotFoundError as error:
+            text = f"needs {error.name}: pip install 'reknit[zenoh]'"
+            raise InvalidConfig(
+                "recovery.zenoh_listen", self.config.origin("recovery.zenoh_listen"), text
+            ) from None
+        return ZenohGateway(self)
 
     async def _listen(self, url: str) -> None:
         if url.startswith("memory://"):

@@ -1,0 +1,130 @@
+"""Zenoh's samples as our events: which source, which seq, which batch.
+
+A sample with source information keeps it: its publisher becomes a source, its 32-bit number from 0 a seq from 1 that
+does not wrap. One without is numbered here, per key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from reknit.batch import SOURCE_BYTES, Batch
+
+MARK: Final = b"znh\0"
+"""What sources begin with that came from Zenoh: their events are not sent back there."""
+WRAP: Final = 1 << 32
+SOURCES_MAX: Final = 1_000_000
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The publisher of a sample: a Zenoh session and an entity in it."""
+
+    zid: str
+    eid: int
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A sample, as it was taken from Zenoh."""
+
+    key: str
+    payload: bytes
+    time_us: int
+    origin: Origin | None = None
+    sn: int = 0
+    headers: dict[str, str] = {}
+
+
+def source_of(key: str, origin: Origin | None, node: str) -> bytes:
+    """The source that stands for a Zenoh publisher, or for a key's unnumbered samples at this node.
+
+    >>> source_of("plant/a", Origin("c0ffee", 7), "")[:4]
+    b'znh\\x00'
+    """
+    text = f"{key}\0{origin.zid}\0{origin.eid}" if origin is not None else f"{key}\0\0{node}"
+    return MARK + xxhash.xxh3_128_digest(text.encode())[: SOURCE_BYTES - len(MARK)]
+
+
+def is_from_zenoh(source: bytes) -> bool:
+    """Whether a source's events came from Zenoh."""
+    return source.startswith(MARK)
+
+
+def sn_of(seq: int) -> int:
+    """The number that Zenoh gives an event.
+
+    >>> sn_of(1), sn_of((1 << 32) + 3)
+    (0, 2)
+    """
+    return (seq - 1) % WRAP
+
+
+class Numbering:
+    """Gives every sample its source and seq, and makes batches of those that follow on.
+
+    >>> numbering = Numbering("edge")
+    >>> ann = Origin("c0ffee", 7)
+    >>> samples = [Taken("plant/a", b"x", 1, ann, sn) for sn in (0, 1, 4)]
+    >>> [(batch.first, batch.stop) for batch in numbering.batches(samples)]
+    [(1, 3), (5, 6)]
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._sns: dict[bytes, int] = {}
+        """The last number of each source, unwrapped."""
+        self.next_seqs: dict[str, int] = {}
+        """By key, for samples without source information."""
+        self.origins: dict[bytes, tuple[str, Origin]] = {}
+
+    def unknown_keys(self, samples: Iterable[Taken]) -> set[str]:
+        """The keys of samples without source information for which `next_seqs` has to be found out first."""
+        return {one.key for one in samples if one.origin is None and one.key not in self.next_seqs}
+
+    def batches(self, samples: Iterable[Taken]) -> list[Batch]:
+        """Everything in order, in as few batches as possible."""
+        runs: list[tuple[bytes, int, list[Taken]]] = []
+        for sample in samples:
+            source, seq = self._place(sample)
+            if runs and runs[-1][0] == source and runs[-1][1] + len(runs[-1][2]) == seq:
+                runs[-1][2].append(sample)
+            else:
+                runs.append((source, seq, [sample]))
+        return [_build(source, first, run) for source, first, run in runs]
+
+    def _place(self, sample: Taken) -> tuple[bytes, int]:
+        source = source_of(sample.key, sample.origin, self._node)
+        if sample.origin is None:
+            seq = self.next_seqs[sample.key]
+            self.next_seqs[sample.key] = seq + 1
+            return source, seq
+        if source not in self.origins and len(self.origins) < SOURCES_MAX:
+            self.origins[source] = (sample.key, sample.origin)
+        return source, self._unwrap(source, sample.sn) + 1
+
+    def _unwrap(self, source: bytes, sn: int) -> int:
+        """The number without its wrapping: the one that is nearest to the last."""
+        last = self._sns.get(source)
+        if last is None:
+            number = sn
+        else:
+            number = last - last % WRAP + sn
+            if number < last - WRAP // 2:
+                number += WRAP
+            elif number > last + WRAP // 2 and number >= WRAP:
+                number -= WRAP
+        self._sns[source] = max(number, last or 0)
+        return number
+
+
+def _build(source: bytes, first: int, run: list[Taken]) -> Batch:
+    columns: dict[str, list[Any]] = {}
+    if any(sample.headers for sample in run):
+        columns["headers"] = [sample.headers for sample in run]
+    if len({sample.time_us for sample in run}) > 1:
+        columns["time"] = [sample.time_us for sample in run]
+    payloads = [sample.payload for sample in run]
+    return Batch.build(source, run[0].key, first, payloads, run[0].time_us, columns=columns or None)
