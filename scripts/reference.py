@@ -1,33 +1,84 @@
 """Write the pages of docs/reference that come from code; with --check, fail where one is out of date."""
 
-import subprocess
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 
 
 def cli() -> str:
-    typer = str(Path(sys.executable).with_name("typer"))
-    command = [typer, "reknit.cli.main", "utils", "docs", "--name", "reknit"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() + "\n"
+    from typer.cli import get_docs_for_click
+    from typer.main import get_command
+
+    from reknit.cli.main import app
+
+    command: Any = get_command(app)
+    context = command.make_context("reknit", [], resilient_parsing=True)
+    text: str = get_docs_for_click(obj=command, ctx=context, name="reknit")
+    for line in first_lines(command):  # lists of commands have them cut, for a narrow terminal
+        text = re.sub(rf"(?m)^(\* `[\w-]+`: ){cut(line)}$", rf"\g<1>{line}", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": cli}
+def first_lines(command: Any) -> Iterator[str]:
+    """The first line of the help of every command under this one."""
+    for sub in getattr(command, "commands", {}).values():
+        yield (sub.help or "").partition("\n")[0]
+        yield from first_lines(sub)
+
+
+def cut(line: str) -> str:
+    """A pattern for any beginning of a sentence, cut after a word."""
+    words = [re.escape(word) for word in line.split()]
+    beginnings = [" ".join(words[:count]) for count in range(1, len(words))]
+    return f"(?:{'|'.join(reversed(beginnings))})[^\\w]*" if beginnings else re.escape(line)
+
+
+def configuration() -> str:
+    from reknit.config import describe
+
+    lines = [
+        "# Configuration",
+        "",
+        "Defaults, then a file (`--config`, `$REKNIT_CONFIG` or `./reknit.toml`), then the environment",
+        "(`REKNIT_LIMITS__BATCH_BYTES` is `limits.batch_bytes`), then flags (`--set`); the last one wins. Sizes may",
+        "have a unit: `64 KiB`. `reknit config show --toml` writes a file with all of this, `reknit config check`",
+        "checks one.",
+    ]
+    section = ""
+    for row in describe():
+        title, _, key = row.name.partition(".")
+        if title != section:
+            section = title
+            header = "[[topics]]" if title.startswith("topics") else f"[{title}]"
+            lines += ["", f"## `{header}`", "", "| setting | default | |", "| --- | --- | --- |"]
+        lines.append(f"| `{key}` | `{row.default}` | {row.doc}; {row.type} |".replace("||", "|"))
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"cli.md": cli, "configuration.md": configuration}
+
+
+def stale() -> list[str]:
+    """The pages that are not what code says now."""
+    return [name for name, page in PAGES.items() if not _is_current(FOLDER / name, page())]
+
+
+def _is_current(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
 
 
 def main() -> None:
-    is_check = sys.argv[1:] == ["--check"]
-    stale = [name for name, page in PAGES.items() if not _is_current(FOLDER / name, page(), is_check)]
-    if stale:
-        sys.exit(f"out of date: {', '.join(stale)} in {FOLDER}; run: make docs")
-
-
-def _is_current(path: Path, text: str, is_check: bool) -> bool:
-    if not is_check:
-        path.write_text(text)
-    return path.exists() and path.read_text() == text
+    if sys.argv[1:] == ["--check"]:
+        found = stale()
+        if found:
+            sys.exit(f"out of date: {', '.join(found)} in {FOLDER}; run: make docs")
+        return
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
 
 
 if __name__ == "__main__":

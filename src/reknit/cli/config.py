@@ -59,7 +59,7 @@ def check(config: File = None, set_: Sets = None) -> None:
     from reknit.config import describe, load
 
     settings = load(config, overrides=parsed(set_ or []))
-    changed = [row for row in describe(settings) if row.origin != "default"]
+    changed = [row for row in describe(settings) if row.value != row.default]
     for row in changed:
         typer.echo(f"{row.name} = {row.value}  (from {row.origin})")
     typer.echo(f"ok: {len(changed)} not at their defaults" if changed else "ok: all at their defaults")

@@ -13,9 +13,10 @@ COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
 
 
 def ledger(json: AsJson = False, node: NodeUrl = "") -> None:
-    """Show that published = accepted + dead-lettered + lost + in flight.
+    """Show what became of every event, and whether that adds up.
 
-    A line per durable subscriber and topic. The exit code is 1 if one does not balance.
+    published = accepted + dead-lettered + lost + in flight, for every durable subscriber and topic. The exit code is
+    1 where it does not.
     """
     from reknit.cli.running import asked, run
 

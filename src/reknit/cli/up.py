@@ -95,11 +95,12 @@ async def _serve(config: Config, metrics: str | None) -> None:
 
 def _greeting(node: Node) -> str:
     """One line: where it listens, where it keeps, what to do next."""
+    from reknit.cli.running import node_url
+
     config = node.config
     count = node.journal.status().events
     held = f" ({events(count)})" if count else ""
     place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
-    default = node.urls[0] == "tcp://127.0.0.1:7440"
-    address = "" if default else f" --node {node.urls[0]}"
+    address = "" if node.urls[0] == node_url("") else f" --node {node.urls[0]}"
     urls = ", ".join(node.urls if node.http is None else [*node.urls, node.http.url])
     return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"
