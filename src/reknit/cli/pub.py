@@ -41,7 +41,7 @@ def pub(
     from reknit.cli.feeding import copies, lines, paced
     from reknit.cli.running import run
 
-    log_to_stderr()
+    log_to_stderr("info")
     if payload is None and sys.stdin.isatty():
         say("every line is an event; Ctrl-D ends")
     source = lines(sys.stdin.fileno(), count) if payload is None else copies(payload.encode(), count or 1)

@@ -67,7 +67,7 @@ def screen(body: dict[str, Any]) -> RenderableType:
     if body["subscribers"]:
         parts += [Text(), _subscribers(body["subscribers"])]
     else:
-        parts += [Text("nobody is subscribed", style="dim")]
+        parts += [Text(), Text("nobody is subscribed", style="dim")]
     return Group(*parts)
 
 

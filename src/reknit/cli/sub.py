@@ -40,7 +40,7 @@ def sub(
 ) -> None:
     """Print events as they come, until Ctrl-C.
 
-    At the end it prints, on stderr, a checkpoint to go on from.
+    At the end it says, on stderr, how to go on: from a checkpoint, or under its name.
     """
     import sys
 
@@ -50,7 +50,7 @@ def sub(
 
     if json and raw:
         raise typer.BadParameter("use --json or --raw, not both")
-    log_to_stderr()
+    log_to_stderr("info")
     start = Checkpoint.from_text(from_) if from_ is not None else None
     out = sys.stdout.buffer
     printer = JsonLines(out) if json else RawLines(out) if raw else Lines(out, sys.stdout.isatty())
@@ -58,7 +58,7 @@ def sub(
         run(_receive(node, pattern, name, history, start, count, printer))
     finally:
         if printer.checkpoint is not None:
-            say(f"go on with --from {printer.checkpoint}")
+            say(f"go on with --name {name}" if name else f"go on with --from {printer.checkpoint}")
 
 
 async def _receive(

@@ -57,6 +57,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._refusal: Exception | None = None
+        self._is_closing = False
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
 
@@ -117,6 +118,7 @@ class Link:
                 await asyncio.sleep(self._pause_s(attempt))
                 try:
                     await self._connect()
+                    log.info("connected to %s again", self.url)
                 except (OSError, NotConnected, Refused, VersionMismatch) as error:
                     log.debug("%s: attempt %d to reconnect failed: %s", self.url, attempt, error)
 
@@ -150,6 +152,7 @@ class Link:
 
     async def close(self) -> None:
         """Say goodbye and stay away."""
+        self._is_closing = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -219,7 +222,12 @@ class Link:
         self._gone.set()
         self._fail(self._refusal or NotConnected(self.url, "the connection was closed before a welcome came"))
         if was_up:
+            if not self._is_closing:
+                log.warning("%s is gone%s: connecting again", self.url, self._last_words())
             self._user.unlinked()
+
+    def _last_words(self) -> str:
+        return f" ({self._refusal.text})" if isinstance(self._refusal, Refused) else ""
 
     def _fail(self, error: Exception) -> None:
         if self._ready is not None and not self._ready.done():
