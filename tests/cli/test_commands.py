@@ -263,7 +263,7 @@ def test_up_refuses_in_one_line(shell: Shell, tmp_path: Path) -> None:
             ("--set", "oops"): "write --set section.key=value",
             ("--config", "missing.toml"): "does not exist",
             ("--journal", "memory", "--listen", "tcp://127.0.0.1:0", "--metrics", "x"): "write HOST:PORT",
-            ("--data", "/proc/nothing"): "No such file or directory",
+            ("--data", "/proc/nothing"): "o such file or directory",
         }
         for args, why in cases.items():
             error = shell("up", *args, code=1).stderr.decode()

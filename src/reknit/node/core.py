@@ -213,7 +213,7 @@ class Core:
                 assert_never(effect)
         self._staged_number = max(self._staged_number, number)
         self._is_dirty = True
-        self._needs_sync = self._needs_sync or sync
+        self._needs_sync = self._needs_sync or (sync and self.config.journal.sync)
 
     def _is_durable(self, topic: str) -> bool:
         return self.config.topic(topic).durability == "durable"
