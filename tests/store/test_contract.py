@@ -87,9 +87,12 @@ def test_a_run_longer_than_the_limit_is_taken_when_nothing_waits(maker: Maker) -
 
 
 def test_a_closed_journal_takes_nothing(journal: Journal) -> None:
+    keep(journal, batch(1))
     journal.close()
     with pytest.raises(Closed):
-        stage(journal, batch(1))
+        stage(journal, batch(2))
+    assert journal.commit() == journal.checkpoint() == journal.end
+    assert journal.trim() == []
     journal.close()
 
 
@@ -405,6 +408,7 @@ def test_everything_can_be_gone_and_opened_again(lasting: Maker) -> None:
     journal.trim()
     end = journal.end
     again = lasting.reopen(journal)
+    assert again.report.clean
     assert (again.start, again.end, entries(again)) == (end, end, [])
     assert again.first_held("t/a", SOURCE_A) == 6
     assert again.held("t/a", SOURCE_A).ranges() == []

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,14 +29,11 @@ SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Memory, if there is some: nothing here depends on a disk's own speed or promises."""
 
 
-@dataclass
 class Template:
     """A journal's directory, and what is in it."""
 
-    directory: Path
-    entries: list[Entry] = field(repr=False)
-    end: int
-    is_closed: bool
+    def __init__(self, directory: Path, found: list[Entry], end: int, is_closed: bool) -> None:
+        self.directory, self.entries, self.end, self.is_closed = directory, found, end, is_closed
 
     @contextmanager
     def copied(self) -> Iterator[Path]:
@@ -115,6 +111,10 @@ def check_opens_with_first(template: Template, directory: Path, kept: int) -> Di
         assert journal.find(one.topic, one.source, one.start, one.stop) == []
         if template.is_closed:  # else the index has seen only half of it
             assert journal.first_held(one.topic, one.source) == one.stop
+    journal.close()
+    journal, first = open_journal(directory), journal
+    assert journal.report.clean, str(journal.report)
+    assert spans(entries(journal)) == spans(template.entries[:kept])
     position = keep(journal, batch(1_000, topic="t/c"))
     assert position >= template.end
     assert spans(journal.find("t/c", SOURCE_A, 1_000, 1_001)) == [("t/c", SOURCE_A, 1_000, 1_001)]
@@ -125,7 +125,7 @@ def check_opens_with_first(template: Template, directory: Path, kept: int) -> Di
     assert spans(entries(again)) == held
     again.close()
     assert verify(directory) == []
-    return journal
+    return first
 
 
 def entries_before(template: Template, offset: int) -> int:
@@ -345,6 +345,8 @@ def test_a_lost_index_is_built_again(pieces: Template) -> None:
 def test_an_unreadable_index_is_put_aside_by_repair(pieces: Template) -> None:
     with pieces.copied() as directory:
         (directory / "index" / "data.mdb").write_bytes(b"\xff" * 8_192)
+        with pytest.raises(JournalCorrupt, match="build it again from the log with `reknit journal repair"):
+            open_journal(directory)
         report = repair(directory)
         assert Path(report.index_aside).exists()
         journal = open_journal(directory)

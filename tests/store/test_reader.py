@@ -17,6 +17,7 @@ from reknit.store.log import OsFiles
 from reknit.store.reader import open_reader
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
+from reknit.store.survey import verify
 from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 
@@ -55,6 +56,7 @@ def test_a_reader_does_not_see_what_is_written_and_not_yet_synced(tmp_path: Path
         def fdatasync(self, fd: int) -> None:
             with open_reader(tmp_path) as reader:
                 seen.append(len(entries(reader)))
+            assert verify(tmp_path) == []
             super().fdatasync(fd)
 
     journal = DiskJournal(tmp_path, files=Peeking())

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from reknit.errors import JournalFull
+from reknit.errors import Closed, JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
 from reknit.store.environment import MAP_BYTES
 from reknit.store.index import Index
@@ -77,11 +77,17 @@ class DiskJournal(Staging):
         self._save_lock = Lock()
         self._dirty = Dirty()
         self._removals: list[tuple[int, int]] = []
-        self._layout.root.mkdir(parents=True, exist_ok=True)
-        self._directory_lock = DirectoryLock(self._layout.lock)
+        try:
+            self._layout.root.mkdir(parents=True, exist_ok=True)
+            self._directory_lock = DirectoryLock(self._layout.lock)
+        except OSError as error:
+            raise explained(error, self._layout.root) from error
         try:
             self._id = self._layout.create().id
             self._open()
+        except OSError as error:
+            self._directory_lock.release()
+            raise explained(error, self._layout.root) from error
         except BaseException:
             self._directory_lock.release()
             raise
@@ -158,10 +164,16 @@ class DiskJournal(Staging):
         place = self._segment_at(position, stop)
         if place is None:
             return None
+        self._check_open()
         segment, position = place
         return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the journal in {self._where}")
+
     def _saved_extents(self, stream: Stream, start: int, stop: int) -> list[Extent]:
+        self._check_open()
         return self._index.extents(stream, start, stop)
 
     def _saved_mark(self, time_us: int) -> int:
@@ -178,7 +190,7 @@ class DiskJournal(Staging):
         Gives the position that a replay would start from.
         """
         with self._save_lock:
-            return self._checkpoint()
+            return self._saved_to if self._closed else self._checkpoint()
 
     def _checkpoint(self) -> int:
         snapshot = self._snapshot()
@@ -223,7 +235,7 @@ class DiskJournal(Staging):
         now_us = self._now_us() if now_us is None else now_us
         with self._save_lock:
             self._begin_segment_if_old(now_us)
-            if not self._removable(now_us, floor):
+            if self._closed or not self._removable(now_us, floor):
                 return []
             with suppress(JournalFull):
                 self._checkpoint()
@@ -265,15 +277,17 @@ class DiskJournal(Staging):
 
         What can't be kept is an error, after everything is closed.
         """
-        if self._closed:
-            return
-        try:
-            self.checkpoint()
-            self._appender.finish()
-        finally:
-            self._closed = True
-            self._appender.close()
-            self._reading.close()
-            self._index.close()
-            self._shared.close()
-            self._directory_lock.release()
+        with self._save_lock:
+            if self._closed:
+                return
+            try:
+                self._checkpoint()
+                self._appender.finish()
+            finally:
+                with self._commit_lock:
+                    self._closed = True
+                    self._appender.close()
+                self._reading.close()
+                self._index.close()
+                self._shared.close()
+                self._directory_lock.release()

@@ -11,10 +11,18 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import lmdb
 
-from reknit.errors import JournalError, JournalFull
+from reknit.errors import JournalCorrupt, JournalError, JournalFull
 
 MAP_BYTES: Final = 64 << 20
 DATABASES_MAX: Final = 16
+
+_DAMAGE: Final = (
+    lmdb.InvalidError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+    lmdb.PanicError,
+)
 
 T = TypeVar("T")
 
@@ -100,5 +108,9 @@ class Environment:
 def explained(error: lmdb.Error, path: Path) -> JournalError:
     """LMDB's error as the journal's."""
     text = str(error)
+    if isinstance(error, _DAMAGE):
+        damage = JournalCorrupt(str(path / "data.mdb"), 0, f"the index can't be read: {text}")
+        damage.do = f"build it again from the log with `reknit journal repair {path.parent}`"
+        return damage
     kind = JournalFull if "No space left" in text or f"[Errno {errno.ENOSPC}]" in text else JournalError
     return kind(f"the index failed: {text}", str(path))

@@ -97,17 +97,14 @@ def _flush(
         chunks.append(Chunk(position + low, view[low:high], entries, segment))
 
 
-def valid_frame_after(data: memoryview, start: int) -> int | None:
-    """Where, at or after `start`, the next valid frame begins; None if there is none.
-
-    Frames are 8-aligned.
-    """
-    raw = bytes(data[start:])
-    at = raw.find(b"RK")
+def valid_frame_after(data: bytes, start: int) -> int | None:
+    """Where, at or after `start`, the next valid frame begins; None if there is none. Frames are 8-aligned."""
+    view = memoryview(data)
+    at = data.find(b"RK", start)
     while at >= 0:
-        if at % 8 == 0 and _is_frame(data, start + at):
-            return start + at
-        at = raw.find(b"RK", at + 1)
+        if at % 8 == 0 and _is_frame(view, at):
+            return at
+        at = data.find(b"RK", at + 1)
     return None
 
 

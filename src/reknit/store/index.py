@@ -85,7 +85,7 @@ class Index:
         for key, row in snapshot.segments:
             txn.put(key, row, db=self._dbs["segments"])
         for time_us, position in snapshot.marks:
-            txn.put(NUMBER.pack(time_us), NUMBER.pack(position), db=self._dbs["marks"])
+            txn.put(NUMBER.pack(time_us), NUMBER.pack(position), overwrite=False, db=self._dbs["marks"])
         for number, stream in snapshot.streams.items():
             txn.put(NUMBER.pack(number), encode(stream), db=self._dbs["streams"])
         for number, account in snapshot.accounts.items():

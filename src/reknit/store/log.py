@@ -84,12 +84,12 @@ class Appender:
         self.path, self.start, self.size = path, start, size
         self._files = files
         self._step = preallocate_bytes
-        self._is_synced = False
         self._let_go_to = size
         self._written = size
         """Up to here blocks of the file have been written, be it with zeros."""
         self._broken: JournalError | None = None
         is_new = not path.exists()
+        self._is_synced = is_new
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._allocated = os.fstat(self._fd).st_size
         if is_new:
@@ -236,8 +236,8 @@ class SegmentFiles:
         return os.pread(handle.fd, size, offset)
 
     def _open(self, start: int) -> _Handle:
-        while len(self._handles) >= self._open_max:
-            self._handles.pop(next(iter(self._handles)), None)
+        for oldest in list(self._handles)[: 1 - self._open_max]:
+            self.forget(oldest)
         handle = self._handles[start] = _Handle(segment_path(self.directory, start))
         return handle
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reknit.errors import JournalCorrupt
+from reknit.errors import JournalCorrupt, JournalError, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX
 from reknit.ledger import Ledger
 from reknit.seqset import SeqSet
@@ -55,11 +55,18 @@ class Opened:
         if chunk.entries:
             self._keep_batches(chunk)
         else:
-            record = decode(chunk.data)
-            apply(self.ledger, record)
-            note_paused(self.paused, record)
-            self.records += 1
+            self._keep_record(chunk)
         chunk.segment.end = max(chunk.segment.end, chunk.end)
+
+    def _keep_record(self, chunk: Chunk) -> None:
+        try:
+            record = decode(chunk.data)
+        except MalformedFrame as error:
+            what = f"{error.what} ({error.where}); perhaps a newer reknit wrote it"
+            raise JournalError(what, f"position {chunk.position}") from None
+        apply(self.ledger, record)
+        note_paused(self.paused, record)
+        self.records += 1
 
     def _keep_batches(self, chunk: Chunk) -> None:
         entries = [entry for entry in chunk.entries if entry.position >= self.indexed_to]
@@ -124,14 +131,16 @@ def open_log(
             segment_path(layout.log, start).unlink()  # left from a removal
     opened.end = _verified_from(index, files, opened)
     tail = replay(files, opened.segments, opened.end, max(opened.indexed_to, shared[1]), opened.keep)
+    opened.end = max(opened.end, opened.segments[-1].start) if tail is None else tail.position
     opened.report = _report(opened, files, index.state() is None)
-    if are_all_gone:
+    if are_all_gone and opened.removals:
         lost = forget(index.held(opened.streams, 0, exposed))
-        missing = exposed - opened.removals[0][0] if opened.removals else 0
+        missing = exposed - opened.removals[0][0]
         opened.report = replace(opened.report, clean=False, missing_bytes=missing, lost=tuple(lost))
     if tail is not None:
         opened.segments = [one for one in opened.segments if one.start <= tail.segments[0].start]
         opened.report = _cut_reported(opened.report, tail, cut(files, tail, layout.aside))
+    opened.segments[-1].end = opened.end
     if opened.end < opened.indexed_to:
         _lose(index, files, opened)
     if opened.end < exposed:
@@ -194,7 +203,6 @@ def _lose(index: Index, files: SegmentFiles, opened: Opened) -> None:
     opened.streams.segment_start = segment.start
     for chunk in scan(files, segment, anew, end):
         opened.streams.note(chunk.position, [entry.head for entry in chunk.entries])
-    segment.end = end
     segment.events = max(0, segment.events - sum(one.stop - one.start for one in removed))
     opened.indexed_to = anew
     report = opened.report

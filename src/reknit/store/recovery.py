@@ -85,7 +85,7 @@ def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, s
     segment, position = segments[0], damage.position
     rest = files.pread(segment.start, position - segment.start, files.size(segment.start))
     data = rest.rstrip(b"\0")
-    follows_in_file = bool(data) and valid_frame_after(memoryview(rest), 8) is not None
+    follows_in_file = bool(data) and valid_frame_after(rest, 8) is not None
     # A file is synced before the next one is written, so a later file with content proves this one was whole.
     if any(holds_frames(files, later) for later in segments[1:]) or (follows_in_file and position < synced):
         raise corrupt(files.directory, segment, position, damage.why)
@@ -94,8 +94,7 @@ def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, s
 
 def holds_frames(files: SegmentFiles, segment: Segment) -> bool:
     """True if there is any valid frame in a segment's file."""
-    data = memoryview(files.pread(segment.start, 0, files.size(segment.start)))
-    return valid_frame_after(data, 0) is not None
+    return valid_frame_after(files.pread(segment.start, 0, files.size(segment.start)), 0) is not None
 
 
 def corrupt(directory: Path, segment: Segment, position: int, why: str) -> JournalCorrupt:
@@ -113,7 +112,7 @@ def cut(files: SegmentFiles, tail: Cut, aside: Path) -> str:
     kept = ""
     if tail.is_damage:
         kept = str(set_aside(aside, tail.position, tail.data))
-        os.truncate(segment_path(files.directory, segment.start), tail.position - segment.start)
+    os.truncate(segment_path(files.directory, segment.start), tail.position - segment.start)
     for later in tail.segments[1:]:
         segment_path(files.directory, later.start).unlink()
         files.forget(later.start)

@@ -133,6 +133,8 @@ class _Repair:
         made = []
         for one in self._survey.damages:
             data = self._files.pread(one.position - one.offset, one.offset, one.stop - one.position)
+            if one.offset + len(data) == self._files.size(one.position - one.offset):
+                data = data.rstrip(b"\0")  # room that was allocated
             path = set_aside(self._layout.aside, one.position, data)
             made.append(msgspec.structs.replace(one, aside=str(path)))
         return made

@@ -156,6 +156,8 @@ class Staging(Reading):
         When it fails, what was not written stays staged, in its order, and the next commit tries again.
         """
         with self._commit_lock:
+            if self._closed and self._staged:
+                raise Closed(f"the journal in {self._where}")
             self._commit(sync)
             return self._end
 

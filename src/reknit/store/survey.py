@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from reknit.store.directory import Layout, shared_end
+from reknit.store.directory import Layout, is_locked, shared_end
 from reknit.store.frames import Damaged, valid_frame_after
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
 from reknit.store.recovery import scan
@@ -53,7 +53,8 @@ def verify(directory: Path | str) -> list[Damage]:
     """
     layout = Layout(Path(directory))
     layout.read_label()
-    survey = Survey(SegmentFiles(layout.log), segment_starts(layout.log), shared_end(layout.end), [])
+    end = shared_end(layout.end)
+    survey = Survey(SegmentFiles(layout.log), segment_starts(layout.log), end, [], is_locked(layout.lock))
     for _ in survey:
         pass
     return survey.damages
@@ -62,20 +63,29 @@ def verify(directory: Path | str) -> list[Damage]:
 class Survey:
     """Everything in the log in order: iterating gives the valid chunks and finds pieces and damages.
 
-    `end` is how far the log was known to reach; zeros behind it are room for more. `anchors` are known starts
-    of frames, in order.
+    `end` is how far the log was known to reach; zeros behind it are room for more, and while the journal is in
+    use, what is behind it is somebody's half-written business. `anchors` are known starts of frames, in order.
     """
 
-    def __init__(self, files: SegmentFiles, starts: Sequence[int], end: int, anchors: Sequence[int]) -> None:
+    def __init__(
+        self,
+        files: SegmentFiles,
+        starts: Sequence[int],
+        end: int,
+        anchors: Sequence[int],
+        is_in_use: bool = False,
+    ) -> None:
         self._files, self._starts, self._end, self._anchors = files, starts, end, anchors
+        self._is_in_use = is_in_use
         self.pieces: list[Piece] = []
         self.damages: list[Damage] = []
 
     def __iter__(self) -> Iterator[Chunk]:
         for index, start in enumerate(self._starts):
             file_end = start + self._files.size(start)
-            is_last = index + 1 == len(self._starts)
-            yield from self._segment(start, file_end if is_last else min(file_end, self._starts[index + 1]))
+            following = self._starts[index + 1] if index + 1 < len(self._starts) else file_end
+            stop = min(file_end, following, max(start, self._end) if self._is_in_use else file_end)
+            yield from self._segment(start, stop)
 
     def _segment(self, start: int, stop: int) -> Iterator[Chunk]:
         at = start
@@ -105,7 +115,7 @@ class Survey:
 
     def _resume(self, start: int, position: int, stop: int) -> int | None:
         """Where the log goes on behind damage."""
-        data = memoryview(self._files.pread(start, position - start, stop - position))
+        data = self._files.pread(start, position - start, stop - position)
         at = valid_frame_after(data, 8)
         while at is not None and not self._chain_holds(start, position + at, stop):
             at = valid_frame_after(data, at + 8)
