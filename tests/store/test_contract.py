@@ -9,6 +9,7 @@ import pytest
 from reknit.batch import Batch
 from reknit.errors import Closed, Gone, JournalFull, LocalError
 from reknit.outcome import End
+from reknit.seqset import SeqSet
 from reknit.store.journal import Journal, Removed
 from reknit.store.memory import SimJournal
 from reknit.store.records import (
@@ -523,6 +524,45 @@ def test_stage_commit_checkpoint_and_read_at_the_same_time(maker: Maker) -> None
     seen += [entry.head.first for entry in entries(journal, position) if entry.head.source == SOURCE_A]
     assert seen == list(range(1, 1_500))
     journal.close()
+
+
+def test_removing_while_others_read_and_write(maker: Maker) -> None:
+    journal = maker.open(Retention(count_max=100))
+    done = threading.Event()
+    removed: list[Removed] = []
+    failures: list[BaseException] = []
+
+    def trim() -> None:
+        try:
+            while not done.is_set():
+                journal.commit()
+                removed.extend(journal.trim())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=trim)
+    thread.start()
+    for first in range(1, 1_000):
+        stage(journal, batch(first))
+        found = read_from_the_start(journal)
+        assert found == list(range(found[0], found[0] + len(found))) if found else True
+        last = journal.first_held("t/a", SOURCE_A) + 2
+        held = [entry.head.first for entry in journal.find("t/a", SOURCE_A, 1, last)]
+        assert held == sorted(held)
+    done.set()
+    thread.join()
+    assert failures == []
+    assert SeqSet.from_ranges((one.start, one.stop) for one in removed).range_count == 1
+    journal.close()
+
+
+def read_from_the_start(journal: Journal) -> list[int]:
+    """The first seqs of the first run; the start may move under our feet."""
+    while True:
+        try:
+            return [entry.head.first for entry in journal.read(journal.start).entries]
+        except Gone:
+            continue
 
 
 # -- a simulated crash

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from reknit.errors import Closed, JournalFull
+from reknit.errors import Closed, Gone, JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
 from reknit.store.environment import MAP_BYTES
 from reknit.store.index import Index
@@ -166,7 +166,10 @@ class DiskJournal(Staging):
             return None
         self._check_open()
         segment, position = place
-        return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
+        try:
+            return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
+        except FileNotFoundError:  # removed at this very moment
+            raise Gone(self.start, f"the journal in {self._where}") from None
 
     def _check_open(self) -> None:
         if self._closed:

@@ -120,6 +120,8 @@ class Reading(ABC):
         with self._lock:
             segments = self._segments
             at = bisect_right(segments, position, key=_start) - 1
+            if at < 0:
+                raise Gone(segments[0].start, f"the journal in {self._where}")
             if position < segments[at].end:
                 return segments[at], position
             if at + 1 < len(segments) and segments[at + 1].start < stop:
