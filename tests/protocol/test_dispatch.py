@@ -283,6 +283,26 @@ def test_forgotten_subscriber_has_no_account_any_more() -> None:
     assert "audit" not in bench.journal.ledger.accounts
 
 
+def test_subscriber_hears_that_it_is_forgotten_when_that_is_durable() -> None:
+    """Otherwise a crash could bring back what it was told is no more."""
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.is_slow = True
+    assert bench.give(Unsubscribe(1, forget=True)) == []
+    bench.keep()
+    assert said(bench.perform()) == [Unsubscribed(1)]
+
+
+def test_subscriber_can_be_forgotten_before_its_account_is_durable() -> None:
+    bench = Bench()
+    bench.is_slow = True
+    bench.subscribe("audit")
+    bench.give(Unsubscribe(1, forget=True))
+    bench.keep()
+    assert said(bench.perform()) == [Unsubscribed(1)]
+    assert bench.journal.ledger.accounts == {}
+
+
 def test_unsubscribed_durable_subscriber_keeps_its_account() -> None:
     bench = Bench()
     bench.subscribe("audit")

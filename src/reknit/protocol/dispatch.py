@@ -123,6 +123,8 @@ class Dispatch:
         """Durable subscribers whose account is not durable yet, and the number of its record."""
         self._opening: dict[Key, Open] = {}
         """Subscriptions that wait for that."""
+        self._closing: deque[tuple[int, Key]] = deque()
+        """Who waits to hear that its account is gone for good, and the number of the record."""
         self._ledger = ledger
         self._index: TopicIndex[Queue] = TopicIndex()
         self._tail: deque[Run] = deque()
@@ -238,7 +240,7 @@ class Dispatch:
     def _begin_opened(self, number: int, now: float) -> None:
         """Accounts became durable: who waits for that goes on."""
         for key, message in list(self._opening.items()):
-            if self._new[message.request.name] <= number:
+            if self._new.get(message.request.name, 0) <= number:
                 del self._opening[key]
                 self._lose_removed(message.request.name)
                 self._begin(message, key[0], now, resumed=False)
@@ -296,17 +298,20 @@ class Dispatch:
         self._effects.append(Send(key[0], Unsubscribed(key[1], code, text)))
 
     def _unsubscribe(self, key: Key, forget: bool) -> None:
-        if self._opening.pop(key, None) is not None:
-            self._effects.append(Send(key[0], Unsubscribed(key[1])))
-        queue = self.queues.get(key)
-        if queue is None:
+        opening, queue = self._opening.pop(key, None), self.queues.get(key)
+        if opening is None and queue is None:
             return
-        self._drop(key)
-        if forget and queue.is_durable:
-            self._effects.append(
-                AppendRecord(self._next_number(), SubscriberClosed(queue.name, self._time_us))
-            )
-        self._effects.append(Send(key[0], Unsubscribed(key[1])))
+        name = opening.request.name if opening is not None else ""
+        if queue is not None:
+            self._drop(key)
+            name = queue.name
+        if forget and name:
+            number = self._next_number()
+            self._effects.append(AppendRecord(number, SubscriberClosed(name, self._time_us)))
+            self._new.pop(name, None)
+            self._closing.append((number, key))
+        else:
+            self._effects.append(Send(key[0], Unsubscribed(key[1])))
 
     def _leave(self, peer: Peer) -> None:
         for key in [key for key in self.queues if key[0] == peer]:
@@ -537,6 +542,9 @@ class Dispatch:
 
     def _confirm(self, number: int) -> None:
         self._kept = max(self._kept, number)
+        while self._closing and self._closing[0][0] <= number:
+            peer, sub = self._closing.popleft()[1]
+            self._effects.append(Send(peer, Unsubscribed(sub)))
         settled: dict[Queue, int] = {}
         while self._confirming and self._confirming[0][0] <= number:
             _, queue, settle_number = self._confirming.popleft()

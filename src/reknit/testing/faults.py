@@ -70,6 +70,8 @@ class FaultPlan:
     node_down_s_max: float = 1.0
     publisher_crash_rate: float = 0.0
     subscriber_crash_rate: float = 0.0
+    leave_share: float = 0.0
+    """Subscribers that take their leave instead of crashing; some are to be forgotten."""
     program_down_s_max: float = 1.0
     unsynced_survives_share: float = 0.5
     """Crashes of a node in which a commit that was under way did reach the disk."""
@@ -129,4 +131,5 @@ class FaultPlan:
             retain_owed=rng.random() < 0.6,
             # New knobs are drawn last, so that old seeds stay what they were.
             recover_share=rng.choice((0.0, 1.0)),
+            leave_share=some(0.5, 0.2, 0.8),
         )

@@ -23,7 +23,7 @@ from reknit.testing.network import Network
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
-from reknit.testing.subscribers import SubscriberProgram
+from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.verdict import Witness
 
 REST_S = 120.0
@@ -85,6 +85,7 @@ class Simulation:
         self.trace: list[str] = []
         self._is_traced = is_traced
         self._faults = self._rng("faults")
+        self._moods = self._rng("moods")
         self.nodes = [SimNode(f"n{i}", self, self._rng(f"node {i}")) for i in range(plan.nodes)]
         self.publishers: list[PublisherProgram] = []
         self.subscribers: list[SubscriberProgram] = []
@@ -199,9 +200,15 @@ class Simulation:
         if not programs:
             return
         program: Program = self._faults.choice(programs)
-        if program.is_up:
+        if not program.is_up:
+            return
+        down_s = self._faults.uniform(0.0, self.plan.program_down_s_max)
+        if isinstance(program, SubscriberProgram) and self._moods.random() < self.plan.leave_share:
+            program.leave(forget=self._moods.random() < 0.3)
+            down_s += LEAVE_S
+        else:
             program.crash()
-            self.clock.after(self._faults.uniform(0.0, self.plan.program_down_s_max), lambda: _start(program))
+        self.clock.after(down_s, lambda: _start(program))
 
     def _calm(self) -> None:
         """The faults are over: everyone is there and connected, and what is open is finished."""
@@ -216,7 +223,10 @@ class Simulation:
     def _is_at_rest(self) -> bool:
         if not all(program.is_done for program in self.programs):
             return False
-        rows = [row for node in self.nodes for row in node.journal.ledger.rows()]
+        retired = {program.name for program in self.subscribers if program.is_retired}
+        rows = [
+            row for node in self.nodes for row in node.journal.ledger.rows() if row.subscriber not in retired
+        ]
         return not any(row.in_flight for row in rows) and not any(node.is_busy for node in self.nodes)
 
     def _blame_the_restless(self) -> None:
@@ -226,7 +236,7 @@ class Simulation:
 
 
 def _start(member: SimNode | Program) -> None:
-    if not member.is_up:
+    if not member.is_up and not (isinstance(member, SubscriberProgram) and member.is_retired):
         member.start()
 
 

@@ -14,7 +14,16 @@ from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.codec import encode
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Lost, Message, Settled, Span, Start, Subscribed, Unsubscribed
+from reknit.protocol.messages import (
+    Lost,
+    Message,
+    Settled,
+    Span,
+    Start,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+)
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.seqset import Range
 from reknit.testing.programs import Program
@@ -22,6 +31,9 @@ from reknit.testing.verdict import Seen, name_of
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation
+
+LEAVE_S = 0.3
+"""How long a program that leaves stays to hear the node's answer."""
 
 
 class SubscriberProgram(Program):
@@ -35,6 +47,7 @@ class SubscriberProgram(Program):
         self.durable = durable
         self.history = history
         self._recovers = Random(f"recovers {name} {sim.plan.seed}").random() < sim.plan.recover_share
+        self.is_retired = False
         self.machine: subscribing.Subscriber
         self.seen: Seen
 
@@ -48,6 +61,7 @@ class SubscriberProgram(Program):
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
         self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
+        self._leaves = ""
         self._inbox: deque[Batch] = deque()
         self._is_thinking = False
         self._tick_at = float("inf")
@@ -111,9 +125,28 @@ class SubscriberProgram(Program):
                 case recovering.SurveyCache():
                     raise AssertionError("a node sees to history itself")
                 case subscribing.Ended(text=text):
-                    self.sim.witness.blame(f"{self.name} was ended: {text}")
+                    self._ended(text)
         if out:
             self.say(*map(encode, out))
+
+    # -- taking leave
+
+    def leave(self, forget: bool) -> None:
+        """Say what there is to say, unsubscribe, and be gone a little later."""
+        self._flush()
+        self._leaves = "for good" if forget and self.durable else "for now"
+        self.sim.tell(self.name, "leaves", self._leaves)
+        if self._leaves == "for good" and self.is_connected:
+            self.is_retired = self.seen.is_forgotten = True  # until the node has said that it is forgotten
+        self.say(encode(Unsubscribe(1, forget=self._leaves == "for good")))
+        self.after(LEAVE_S, self.crash)
+
+    def _ended(self, text: str) -> None:
+        if not self._leaves:
+            self.sim.witness.blame(f"{self.name} was ended: {text}")
+        elif self._leaves == "for good":
+            self.is_retired = False
+            self.sim.witness.forget(self.name)
 
     # -- answers about what is missing
 
@@ -178,4 +211,4 @@ class SubscriberProgram(Program):
 
     @property
     def is_done(self) -> bool:
-        return self.is_connected and not self._inbox and self.machine.is_settled
+        return self.is_retired or (self.is_connected and not self._inbox and self.machine.is_settled)

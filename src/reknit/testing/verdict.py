@@ -40,6 +40,8 @@ class Seen:
         self.opened_at: float | None = None
         """When its subscription was first confirmed: from then on it is owed everything."""
         self.is_alive = True
+        self.is_forgotten = False
+        """It asked to be forgotten; nobody knows whether it was heard."""
         self.ever: dict[Stream, SeqSet] = {}
         self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
         self.lost: dict[Stream, SeqSet] = {}
@@ -114,6 +116,10 @@ class Witness:
         seen.is_alive = True
         return seen
 
+    def forget(self, name: str) -> None:
+        """A subscriber is no more: who comes under its name is another."""
+        self.subscribers.pop(name, None)
+
     def put(self, stream: Stream, first: int, payloads: list[bytes], node: str) -> None:
         """A program publishes. One that crashed may give a seq once more, if the first was never kept."""
         self.node_of[stream] = node
@@ -159,7 +165,9 @@ class Witness:
                 if seen.node == node.name:
                     self._judge_subscriber(seen, node, kept, loses)
             for row in node.journal.ledger.rows(node.core.dispatch.in_hand()):
-                if not row.balanced or row.in_flight:
+                owner = self.subscribers.get(row.subscriber)
+                is_open = row.in_flight and not (owner and owner.is_forgotten)
+                if not row.balanced or is_open:
                     self.blame(f"{node.name}: the ledger does not come to rest: {row}")
         return self.problems
 
@@ -193,7 +201,7 @@ class Witness:
         return kept
 
     def _judge_subscriber(self, seen: Seen, node: SimNode, kept: dict[Stream, SeqSet], loses: bool) -> None:
-        if seen.opened_at is None:
+        if seen.opened_at is None or seen.is_forgotten:
             return
         account = node.journal.ledger.accounts.get(seen.name)
         if seen.durable and account is None:
