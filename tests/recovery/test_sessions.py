@@ -15,9 +15,12 @@ from reknit.client.cache import Cache
 from reknit.client.session import Session, connect
 from reknit.client.subscription import Subscription
 from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
+from reknit.node.caches import JournalKeeper
 from reknit.node.node import Node
 from reknit.protocol import subscriber as subscribing
-from reknit.protocol.cache import Bounds
+from reknit.protocol.cache import Bounds, answer
+from reknit.protocol.messages import Recover
+from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
 
 pytestmark = pytest.mark.real
@@ -101,6 +104,24 @@ def test_a_gap_is_recovered_from_the_nodes_journal() -> None:
             assert await take(events, 48) == list(range(3, 51))
 
     run(test)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 300, 1_000, 5_000, 1 << 20])
+def test_a_journal_answers_for_exactly_what_it_speaks_of(bytes_max: int) -> None:
+    journal = MemoryJournal()
+    source = b"p" * 16
+    for first in range(1, 100, 7):
+        one = Batch.build(source, TOPIC, first, numbers(first, first + 7), 0)
+        journal.stage(one.data, [one.head])
+    journal.commit()
+    got: list[int] = []
+    wanted = [(1, 300)]
+    while wanted:
+        asked = Recover(1, TOPIC, source, wanted, bytes_max)
+        batches, [(_, reached)] = answer(JournalKeeper(journal), asked)
+        got += [int(payload) for batch in batches for payload in batch.payloads()]
+        wanted = [(reached, 300)] if reached < 300 else []
+    assert got == list(range(1, 106))
 
 
 def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() -> None:

@@ -65,11 +65,18 @@ class JournalKeeper:
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
         """What is held of `[start, stop)`, cut to it, in seq order."""
         found: list[Batch] = []
-        for entry in self._journal.find(topic, source, start, stop, max(bytes_max, 1)):
-            try:
-                found.append(Batch(entry.head, self._journal.fetch(entry)).cut(start, stop))
-            except Gone:
-                continue
+        while bytes_max > 0 and start < stop:
+            # It gives as many as fit. What does not fit is asked for until the limit is passed: less means no more.
+            entries = self._journal.find(topic, source, start, stop, bytes_max)
+            if not entries:
+                break
+            for entry in entries:
+                bytes_max -= entry.head.length
+                try:
+                    found.append(Batch(entry.head, self._journal.fetch(entry)).cut(start, stop))
+                except Gone:
+                    continue
+            start = max(start, entries[-1].head.stop)
         return found
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
