@@ -81,6 +81,8 @@ class FaultPlan:
     commit_failure_share: float = 0.0
     staged_bytes_max: int = 1 << 20
     segment_bytes: int = 4096
+    memory_topics: bool = False
+    """Whether one topic is kept without sync. Nodes are killed then, and do not lose power: what was written stays."""
     retain_events: int = 0
     """Events that retention keeps; 0 is all."""
     retain_owed: bool = True
@@ -132,4 +134,5 @@ class FaultPlan:
             # New knobs are drawn last, so that old seeds stay what they were.
             recover_share=rng.choice((0.0, 1.0)),
             leave_share=some(0.5, 0.2, 0.8),
+            memory_topics=rng.random() < 0.3,
         )

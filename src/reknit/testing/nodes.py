@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from reknit.config import Config, DispatchSettings, RetentionSettings
+from reknit.config import Config, DispatchSettings, RetentionSettings, TopicSettings
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.node.caches import JournalKeeper
@@ -31,13 +31,13 @@ from reknit.protocol.messages import (
 from reknit.store.retention import Retention
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.network import End
+from reknit.topic import Pattern
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation
 
 COMMIT_RETRY_S = 0.1
-
-MakeCore = Callable[..., Core]
+MEMORY_TOPIC = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
 
 
 class SimNode:
@@ -54,6 +54,7 @@ class SimNode:
             dispatch=DispatchSettings(
                 retry_backoff_s_min=0.05, retry_backoff_s_max=0.4, attempts_max=plan.attempts_max
             ),
+            topics=(MEMORY_TOPIC,) if plan.memory_topics else (),
         )
         self.journal = sim.parts.journal(
             Retention(count_max=plan.retain_events or None),
@@ -89,9 +90,9 @@ class SimNode:
         self._life += 1
         self._sim.network.fall_silent(self.name)
         if self._is_committing and self._rng.random() < self._sim.plan.unsynced_survives_share:
-            self.journal.commit()
+            self.journal.commit()  # nobody is told
         staged = self.journal.staged_bytes
-        self.journal = self.journal.crash()
+        self.journal = self.journal.crash(self.journal.end if self._sim.plan.memory_topics else None)
         self._sim.tell(self.name, "crashed, bytes lost:", staged)
 
     def _after(self, delay_s: float, action: Callable[[], None]) -> Timer:
