@@ -128,9 +128,9 @@ class Fabric:
         kinds: list[list[Process]] = [self.publishers, [self.node], self.subscribers]
         for number, kind in enumerate(islice(cycle(kinds), kills)):
             self._wait(audience, int(self.total * (number + 0.5) / (kills + 0.5)))
-            running = [process for process in kind if process.is_running]
-            if running:
-                self._kill(self._rng.choice(running), audience)
+            # On a busy machine a publisher may be done by now: then the node is the victim.
+            running = [process for process in kind if process.is_running] or [self.node]
+            self._kill(self._rng.choice(running), audience)
 
     def _kill(self, victim: Process, audience: Audience) -> None:
         self._look()
