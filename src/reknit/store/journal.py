@@ -169,7 +169,7 @@ class Readable(Protocol):
         ...
 
     def held(self, topic: str, source: bytes) -> SeqSet:
-        """Which of a stream's events are held."""
+        """Which of a stream's events are held, or staged."""
         ...
 
     def first_held(self, topic: str, source: bytes) -> int:
@@ -179,7 +179,7 @@ class Readable(Protocol):
     def topics(self) -> list[str]: ...
 
     def sources(self, topic: str) -> dict[bytes, int]:
-        """The last seq of each source on a topic."""
+        """The last seq of each source on a topic, staged ones included."""
         ...
 
     def position_at(self, time_us: int) -> int:

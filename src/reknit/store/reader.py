@@ -214,7 +214,7 @@ class Reader(Reading):
         return super().find(topic, source, start, stop, max_bytes)
 
     def held(self, topic: str, source: bytes) -> SeqSet:
-        """Which of a stream's events are held."""
+        """Which of a stream's events are held, or staged."""
         self._catch_up()
         return super().held(topic, source)
 

@@ -199,7 +199,7 @@ class Reading(ABC):
         return run.data
 
     def held(self, topic: str, source: bytes) -> SeqSet:
-        """Which of a stream's events are held."""
+        """Which of a stream's events are held, or staged."""
         stream = self._streams.get(topic, source)
         if stream is None:
             return SeqSet()
