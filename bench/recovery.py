@@ -5,10 +5,12 @@ application on both sides:
 
     late joiner   so many events are held, then a subscriber comes: from its call until it has all of them
     missed        so many events are missed; the next one comes: from its publication until all are there
-    outage        the node (the router) between is down while so many are published, and up again: as above
+    outage        the node (the router) between is down while so many are published: from the moment at which it
+                  listens again until all are there
 
 Zenoh has its cache in the publisher, as deep as the case needs, and finds the gap by the next sample. reknit has its
-journal on disk, durable. Zenoh can only miss by an outage of its router, so `missed` and `outage` are one case there.
+journal on disk and syncs it. Zenoh's subscriber is made to miss by an outage of its router, ours by dropping what it is
+delivered. On a busy machine look at the best round.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ def zenoh_subscriber(port: int, history: bool, pipe: Connection) -> None:
     begun = time.monotonic()
     options: dict[str, Any] = {"recovery": zenoh.ext.RecoveryConfig(heartbeat=True)}  # type: ignore[call-arg]
     if history:
-        options["history"] = zenoh.ext.HistoryConfig(detect_late_publishers=True)  # type: ignore[call-arg]
+        options["history"] = zenoh.ext.HistoryConfig(detect_late_publishers=True)
     samples = zenoh.ext.declare_advanced_subscriber(
         session, KEY, zenoh.handlers.FifoChannel(10_000), **options
     )
@@ -265,7 +267,12 @@ def zenoh_late(count: int) -> Result:
             actor.end()
 
 
-def zenoh_outage(count: int) -> Result:
+def zenoh_missed(count: int) -> Result:
+    return zenoh_outage(count, is_settled=True)
+
+
+def zenoh_outage(count: int, is_settled: bool = False) -> Result:
+    """From the router's return on; or, when everyone is connected again, from the next sample on."""
     port = free_port()
     router = Actor(zenoh_router, port)
     publisher, subscriber = Actor(zenoh_publisher, port, count + 10), Actor(zenoh_subscriber, port, False)
@@ -278,13 +285,16 @@ def zenoh_outage(count: int) -> Result:
         time.sleep(0.2)
         publisher.ask((2, count + 2))
         router = Actor(zenoh_router, port)
+        returned = time.monotonic()
         subscriber.say("canary")
         while not subscriber.pipe.poll(0.005):
             publisher.say("canary")
         subscriber.hear()
-        time.sleep(0.2)
+        if is_settled:
+            time.sleep(0.2)
         subscriber.say(count + 2)
         begun = publisher.ask((count + 2, count + 3))
+        begun = begun if is_settled else returned
         try:
             _, done, last, wrong = subscriber.hear()
         except TimeoutError:
@@ -372,12 +382,12 @@ def reknit_outage(count: int) -> Result:
 CASES: list[tuple[str, int, str, Callable[[int], Result]]] = [
     ("late joiner", 100_000, "zenoh advanced", zenoh_late),
     ("late joiner", 100_000, "reknit", reknit_late),
-    ("missed", 10_000, "zenoh advanced", zenoh_outage),
+    ("missed", 10_000, "zenoh advanced", zenoh_missed),
     ("missed", 10_000, "reknit", reknit_missed),
-    ("missed", 10_000, "reknit, outage", reknit_outage),
-    ("missed", 100_000, "zenoh advanced", zenoh_outage),
+    ("missed", 100_000, "zenoh advanced", zenoh_missed),
     ("missed", 100_000, "reknit", reknit_missed),
-    ("missed", 100_000, "reknit, outage", reknit_outage),
+    ("outage", 100_000, "zenoh advanced", zenoh_outage),
+    ("outage", 100_000, "reknit", reknit_outage),
 ]
 
 
@@ -397,6 +407,7 @@ def measure(rounds: int) -> list[dict[str, Any]]:
                 "events": count,
                 "peer": peer,
                 "median_s": statistics.median(seconds),
+                "best_s": min(seconds),
                 "all_s": seconds,
                 "missing": max(one[1] for one in found),
                 "wrong": max(one[2] for one in found),
@@ -407,22 +418,19 @@ def measure(rounds: int) -> list[dict[str, Any]]:
 
 def show(rows: list[dict[str, Any]]) -> str:
     """A table, each with its ratio to Zenoh's."""
-    base = {(row["case"], row["events"]): row["median_s"] for row in rows if row["peer"] == "zenoh advanced"}
+    base = {(row["case"], row["events"]): row for row in rows if row["peer"] == "zenoh advanced"}
     lines = [
-        "| case | events | peer | median | ahead | missing | out of order |",
-        "|---|---|---|---|---|---|---|",
+        "| case | events | peer | median | ahead | best | ahead | missing | out of order |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        ratio = base[row["case"], row["events"]] / row["median_s"]
-        cells = (
-            row["case"],
-            f"{row['events']:,}",
-            row["peer"],
-            f"{row['median_s'] * 1e3:.1f} ms",
-            f"{ratio:.1f} x",
-            row["missing"],
-            row["wrong"],
-        )
+        other = base[row["case"], row["events"]]
+        times = [
+            text
+            for key in ("median_s", "best_s")
+            for text in (f"{row[key] * 1e3:.1f} ms", f"{other[key] / row[key]:.1f} x")
+        ]
+        cells = (row["case"], f"{row['events']:,}", row["peer"], *times, row["missing"], row["wrong"])
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
