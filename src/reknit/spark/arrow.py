@@ -21,7 +21,7 @@ from reknit.spark.scan import Frames
 __all__ = ["ROWS", "BatchTables", "EventTables", "groups"]
 
 ROWS: Final = 10_000
-GROUP_BYTES: Final = 8 << 20
+GROUP_BYTES: Final = 1 << 20
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.map_(pa.string(), pa.string())

@@ -22,6 +22,11 @@ __all__ = ["Fabric", "Place"]
 
 log = logging.getLogger("reknit.spark")
 
+PARTS: Final = 4
+STEP_MIN: Final = 8 << 20
+STEP_MAX: Final = 64 << 20
+"""Unless told otherwise a read is cut into so many parts, each between these sizes: a task has its price."""
+
 SPLIT_SLACK: Final = 1.25
 """A part may be so much longer than wanted before it is split."""
 
@@ -132,7 +137,7 @@ class Fabric:
         gone = [place.part(start, held, True)] if start < held else []
         if gone and self._options.fail_on_data_loss:
             raise DataLoss(place.span.node, start, held, removed_streams(gone[0], self._options))
-        step = self._options.partition_bytes
+        step = self._options.partition_bytes or min(max((stop - held) // PARTS, STEP_MIN), STEP_MAX)
         marks = [held, stop] if held < stop else []
         if stop - held > step * SPLIT_SLACK:
             found = [mark for one in self.surveys(place, held, stop, step) for mark in one.marks]

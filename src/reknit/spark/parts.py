@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -120,6 +122,16 @@ def removed_streams(part: Part, options: SourceOptions) -> Streams:
         return []
 
 
+@cache
+def _settle_in() -> None:
+    """Once in a worker: what is loaded stays, so that the worker need not look through it after each task.
+
+    Spark's workers collect garbage when a task ends. With all that pyarrow brings that took as long as reading a
+    few MiB.
+    """
+    gc.freeze()
+
+
 class PartReader:
     """Reads parts into record batches of one schema."""
 
@@ -128,6 +140,7 @@ class PartReader:
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Everything of the part. Raises `DataLoss`, unless that is to be passed over."""
+        _settle_in()
         if part.is_gone:
             yield from self._gone(part)
             return
