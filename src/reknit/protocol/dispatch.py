@@ -583,7 +583,7 @@ class Dispatch:
     def _lose_removed(self, name: str) -> None:
         """Book what was removed while nobody could: before the node crashed, or before the account was there."""
         account = self._ledger.accounts.get(name)
-        if account is None:
+        if account is None or account.floor >= self._start:
             return
         rows: list[OutcomeRow] = []
         for stream, seqs in self._ledger.published.items():
@@ -592,7 +592,7 @@ class Dispatch:
                 gone = SeqSet.from_ranges(seqs.overlap(since, held_from)).difference(account.ended(stream))
                 rows += [self._lost(stream, bounds) for bounds in gone.ranges()]
         if rows:
-            self._lose(name, rows, account.floor)
+            self._lose(name, rows, self._start)
 
     def _lost(self, stream: Stream, bounds: tuple[int, int]) -> OutcomeRow:
         reason = Reason.RETENTION
