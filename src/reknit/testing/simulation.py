@@ -97,20 +97,13 @@ class Simulation:
     def _people(self, rng: Random) -> None:
         plan = self.plan
         for i in range(plan.publishers):
-            node, topic, lasting = (
-                rng.choice(self.nodes).name,
-                rng.choice(TOPICS),
-                rng.random() < plan.lasting_share,
-            )
-            self.publishers.append(PublisherProgram(f"p{i}", node, self, self._rng(f"p{i}"), topic, lasting))
+            name, node, topic = f"p{i}", rng.choice(self.nodes).name, rng.choice(TOPICS)
+            lasting = rng.random() < plan.lasting_share
+            self.publishers.append(PublisherProgram(name, node, self, self._rng(name), topic, lasting))
         for i in range(plan.durables + plan.ephemerals):
             durable = i < plan.durables
-            name, node, history = (
-                f"{'d' if durable else 'e'}{i}",
-                rng.choice(self.nodes).name,
-                rng.random() < 0.3,
-            )
-            pattern = rng.choice(PATTERNS)
+            name, node = f"{'d' if durable else 'e'}{i}", rng.choice(self.nodes).name
+            history, pattern = rng.random() < 0.3, rng.choice(PATTERNS)
             self.subscribers.append(
                 SubscriberProgram(name, node, self, self._rng(name), pattern, durable, history)
             )
