@@ -139,7 +139,7 @@ def main() -> None:
     given = parser.parse_args()
     spark = build_session(given.master, "bench audit", memory="4g")
     with tempfile.TemporaryDirectory() as folder:
-        measure(spark, Path(folder), 1000 * given.batch * 100, given.batch, given.sources)  # warm
+        measure(spark, Path(folder), 100 * given.batch * given.sources, given.batch, given.sources)  # warm
         sizes = [given.events >> step for step in reversed(range(given.steps))]
         sizes = [size - size % (given.batch * given.sources) for size in sizes]
         found = [

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -86,10 +87,14 @@ class Pipeline:
         """Run the stages. Raises `PipelineFailed`."""
         check_format(self.spark, self.settings.format)
         with self.lake.locked():
-            self.progress.put(stage="starting")
-            queries = {table: self._capture(table) for table in ("batches", "outcomes")}
+            queries: dict[str, StreamingQuery] = {}
             try:
+                for table in ("batches", "outcomes"):
+                    self._at(f"capture {table}")
+                    queries[table] = self._capture(table)
                 self._follow(queries)
+            except PySparkException as error:
+                raise PipelineFailed(self.progress.figures.stage, plain_error(error)) from None
             finally:
                 for query in queries.values():
                     _stop(query)
