@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from reknit.batch import PRIORITY_DEFAULT
@@ -156,9 +157,14 @@ class SyncSession:
         ttl_ms: int = 0,
         priority: int = PRIORITY_DEFAULT,
         source: bytes | None = None,
+        cache: bool = True,
+        history: int | None = None,
+        heartbeat_s: float | None = None,
+        stored_by: int = 1,
     ) -> SyncPublisher:
         """A publisher on one topic, with a source of its own; see `Session.publisher`."""
         settings: dict[str, Any] = {"wait": wait, "ttl_ms": ttl_ms, "priority": priority, "source": source}
+        settings |= {"cache": cache, "history": history, "heartbeat_s": heartbeat_s, "stored_by": stored_by}
         made = self._loop.call(lambda: self._session.publisher(topic, **settings))
         publisher = SyncPublisher(self._loop, made, self._session.config.limits)
         self._publishers = [one for one in self._publishers if not one.is_closed] + [publisher]
@@ -186,11 +192,14 @@ class SyncSession:
         pattern: str,
         *,
         name: str = "",
-        history: bool = False,
+        history: bool | int | float | timedelta = False,
         start: Checkpoint | None = None,
         auto_accept: bool = True,
         on_lost: OnLost | None = None,
         idle_s: float | None = None,
+        caches: Sequence[str] | None = None,
+        recover: bool = True,
+        query_s: float | None = None,
     ) -> SyncSubscription:
         """Events that match the pattern, in order per source; see `Session.subscribe`.
 
@@ -198,6 +207,7 @@ class SyncSession:
         at a time takes events; their outcomes may come from any.
         """
         settings: dict[str, Any] = {"name": name, "history": history, "start": start, "on_lost": on_lost}
+        settings |= {"caches": caches, "recover": recover, "query_s": query_s}
         made = self._loop.call(lambda: self._session.subscribe(pattern, auto_accept=False, **settings))
         return SyncSubscription(self._loop, made, auto_accept, idle_s)
 
