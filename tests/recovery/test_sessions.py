@@ -405,3 +405,27 @@ def test_stable_times_need_no_message_of_recovery() -> None:
             assert node.caches.questions == 0
 
     run(test)
+
+
+def test_a_publisher_holds_the_same_for_one_subscriber_and_for_a_thousand() -> None:
+    async def held(subscribers: int) -> tuple[int, int, int]:
+        async with AsyncExitStack() as stack:
+            [node] = await stack.enter_async_context(fabric())
+            session = await stack.enter_async_context(client(node))
+            reader = await stack.enter_async_context(client(node))
+            for _ in range(subscribers):
+                await stack.enter_async_context(reader.subscribe(TOPIC))
+            publisher = session.publisher(TOPIC, history=100)
+            before = _messages(session)
+            for first in range(1, 1_001, 50):
+                await publisher.publish_many(numbers(first, first + 50))
+            assert publisher._cache is not None
+            return publisher._cache.bytes, publisher.unkept, _messages(session) - before
+
+    def _messages(session: Session) -> int:
+        return len(session._questions) + len(session._keepers) + len(session._publishers)
+
+    async def test() -> None:
+        assert await held(1) == await held(1_000)
+
+    run(test)
