@@ -1,0 +1,50 @@
+"""`reknit journal` on a journal that is whole, and on one that is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from reknit.batch import Batch
+from reknit.cli.main import app
+from reknit.store.disk import DiskJournal
+
+SOURCE = b"s" * 16
+
+
+def _fill(directory: Path, batches: int) -> None:
+    journal = DiskJournal(directory)
+    for index in range(batches):
+        batch = Batch.build(SOURCE, "plant/temp", 1 + 10 * index, [b"21.5"] * 10, time_us=index)
+        journal.stage(bytes(batch.data), [batch.head])
+    journal.commit()
+    journal.close()
+
+
+def test_show_counts_what_a_journal_holds(tmp_path: Path) -> None:
+    _fill(tmp_path, 3)
+    result = CliRunner().invoke(app, ["journal", "show", "--data", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["events"] == 30
+
+
+def test_repair_leaves_a_whole_journal_alone(tmp_path: Path) -> None:
+    _fill(tmp_path, 3)
+    result = CliRunner().invoke(app, ["journal", "repair", "--data", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.strip() == "nothing is damaged"
+
+
+def test_repair_names_the_events_that_damage_took(tmp_path: Path) -> None:
+    _fill(tmp_path, 3)
+    [log] = (tmp_path / "log").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+    result = CliRunner().invoke(app, ["journal", "repair", "--data", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert f"lost: plant/temp {SOURCE.hex()} [11, 21)" in result.output
+    held = CliRunner().invoke(app, ["journal", "show", "--data", str(tmp_path), "--json"])
+    assert json.loads(held.output)["events"] == 20
