@@ -206,7 +206,7 @@ class Kn:
         self, connection: HttpConnection, request: Request, format: Format, form: Form, answers: list[Answer]
     ) -> None:
         body = b"".join(
-            format.status({LOCATION: "", **one.elements, STATUS: one.status, ID: _new_id()}, one.text)
+            format.status({LOCATION: "", ID: _new_id(), **one.elements, STATUS: one.status}, one.text)
             for one in answers
         )
         headers = [("Content-Type", format.content_type), ("Cache-Control", "no-store")]

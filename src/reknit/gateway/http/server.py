@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -109,9 +110,8 @@ class HttpServer:
         for connection in list(self.connections):
             connection.end("the server stops; connect again to go on")
         if self.connections:
-            await asyncio.wait(
-                [self.loop.create_task(self.all_gone.wait())], timeout=self.settings.stop_timeout_s
-            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.all_gone.wait(), self.settings.stop_timeout_s)
         for connection in list(self.connections):
             connection.transport.abort()
         for task in self._tasks:

@@ -18,7 +18,7 @@ from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, LOCATION, SCHEME, 
 
 EVENT_HASH: Final = "kn_event_hash"
 BACKOFF_S_MIN: Final = 0.1
-BACKOFF_S_MAX: Final = 10.0
+BACKOFF_S_MAX: Final = 5.0
 
 
 class State(Enum):

@@ -16,7 +16,7 @@ class Held(msgspec.Struct, frozen=True):
     epoch: str
     start: int
     end: int
-    is_whole: bool
+    is_whole: Callable[[], bool]
     """Whether nothing of the tunnel's topics was ever removed."""
     known_s: float
     """For how long it is known what was published: a journal in memory begins with its node."""
@@ -56,7 +56,7 @@ def since_checkpoint(text: str, held: Held) -> Granted | Denied:
             "404 Expired", "the checkpoint is of an earlier journal: the server has lost what it held then"
         )
     if place.position < held.start:
-        if held.is_whole:
+        if held.is_whole():
             return Granted(Place(held.epoch, held.start), recovered=True)
         return Denied("404 Expired", "what follows the checkpoint was removed by retention")
     if place.position > held.end or not held.is_boundary(place):
@@ -65,15 +65,17 @@ def since_checkpoint(text: str, held: Held) -> Granted | Denied:
 
 
 def since_age(age_s: float, grace_s: float, held: Held) -> Granted | Denied:
-    """Everything of the last seconds. What is within the grace period is promised; older is given as far as held."""
+    """Everything of the last seconds. What is within the grace period is promised; older is given as far as held.
+
+    Nobody reconnects with an infinite age: that asks for whatever there is.
+    """
+    if age_s == float("inf"):
+        return Granted(Place(held.epoch, held.start), recovered=True)
     promised_s = min(age_s, grace_s)
     if promised_s > held.known_s:
-        return Denied(
-            "404 Expired", f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
-        )
-    promised = held.position_at(promised_s)
+        why = f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
+        return Denied("404 Expired", why)
     # a journal answers with its start for anything earlier: then it can't be told what was before
-    if promised <= held.start and held.start > 0 and not held.is_whole:
+    if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():
         return Denied("404 Expired", f"retention removed events of the last {promised_s:.0f} s")
-    position = held.start if age_s == float("inf") else held.position_at(age_s)
-    return Granted(Place(held.epoch, position), recovered=True)
+    return Granted(Place(held.epoch, held.position_at(age_s)), recovered=True)

@@ -15,7 +15,7 @@ EVENT_BYTES_MAX: Final = 16 << 20
 _COUNT_DIGITS_MAX: Final = 12
 _ODD = re.compile(rb"[\x00-\x1f\x7f:=]|\A | \Z")
 _QUOTED = re.compile(rb"=([0-9A-Fa-f]{2})")
-_SPACE: Final = b" \t\r\n\0"
+_COUNT = re.compile(rb"[ \t\r\n\0]*+(\d*)(\r?\n)?")
 
 
 def quote(text: bytes) -> bytes:
@@ -76,6 +76,8 @@ class SimpleDecoder:
 
     def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._buffer = bytearray()
+        self._at = 0
+        """Where the rest begins that was not taken yet."""
         self._size = -1
         self._bytes_max = event_bytes_max
 
@@ -84,31 +86,35 @@ class SimpleDecoder:
         self._buffer += data
         events: list[dict[str, bytes]] = []
         while self._size >= 0 or self._read_size():
-            if len(self._buffer) <= self._size:  # the linefeed after the event is part of it here
+            if len(self._buffer) - self._at <= self._size:  # the linefeed after the event is part of it here
                 break
             events.append(self._take())
+        del self._buffer[: self._at]
+        self._at = 0
         return events
 
     def _read_size(self) -> bool:
         """Skip heartbeats and read the byte count, once it is there as a whole."""
-        rest = self._buffer.lstrip(_SPACE)
-        digits, newline, _ = rest.partition(b"\n")
-        if not newline and len(digits) <= _COUNT_DIGITS_MAX and (not digits or digits.isdigit()):
-            self._buffer = rest
+        found = _COUNT.match(self._buffer, self._at)
+        assert found is not None, "it matches nothing, too"
+        self._at = found.start(1)
+        digits, is_whole = found[1], bool(found[2])
+        if not is_whole and len(digits) <= _COUNT_DIGITS_MAX and found.end(1) == len(self._buffer):
             return False
-        digits = digits.rstrip(b"\r")
-        if not digits.isdigit() or len(digits) > _COUNT_DIGITS_MAX:
-            raise MalformedFrame(f"{bytes(digits[:40])!r} is no byte count", "the start of an event")
+        if not is_whole or not digits or len(digits) > _COUNT_DIGITS_MAX:
+            start = bytes(self._buffer[self._at : self._at + 40])
+            raise MalformedFrame(f"{start!r} is no byte count", "the start of an event")
         self._size = int(digits)
         if self._size > self._bytes_max:
             raise MalformedFrame(f"an event of {self._size} bytes is over the limit", f"of {self._bytes_max}")
-        self._buffer = rest[rest.index(b"\n") + 1 :]
+        self._at = found.end()
         return True
 
     def _take(self) -> dict[str, bytes]:
-        body, size = bytes(self._buffer[: self._size]), self._size
-        if self._buffer[size : size + 1] != b"\n":
-            raise MalformedFrame("an event is not followed by a linefeed", f"byte {size}")
-        del self._buffer[: size + 1]
+        end = self._at + self._size
+        if self._buffer[end] != 0x0A:
+            raise MalformedFrame("an event is not followed by a linefeed", f"byte {self._size}")
+        body = bytes(self._buffer[self._at : end])
+        self._at = end + 1
         self._size = -1
         return decode(body)

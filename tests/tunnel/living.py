@@ -1,0 +1,60 @@
+"""A node in a process of its own, that can be killed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Living:
+    """`reknit up --http`, on the same port and journal every time."""
+
+    def __init__(self, data: Path, *settings: str) -> None:
+        self.data = data
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.settings = settings
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "reknit",
+            "up",
+            "--data",
+            str(self.data),
+            "--listen",
+            "tcp://127.0.0.1:0",
+        ]
+        command += ["--http", f"127.0.0.1:{self.port}", *(f"--set={one}" for one in self.settings)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert "listens on" in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.stop(signal.SIGKILL)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.communicate()
+
+    def __enter__(self) -> Living:
+        self.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.stop()
