@@ -58,7 +58,7 @@ while True:
 def test_what_was_committed_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     rng = random.Random(7)
     directory = tmp_path / "journal"
-    for round_ in range(25):
+    for round_ in range(15):
         kept_a, kept_b = run_and_kill(directory, round_, rng.uniform(0.001, 0.12))
         check(directory, kept_a, kept_b)
 

@@ -174,6 +174,13 @@ def test_a_reader_of_a_killed_journal_sees_what_opening_it_would_keep(tmp_path: 
         assert spans(entries(reader)) == held
 
 
+def test_a_reader_needs_the_shared_end(tmp_path: Path) -> None:
+    open_journal(tmp_path).close()
+    (tmp_path / "end").unlink()
+    with pytest.raises(JournalError, match="the shared end can't be read"):
+        open_reader(tmp_path)
+
+
 def test_there_is_no_reader_where_there_is_no_journal(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no journal"):
         open_reader(tmp_path)

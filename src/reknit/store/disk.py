@@ -42,6 +42,20 @@ class DiskJournal(Staging):
     """Keeps everything in a directory.
 
     One process at a time writes it; `open_reader` reads it from others.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from reknit.batch import Batch
+    >>> batch = Batch.build(bytes(16), "plant/temp", 1, [b"21.5", b"21.6"], time_us=1)
+    >>> with TemporaryDirectory() as directory:
+    ...     journal = DiskJournal(directory)
+    ...     position = journal.stage(batch.data, [batch.head])
+    ...     end = journal.commit()
+    ...     journal.close()
+    ...     again = DiskJournal(directory)
+    ...     found = again.find("plant/temp", bytes(16), 2, 3)
+    ...     again.close()
+    >>> (position, end == len(batch.data), found[0].head.first, str(again.report))
+    (0, True, 1, 'closed cleanly')
     """
 
     def __init__(

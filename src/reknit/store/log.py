@@ -191,9 +191,8 @@ class Appender:
     def finish(self) -> None:
         """Nothing more is written: cut off what was only allocated, and sync."""
         try:
-            if self._allocated > self.size:
-                self._files.ftruncate(self._fd, self.size)
-            self._allocated = self.size
+            self._files.ftruncate(self._fd, self.size)
+            self._allocated = self._written = self.size
             os.fsync(self._fd)
         except OSError as error:
             raise explained(error, self.path) from error

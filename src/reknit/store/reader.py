@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from reknit.errors import Closed, Gone
+from reknit.errors import Closed, Gone, JournalError
 from reknit.ledger import Ledger
 from reknit.seqset import SeqSet
 from reknit.store.directory import Layout, SharedEnd, is_locked
@@ -59,10 +59,13 @@ class Reader(Reading):
         super().__init__(str(directory), 0, wall_clock_us)
         self._layout = Layout(directory)
         self._id = self._layout.read_label().id
+        try:
+            self._shared = SharedEnd(self._layout.end, writable=False)
+        except (OSError, ValueError) as error:
+            raise JournalError(f"the shared end can't be read: {error}", str(self._layout.end)) from error
         self._index = Index(self._layout.index, readonly=True)
         self._files = SegmentFiles(self._layout.log)
         self._chunks = SegmentChunks(self._files, self._index)
-        self._shared = SharedEnd(self._layout.end, writable=False)
         self._opened: Opened | None = None
         self._closed = False
         self.refresh()

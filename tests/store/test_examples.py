@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = ["disk", "memory", "reader", "records", "repair", "retention", "survey"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"reknit.store.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0
