@@ -126,6 +126,14 @@ def test_full_journal_holds_publishers_until_there_is_room() -> None:
     assert appended(give(intake, batch(2))) == [(2, 3)]
 
 
+def test_only_who_publishes_is_asked_to_wait() -> None:
+    intake = Intake({})
+    intake.receive(Joined(), "subscriber", 0.0)
+    intake.receive(Full("no space"), JOURNAL, 0.0)
+    intake.receive(Room(), JOURNAL, 0.0)
+    assert intake.take_effects() == []
+
+
 def test_new_source_begins_with_its_first_event_also_when_that_was_turned_away() -> None:
     """Otherwise the third event would be taken for the first, and the first two for duplicates of it."""
     intake = Intake({})

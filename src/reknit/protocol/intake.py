@@ -93,6 +93,8 @@ class Intake:
         self._full = ""
         self._peers: dict[Peer, int] = {}
         """Who is connected, and as which of all connections."""
+        self._publishing: set[Peer] = set()
+        """Who of them publishes: they are told to wait and to go on."""
         self._joined = 0
         self._claims: dict[bytes, int] = {}
         """The connection that declared a lasting source last. What an older one still sends is not taken: its
@@ -150,6 +152,7 @@ class Intake:
     def _declare(self, source: bytes, peer: Peer) -> None:
         """Tell how far a source has got, once that is certain: what was appended for it counts."""
         joined = self._join(peer)
+        self._publishing.add(peer)
         if source not in self._claims and len(self._claims) >= self._sources_max:
             text = f"the node knows {self._sources_max} sources already (limits.sources_max)"
             self._effects.append(Send(peer, Refuse(source, 1, 1, Code.RESOURCE_EXHAUSTED, text)))
@@ -166,6 +169,7 @@ class Intake:
 
     def _take(self, frames: Frames, peer: Peer) -> None:
         joined = self._join(peer)
+        self._publishing.add(peer)
         claims = self._claims
         if self._full:
             self._turn_away(frames.heads, peer)
@@ -293,10 +297,11 @@ class Intake:
             self._effects += [Send(peer, Go()) for peer in self._sorted_peers()]
 
     def _sorted_peers(self) -> Iterable[Peer]:
-        return sorted(self._peers, key=repr)
+        return sorted(self._publishing, key=repr)
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer, None)
+        self._publishing.discard(peer)
         self._asked = {(who, source) for who, source in self._asked if who != peer}
 
     def tick(self, now: float) -> None:
