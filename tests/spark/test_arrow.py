@@ -81,8 +81,8 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
         if draw(st.booleans()):
             texts = st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)
             columns["headers"] = [draw(texts) for _ in payloads]
-            columns["ttl"] = [draw(st.none() | st.integers(0, 99)) for _ in payloads]
-            columns["time"] = [draw(st.none() | st.integers(1, 10**15)) for _ in payloads]
+            columns["ttl"] = [draw(st.integers(0, 99)) for _ in payloads]
+            columns["time"] = [draw(st.integers(1, 10**15)) for _ in payloads]
         source = bytes([draw(st.integers(0, 2))]) * 16
         topic = draw(st.sampled_from(["a", "plant/temp", "plant/ü"]))
         first, time_us = draw(st.integers(1, 99)), draw(st.integers(0, 10**15))

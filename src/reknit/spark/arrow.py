@@ -77,11 +77,8 @@ class Group:
         out: list[Any] = []
         skips, counts = self.frames.skips.tolist(), self.counts.tolist()
         for index, (columns, skip, count) in enumerate(zip(self.columns(), skips, counts, strict=True)):
-            given, instead = columns.get(name), default(index)
-            if given is None:
-                out += [instead] * count
-            else:
-                out += [instead if value is None else value for value in given[skip : skip + count]]
+            given = columns.get(name)
+            out += [default(index)] * count if given is None else given[skip : skip + count]
         return out
 
 

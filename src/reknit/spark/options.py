@@ -10,8 +10,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from reknit.checkpoint import Checkpoint
-from reknit.errors import LocalError
-from reknit.spark.schema import KINDS
+from reknit.spark.schema import KINDS, InvalidOption
 from reknit.topic import Pattern
 
 __all__ = ["InvalidOption", "SinkOptions", "SourceOptions"]
@@ -21,21 +20,6 @@ _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)(?:i?b)?", re.IGNORECASE)
 _SPARKS: Final = frozenset({"path", "checkpointlocation", "querytype", "schema"})
 """Spark's own, which it hands on."""
-
-
-class InvalidOption(LocalError, ValueError):
-    """An option is unknown, missing, or has a value that it can't have.
-
-    >>> print(InvalidOption("rows", "'lines'", "is none of events, batches, outcomes"))
-    option rows of format 'reknit': 'lines' is none of events, batches, outcomes
-    """
-
-    def __init__(self, name: str, value: str, why: str) -> None:
-        super().__init__(name, value, why)
-        self.name, self.value, self.why = name, value, why
-
-    def __str__(self) -> str:
-        return f"option {self.name} of format 'reknit': {self.value} {self.why}".replace(":  ", ": ")
 
 
 @dataclass(frozen=True, slots=True)

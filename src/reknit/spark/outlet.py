@@ -75,8 +75,16 @@ class Outlet:
         self._link = self._connect()
 
     def _connect(self) -> NodeLink:
+        """A connection to the node, which is waited for."""
         options = self._options
-        return NodeLink(options.nodes[0], options.token, options.timeout_s, options.tls_ca_file)
+        deadline = time.monotonic() + options.timeout_s
+        while True:
+            try:
+                return NodeLink(options.nodes[0], options.token, options.timeout_s, options.tls_ca_file)
+            except NotConnected:
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise
+                time.sleep(PAUSE_S)
 
     # -- rows
 
@@ -214,16 +222,13 @@ class Outlet:
 
     def _reconnect(self) -> None:
         """The node went: wait for it, and send again what it has not acknowledged. It drops what it has."""
-        deadline = time.monotonic() + self._options.timeout_s
         while True:
             self._link.close()
+            self._link = self._connect()
+            self._is_held = False
             try:
-                self._link = self._connect()
-                self._is_held = False
                 for stream in self._streams.values():
                     self._resend(stream)
                 return
             except NotConnected:
-                if time.monotonic() + PAUSE_S > deadline:
-                    raise
-                time.sleep(PAUSE_S)
+                continue

@@ -23,9 +23,24 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from reknit.errors import InvalidConfig
+from reknit.errors import LocalError
 
-__all__ = ["BATCHES", "EVENTS", "KINDS", "OUTCOMES", "check_schema", "full_schema"]
+__all__ = ["BATCHES", "EVENTS", "KINDS", "OUTCOMES", "InvalidOption", "check_schema", "full_schema"]
+
+
+class InvalidOption(LocalError, ValueError):
+    """An option is unknown, missing, or has a value that it can't have.
+
+    >>> print(InvalidOption("rows", "'lines'", "is none of events, batches, outcomes"))
+    option rows of format 'reknit': 'lines' is none of events, batches, outcomes
+    """
+
+    def __init__(self, name: str, value: str, why: str) -> None:
+        super().__init__(name, value, why)
+        self.name, self.value, self.why = name, value, why
+
+    def __str__(self) -> str:
+        return f"option {self.name} of format 'reknit': {self.value} {self.why}".replace(":  ", ": ")
 
 
 def _struct(nullable: set[str], **columns: DataType) -> StructType:
@@ -110,18 +125,18 @@ KINDS: Final = {"events": EVENTS, "batches": BATCHES, "outcomes": OUTCOMES}
 
 
 def full_schema(rows: str) -> StructType:
-    """Every column of a kind of row. Raises `InvalidConfig` where there is no such kind.
+    """Every column of a kind of row. Raises `InvalidOption` where there is no such kind.
 
     >>> full_schema("batches").names[4:7]
     ['first', 'stop', 'count']
     """
     if rows not in KINDS:
-        raise InvalidConfig("rows", repr(rows), f"is no kind of row: use {', '.join(KINDS)}")
+        raise InvalidOption("rows", repr(rows), f"is no kind of row: use {', '.join(KINDS)}")
     return KINDS[rows]
 
 
 def check_schema(rows: str, wanted: StructType) -> StructType:
-    """The schema that a user asked for, if the source can give it. Raises `InvalidConfig` if not.
+    """The schema that a user asked for, if the source can give it. Raises `InvalidOption` if not.
 
     >>> check_schema("events", StructType([EVENTS["topic"], EVENTS["payload"]])).names
     ['topic', 'payload']
@@ -130,9 +145,9 @@ def check_schema(rows: str, wanted: StructType) -> StructType:
     for field in wanted.fields:
         if field.name not in known.names:
             columns = ", ".join(known.names)
-            raise InvalidConfig("schema", repr(field.name), f"is no column of {rows}: there are {columns}")
+            raise InvalidOption("schema", repr(field.name), f"is no column of {rows}: there are {columns}")
         kind = known[field.name].dataType
         if field.dataType != kind:
             asked = field.dataType.simpleString()
-            raise InvalidConfig("schema", f"{field.name} {asked}", f"has another type: {kind.simpleString()}")
+            raise InvalidOption("schema", f"{field.name} {asked}", f"has another type: {kind.simpleString()}")
     return wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,6 +37,9 @@ COLUMNS: Final[dict[str, tuple[DataType, ...]]] = {
     "time": (TimestampType(),),
 }
 """The columns that are written, and what they may be."""
+
+_VARYING: Final = {"key": "key", "headers": "headers", "ttl_ms": "ttl", "time": "time"}
+"""What may differ from event to event, and its name in a batch."""
 
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -113,7 +117,7 @@ def write_rows(
             if batch.num_rows:
                 outlet = outlet or Outlet(options, sink, batch_id, partition)
                 for topic, rows in by_topic(batch, options.topic):
-                    outlet.put(topic, *_content(rows))
+                    outlet.put(topic, *_content(rows, options))
         if outlet is None:
             return Written(0, 0)
         outlet.close()
@@ -136,22 +140,28 @@ def by_topic(batch: pa.RecordBatch, default: str) -> Iterator[tuple[str, pa.Reco
         yield topic, batch.filter(pc.equal(topics, topic))
 
 
-def _content(rows: pa.RecordBatch) -> tuple[list[bytes], dict[str, list[Any]]]:
+def _content(rows: pa.RecordBatch, options: SinkOptions) -> tuple[list[bytes], dict[str, list[Any]]]:
     """Payloads, and the columns in which events differ."""
     payloads = rows.column("payload")
     if payloads.null_count:
         raise InvalidOption("columns", "payload", "is null in a row: an event carries bytes, if only none")
     columns: dict[str, list[Any]] = {}
-    for name in set(rows.schema.names) & {"key", "headers", "ttl_ms", "time"}:
+    for name in set(rows.schema.names) & _VARYING.keys():
         values = rows.column(name)
         if values.null_count < len(values):
-            columns["ttl" if name == "ttl_ms" else name] = _values(name, values)
+            columns[_VARYING[name]] = _values(name, values, options)
     return payloads.cast(pa.binary()).to_pylist(), columns
 
 
-def _values(name: str, values: pa.Array) -> list[Any]:
-    if name == "headers":
-        return [dict(one or ()) for one in values.to_pylist()]
-    if name == "time":
-        return list(values.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist())
-    return list(values.to_pylist())
+def _values(name: str, values: pa.Array, options: SinkOptions) -> list[Any]:
+    """A value for each event: a null is what an event without the column would have."""
+    match name:
+        case "headers":
+            return [dict(one or ()) for one in values.to_pylist()]
+        case "time":
+            given = values.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+            return list(given.fill_null(time.time_ns() // 1000).to_pylist())
+        case "ttl_ms":
+            return list(values.fill_null(options.ttl_ms).to_pylist())
+        case _:
+            return list(values.to_pylist())

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reknit.spark.session import SETTINGS, build_session
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_the_session_has_our_settings(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in SETTINGS} == dict(SETTINGS)
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert "JAVA_HOME" in os.environ
+
+
+def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
+    assert build_session("local[2]") is spark
+
+
+def test_the_source_is_found_by_its_name(spark: SparkSession) -> None:
+    schema = (
+        spark.read.format("reknit")
+        .option("nodes", "tcp://127.0.0.1:1")
+        .option("rows", "batches")
+        .load()
+        .schema
+    )
+    assert schema.names[:3] == ["node", "position", "topic"]
