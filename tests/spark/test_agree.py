@@ -58,7 +58,9 @@ opened = st.builds(
     st.dictionaries(streams, st.integers(1, 12), max_size=2),
 )
 outcome = st.builds(
-    lambda stream, bounds, end: OutcomeRow(*stream, *bounds, end, 0, "", "", 1, 1_000_000),
+    lambda stream, bounds, end: OutcomeRow(
+        stream[0], stream[1], bounds[0], bounds[1], end, 0, "", "", 1, 1_000_000
+    ),
     streams,
     ranges,
     st.sampled_from(list(End)),
@@ -170,7 +172,7 @@ def test_events_order_and_gaps_agree(spark: SparkSession) -> None:
                 seen = SeqSet()
                 for entry in trace.entries:
                     if entry[:2] == (topic, source):  # type: ignore[index]
-                        seen.add(*entry[2:])  # type: ignore[misc,index]
+                        seen.add(*entry[2:])  # type: ignore[index]
                 rows = [r for r in decided if (r["topic"], r["source"]) == (f"{trace.node}/{topic}", source)]
                 rows.sort(key=lambda r: r["start"])
                 pieces = [(r["start"], r["stop"]) for r in rows if r["what"] == "settled"]

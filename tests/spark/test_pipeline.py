@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from reknit.batch import Head, parse_head
 from reknit.client.session import connect
 from reknit.errors import LocalError
 from reknit.event import Event
+from reknit.frame import KIND_BATCH, PREFIX_BYTES, peek
 from reknit.spark.audit_run import audit_lake
 from reknit.spark.dead_letters import dead_letters_by
 from reknit.spark.maintain import compact
@@ -29,6 +31,7 @@ from reknit.spark.redrive import redrive
 from reknit.spark.source import ReknitDataSource
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
+from reknit.store.repair import repair
 from tests.spark.lakes import ranges
 from tests.spark.running import RunningNode, batches
 
@@ -114,6 +117,42 @@ def test_failure_of_a_stage_is_told_in_a_line(spark: SparkSession, lake: Lake) -
     with pytest.raises(PipelineFailed, match="stage capture") as failed:
         run_once(spark, lake, "tcp://127.0.0.1:1", topics="a//b")
     assert "\n" not in str(failed.value)
+
+
+def test_events_taken_out_of_a_journal_behind_its_back_are_named_by_range(
+    spark: SparkSession, lake: Lake, make_node: Callable[..., RunningNode]
+) -> None:
+    node = make_node(journal__segment_bytes=4096)
+    for first in range(1, 2001, 200):
+        node.keep(batches("a", first, first + 200))
+    asyncio.run(take(node.url, "dash", "plant/**", 2000, lambda event: False))
+    node.stop()
+    segments = sorted((node.directory / "log").glob("*.log"))
+    assert len(segments) > 4
+    with open(segments[2], "rb") as file:
+        heads = list(parse_heads(file.read()))
+    segments[2].unlink()
+    repair(node.directory)
+    node.start()
+    figures = run_once(spark, lake, node.url, fail_on_data_loss=False)
+    start, stop = heads[0].first, heads[-1].stop
+    assert (figures.lost, figures.settled) == (stop - start, 2000 - (stop - start))
+    assert ranges(spark, lake, "losses") == [(start, stop)]
+    audit = audit_lake(spark, lake, is_full=False)
+    assert [(p.start, p.stop, p.problem) for p in audit.problems] == [
+        (start, stop, "ended, and is missing from every journal")
+    ]
+    assert not audit.balanced
+
+
+def parse_heads(data: bytes) -> Iterator[Head]:
+    """The batches in a segment of a journal."""
+    at = 0
+    while at + PREFIX_BYTES <= len(data):
+        kind, length = peek(data, at, len(data) - at)
+        if kind == KIND_BATCH:
+            yield parse_head(data, at)
+        at += length
 
 
 def start_pipeline(lake: Lake, url: str, log: Path) -> subprocess.Popen[bytes]:
