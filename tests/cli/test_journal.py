@@ -25,14 +25,14 @@ def _fill(directory: Path, batches: int) -> None:
 
 def test_show_counts_what_a_journal_holds(tmp_path: Path) -> None:
     _fill(tmp_path, 3)
-    result = CliRunner().invoke(app, ["journal", "show", "--data", str(tmp_path), "--json"])
+    result = CliRunner().invoke(app, ["journal", "show", str(tmp_path), "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["events"] == 30
 
 
 def test_repair_leaves_a_whole_journal_alone(tmp_path: Path) -> None:
     _fill(tmp_path, 3)
-    result = CliRunner().invoke(app, ["journal", "repair", "--data", str(tmp_path)])
+    result = CliRunner().invoke(app, ["journal", "repair", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert result.output.strip() == "nothing is damaged"
 
@@ -43,8 +43,8 @@ def test_repair_names_the_events_that_damage_took(tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 0xFF
     log.write_bytes(data)
-    result = CliRunner().invoke(app, ["journal", "repair", "--data", str(tmp_path)])
+    result = CliRunner().invoke(app, ["journal", "repair", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert f"lost: plant/temp {SOURCE.hex()} [11, 21)" in result.output
-    held = CliRunner().invoke(app, ["journal", "show", "--data", str(tmp_path), "--json"])
+    held = CliRunner().invoke(app, ["journal", "show", str(tmp_path), "--json"])
     assert json.loads(held.output)["events"] == 20

@@ -16,7 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The node's data folder (node.data_dir).")]
+Data = Annotated[Path, typer.Argument(metavar="[DIR]", help="The node's data folder (node.data_dir).")]
 DATA = Path("reknit-data")
 
 
