@@ -76,10 +76,11 @@ class Feed:
 
     def put_before(self, batches: list[Batch]) -> None:
         """Give these in before what is not kept of their source: they were missing."""
-        for batch in reversed(batches):
-            self._unacked.setdefault(batch.source, deque()).appendleft(batch)
+        for batch in batches:
+            self._unacked.setdefault(batch.source, deque()).append(batch)
             self.bytes += batch.head.length
         for source in dict.fromkeys(batch.source for batch in batches):
+            self._unacked[source] = deque(sorted(self._unacked[source], key=lambda batch: batch.first))
             self._link.send_buffers([batch.data for batch in self._unacked[source]])
 
     def skip(self, source: bytes, seq: int) -> None:
@@ -146,13 +147,11 @@ class Feed:
 
     def _expected(self, source: bytes, seq: int) -> None:
         """The node misses something before what we gave it: we have it, or it is a gap."""
-        unacked = self._unacked.get(source)
-        if not unacked:
-            return
-        if unacked[0].first <= seq:
-            self._link.send_buffers([batch.data for batch in unacked if batch.stop > seq])
-        else:
-            self._on_gap(unacked[0], seq)
+        wanted = [batch for batch in self._unacked.get(source, ()) if batch.stop > seq]
+        if wanted and wanted[0].first <= seq:
+            self._link.send_buffers([batch.data for batch in wanted])
+        elif wanted:
+            self._on_gap(wanted[0], seq)
 
     def _skip(self, batch: Batch, seq: int) -> None:
         self.skip(batch.source, batch.first)
