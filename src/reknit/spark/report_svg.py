@@ -37,7 +37,7 @@ svg .soft { fill: var(--soft) } svg .axis { stroke: var(--line) }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums }
 th, td { text-align: right; padding: 4px 8px; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { color: var(--soft); font-weight: 500 }
-td.name, th.name { text-align: left; white-space: normal; overflow-wrap: anywhere }
+td.name, th.name { text-align: left; white-space: normal; overflow-wrap: break-word }
 .key { display: flex; flex-wrap: wrap; gap: 14px; font-size: 13px; color: var(--soft); margin: 0 0 10px }
 .key i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px }
 code { font: 12px ui-monospace, monospace }

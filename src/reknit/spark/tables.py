@@ -60,7 +60,7 @@ def topic_key(topic: str) -> str:
     """A topic as the name of a folder: readable, short, and safe on every file system.
 
     >>> topic_key("plant/line 1/temp")
-    'plant_line_1_temp-df0c8d85d1d1'
+    'plant_line_1_temp-c386aea51bf9'
     """
     slug = _PLAIN.sub("_", topic)[:SLUG_CHARS_MAX]
     return f"{slug}-{md5(topic.encode(), usedforsecurity=False).hexdigest()[:12]}"
