@@ -1,0 +1,241 @@
+"""Tunnels beside uvicorn + Starlette's streaming response: deliveries a second, latency, memory, a reconnect storm.
+
+python -m bench.tunnel                       1,000 and 5,000 tunnels, 20,000 idle ones, a storm: about three minutes
+python -m bench.tunnel --tunnels 1000        one size
+python -m bench.tunnel --only storm          throughput, latency, memory, idle or storm
+
+A server and the process with all clients have a core each where there are two. Events have 256 bytes. reknit keeps
+each event on disk, synced, before it is sent; reknit-memory keeps its journal in memory; Starlette keeps nothing,
+and is handed events already encoded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.tunnel_clients import Clients, Probe, raise_limit
+
+ROUNDS = 3
+KINDS = ("reknit", "reknit-memory", "starlette")
+EVENTS_PER_TUNNEL = {1_000: 320, 5_000: 64}
+LATENCY_EVENTS = 40
+PER_SECOND = 20_000
+
+
+class Server:
+    """A server in a process of its own, told what to do line by line."""
+
+    def __init__(self, kind: str, directory: Path, port: int = 0) -> None:
+        self.kind = kind
+        command = [sys.executable, "-m", "bench.tunnel_servers", kind, str(directory), str(port)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.port = int(self._answer()["port"])
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"{self.kind} ended"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def tell(self, **what: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def ask(self, **what: Any) -> dict[str, Any]:
+        self.tell(**what)
+        return self._answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def throughput(server: Server, clients: Clients, tunnels: int, window: int) -> float:
+    """Deliveries a second, with so many events under way at a time."""
+    count = EVENTS_PER_TUNNEL.get(tunnels, 200)
+    if window == 1:
+        count //= 4
+    before = clients.events
+    began = time.perf_counter()
+    server.tell(do="publish", count=count, window=window)
+    clients.read_until(before + count * tunnels)
+    took = time.perf_counter() - began
+    server.ask(do="sync")
+    return count * tunnels / took
+
+
+def latency(server: Server, clients: Clients, tunnels: int) -> dict[str, float]:
+    """From just before an event is published to its receipt, at a steady rate."""
+    clients.latencies = []
+    before = clients.events
+    server.tell(do="pace", count=LATENCY_EVENTS, per_s=PER_SECOND / tunnels)
+    clients.read_until(before + LATENCY_EVENTS * tunnels)
+    server.ask(do="sync")
+    found, clients.latencies = sorted(clients.latencies), None
+    return {"p50_ms": found[len(found) // 2] * 1e3, "p99_ms": found[int(len(found) * 0.99)] * 1e3}
+
+
+def measure(kind: str, tunnels: int, only: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server(kind, Path(directory))
+        try:
+            row: dict[str, Any] = {"server": kind, "tunnels": tunnels}
+            before = server.ask(do="memory")["bytes"]
+            clients = Clients(server.port)
+            clients.open(tunnels)
+            row["kb_a_tunnel"] = (server.ask(do="memory")["bytes"] - before) / tunnels / 1024
+            if only in ("", "throughput"):
+                row["one_by_one_per_s"] = throughput(server, clients, tunnels, 1)
+                row["deliveries_per_s"] = throughput(server, clients, tunnels, 64)
+            if only in ("", "latency"):
+                row |= latency(server, clients, tunnels)
+            clients.close()
+            return row
+        finally:
+            server.kill()
+
+
+def compare(tunnels: int, only: str) -> list[dict[str, Any]]:
+    """Both servers in turns, round by round; the median of each figure."""
+    rows: list[dict[str, Any]] = []
+    for round_ in range(ROUNDS):
+        rows += [measure(kind, tunnels, only) for kind in (*KINDS[round_ % 3 :], *KINDS[: round_ % 3])]
+    found = []
+    for kind in KINDS:
+        mine = [row for row in rows if row["server"] == kind]
+        names = [name for name in mine[0] if name != "server"]
+        found.append(
+            {"server": kind} | {name: statistics.median(row[name] for row in mine) for name in names}
+        )
+    return found
+
+
+def idle(tunnels: int) -> dict[str, Any]:
+    """So many quiet tunnels on one node, which then all get an event."""
+    tunnels = min(tunnels, raise_limit(tunnels + 1_000) - 100)
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server("reknit", Path(directory))
+        try:
+            before = server.ask(do="memory")["bytes"]
+            clients = Clients(server.port)
+            began = time.perf_counter()
+            clients.open(tunnels)
+            opened_s = time.perf_counter() - began
+            memory = server.ask(do="memory")["bytes"] - before
+            cpu = server.ask(do="cpu")["s"]
+            time.sleep(5)
+            idle_cpu = server.ask(do="cpu")["s"] - cpu
+            began = time.perf_counter()
+            server.tell(do="publish", count=1, window=1)
+            clients.read_until(tunnels)
+            reached_s = time.perf_counter() - began
+            server.ask(do="sync")
+            began = time.perf_counter()
+            server.ask(do="stop")
+            stopped_s = time.perf_counter() - began
+            clients.close()
+            return {
+                "idle": tunnels,
+                "kb_a_tunnel": memory / tunnels / 1024,
+                "opened_s": opened_s,
+                "idle_cpu_percent": idle_cpu / 5 * 100,
+                "an_event_reached_all_s": reached_s,
+                "stopped_s": stopped_s,
+            }
+        finally:
+            server.kill()
+
+
+def storm(tunnels: int) -> dict[str, Any]:
+    """kill -9 with all tunnels open, and all of them back at once: is everything there, and who waits?"""
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server("reknit", Path(directory))
+        port = server.port
+        clients = Clients(port)
+        clients.open(tunnels)
+        server.tell(do="publish", count=20, window=1)
+        clients.read_until(20 * tunnels)
+        server.ask(do="sync")
+        server.kill()
+        clients.drain()
+        server = Server("reknit", Path(directory), port)
+        probe: Probe | None = None
+        try:
+            server.ask(do="missed", count=100, first=20)
+            probe = Probe(port)
+            began = time.perf_counter()
+            back = clients.reopen()
+            while not clients.is_complete(120):
+                clients.read_some()
+            took = time.perf_counter() - began
+            probe.stop()
+            return {
+                "storm": tunnels,
+                "reconnected_s": back,
+                "all_recovered_s": took,
+                "states": clients.states(),
+                "tunnels_with_gaps_or_repeats": clients.wrong(120),
+                "answers_meanwhile": len(probe.waits),
+                "longest_answer_s": max(probe.waits, default=0.0),
+            }
+        finally:
+            if probe is not None:
+                probe.stop()
+            server.kill()
+            clients.close()
+
+
+def verdicts(rows: list[dict[str, Any]]) -> list[str]:
+    """What was aimed at, beside what was found."""
+    told: list[str] = []
+    for mine in rows:
+        if str(mine.get("server")).startswith("reknit"):
+            peer = next(r for r in rows if r.get("server") == "starlette" and r["tunnels"] == mine["tunnels"])
+            size = f"{mine['server']}, {mine['tunnels']:,.0f} tunnels"
+            if "deliveries_per_s" in mine:
+                ratio = mine["deliveries_per_s"] / peer["deliveries_per_s"]
+                single = mine["one_by_one_per_s"] / peer["one_by_one_per_s"]
+                told.append(f"{size}: {ratio:.1f}x deliveries/s (aim: 4x), one by one {single:.1f}x")
+            if "p99_ms" in mine:
+                told.append(f"{size}: p99 {mine['p99_ms'] / peer['p99_ms']:.2f} of theirs (aim: 0.25)")
+            told.append(f"{size}: {mine['kb_a_tunnel']:.1f} KB a tunnel (aim: 4)")
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tunnels", type=int, nargs="*", default=[1_000, 5_000])
+    parser.add_argument(
+        "--only", default="", choices=["", "throughput", "latency", "memory", "idle", "storm"]
+    )
+    args = parser.parse_args()
+    raise_limit(8_000)
+    rows: list[dict[str, Any]] = []
+    if args.only not in ("idle", "storm"):
+        for tunnels in args.tunnels:
+            rows += compare(tunnels, args.only)
+    if args.only in ("", "idle"):
+        rows.append(idle(20_000))
+    if args.only in ("", "storm"):
+        rows.append(storm(5_000))
+    for row in rows:
+        print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}))
+    print("\n".join(verdicts(rows)))
+
+
+if __name__ == "__main__":
+    main()

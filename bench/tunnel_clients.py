@@ -1,0 +1,172 @@
+"""Thousands of clients of a stream in one process, that count, time and check what comes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from urllib.parse import urlencode
+
+MARK = b"~"
+"""Once in every event's payload and nowhere else."""
+_TIME = re.compile(rb"~(\d+):(\d+):")
+_ID = re.compile(rb"id: (\S+)")
+WAIT_S = 120.0
+
+
+def raise_limit(files: int) -> int:
+    """Let this process and its children have so many files, or as many as there may be; gives how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < files:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(hard, files)))
+            return files
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(soft, min(files, hard))
+
+
+def post(port: int) -> float:
+    """Publish an event on another topic; gives how long the answer took."""
+    body = urlencode({"kn_to": "/other", "kn_payload": "x"}).encode()
+    began = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
+        head = b"POST /kn HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        sock.sendall(head + body)
+        assert b" 200 " in sock.recv(65536)
+    return time.perf_counter() - began
+
+
+class Probe:
+    """Posts an event every 50 ms from a thread, and notes how long each answer takes."""
+
+    def __init__(self, port: int) -> None:
+        self.waits: list[float] = []
+        self._port = port
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.05):
+            self.waits.append(post(self._port))
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+class Clients:
+    """All clients. They only look at what they must: the mark is counted, the rest is dropped unless asked for."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.events = 0
+        self.latencies: list[float] | None = None
+        self._epoll = select.epoll()
+        self._sockets: dict[int, socket.socket] = {}
+        self._order: list[int] = []
+        self._texts: dict[int, bytes] = {}
+        self._kept: list[bytes] = []
+
+    def open(self, count: int, ids: list[str] | None = None) -> None:
+        """Connect all, then wait until each has its answer's first event."""
+        address = ("127.0.0.1", self.port)
+        for number in range(count):
+            sock = socket.socket()
+            sock.bind((f"127.0.0.{2 + number // 10_000}", 0))
+            sock.connect(address)
+            last = f"Last-Event-ID: {ids[number]}\r\n" if ids else ""
+            sock.sendall(f"GET /sse?topic=what/chat HTTP/1.1\r\nHost: x\r\n{last}\r\n".encode())
+            sock.setblocking(False)
+            self._sockets[sock.fileno()] = sock
+            self._order.append(sock.fileno())
+            self._epoll.register(sock.fileno(), select.EPOLLIN)
+        self._texts = dict.fromkeys(self._sockets, b"")
+        waiting = set(self._sockets)
+        until = time.monotonic() + WAIT_S
+        while waiting:
+            for fd, data in self._receive():
+                self._texts[fd] += data
+                if b"opened" in self._texts[fd]:
+                    waiting.discard(fd)
+            assert time.monotonic() < until, f"{len(waiting)} clients got no answer"
+
+    def _receive(self) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        for fd, _ in self._epoll.poll(1.0, 4096):
+            try:
+                data = self._sockets[fd].recv(1 << 18)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._epoll.unregister(fd)
+            self.events += data.count(MARK)
+            found.append((fd, data))
+        return found
+
+    def read_until(self, events: int) -> None:
+        """Read until so many events came in all."""
+        until = time.monotonic() + WAIT_S
+        while self.events < events:
+            for fd, data in self._receive():
+                if self.latencies is not None:
+                    now = time.perf_counter_ns()
+                    self.latencies += [(now - int(at)) / 1e9 for _, at in _TIME.findall(data)]
+                elif len(self._texts[fd]) < 200_000:
+                    self._texts[fd] += data
+            assert time.monotonic() < until, f"{self.events} of {events} events came"
+        assert self.events == events, f"{self.events} events came, not {events}"
+
+    def read_some(self) -> None:
+        for fd, data in self._receive():
+            self._texts[fd] += data
+
+    def drain(self) -> None:
+        """Read what was sent before the server was killed, up to the end of every connection."""
+        open_ones = set(self._sockets)
+        while open_ones:
+            for fd, data in self._receive():
+                self._texts[fd] += data
+                if not data:
+                    open_ones.discard(fd)
+
+    def numbers(self) -> list[int]:
+        return [text.count(MARK) for text in self._texts.values()]
+
+    def reopen(self) -> float:
+        """Connect all once more, each behind the last whole event that it has; gives how long that took."""
+        self._kept = [self._texts[fd] for fd in self._order]
+        ids = [_ID.findall(text.rpartition(b"\n\n")[0])[-1].decode() for text in self._kept]
+        self.close()
+        count, self._order, self._sockets = len(self._order), [], {}
+        self._epoll = select.epoll()
+        began = time.perf_counter()
+        self.open(count, ids)
+        return time.perf_counter() - began
+
+    def is_complete(self, events: int) -> bool:
+        """Whether every client has so many, before and after."""
+        return all(len(self._seen(at)) >= events for at in range(len(self._order)))
+
+    def _seen(self, at: int) -> list[int]:
+        before = self._kept[at].rpartition(b"\n\n")[0]
+        return [int(n) for text in (before, self._texts[self._order[at]]) for n, _ in _TIME.findall(text)]
+
+    def wrong(self, events: int) -> int:
+        """How many clients did not get each event exactly once, in order."""
+        return sum(self._seen(at) != list(range(events)) for at in range(len(self._order)))
+
+    def states(self) -> dict[str, int]:
+        """What the first events said."""
+        texts = (self._texts[fd] for fd in self._order)
+        return dict(Counter(text.partition(b'"state":"')[2].partition(b'"')[0].decode() for text in texts))
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._epoll.close()
