@@ -102,8 +102,9 @@ class SimNode:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits for the disk, or to be handed out again."""
-        return self._is_committing or any(queue.again for queue in self.core.dispatch.queues.values())
+        """Whether something waits for the disk, or to be handed out, once more or at all."""
+        queues = self.core.dispatch.queues.values()
+        return self._is_committing or any(queue.again or not queue.is_live for queue in queues)
 
     # -- connections
 
