@@ -180,15 +180,15 @@ def storm(tunnels: int) -> dict[str, Any]:
             while not clients.is_complete(120):
                 clients.read_some()
             took = time.perf_counter() - began
-            probe.stop()
+            waits, probe = probe.stop(), None
             return {
                 "storm": tunnels,
                 "reconnected_s": back,
                 "all_recovered_s": took,
                 "states": clients.states(),
                 "tunnels_with_gaps_or_repeats": clients.wrong(120),
-                "answers_meanwhile": len(probe.waits),
-                "longest_answer_s": max(probe.waits, default=0.0),
+                "answers_meanwhile": len(waits),
+                "longest_answer_s": max(waits, default=0.0),
             }
         finally:
             if probe is not None:

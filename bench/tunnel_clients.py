@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import resource
 import select
 import socket
-import threading
+import subprocess
+import sys
 import time
 from collections import Counter
 from urllib.parse import urlencode
@@ -42,22 +44,25 @@ def post(port: int) -> float:
 
 
 class Probe:
-    """Posts an event every 50 ms from a thread, and notes how long each answer takes."""
+    """A process that posts an event every 50 ms until it is stopped, and notes how long each answer takes."""
 
     def __init__(self, port: int) -> None:
-        self.waits: list[float] = []
-        self._port = port
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        command = [sys.executable, "-m", "bench.tunnel_clients", str(port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def _run(self) -> None:
-        while not self._is_over.wait(0.05):
-            self.waits.append(post(self._port))
+    def stop(self) -> list[float]:
+        """How long each answer took."""
+        told, _ = self._process.communicate()
+        waits: list[float] = json.loads(told)
+        return waits
 
-    def stop(self) -> None:
-        self._is_over.set()
-        self._thread.join()
+
+def probe(port: int) -> None:
+    """Until stdin ends."""
+    waits: list[float] = []
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        waits.append(post(port))
+    print(json.dumps(waits))
 
 
 class Clients:
@@ -170,3 +175,7 @@ class Clients:
         for sock in self._sockets.values():
             sock.close()
         self._epoll.close()
+
+
+if __name__ == "__main__":
+    probe(int(sys.argv[1]))

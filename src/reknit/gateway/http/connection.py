@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from os import write
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -30,7 +31,8 @@ class HttpConnection(asyncio.Protocol, Sink):
     """A client's connection. As a tunnel it keeps little more than its transport and its group."""
 
     __slots__ = (
-        "_format", "_is_ending", "_reader", "_server", "_waiting", "_ws", "address", "group", "opened_at", "transport",
+        "_fd", "_format", "_is_ending", "_reader", "_server", "_waiting", "_ws",
+        "address", "group", "opened_at", "transport",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -50,6 +52,7 @@ class HttpConnection(asyncio.Protocol, Sink):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio.Transport
         self.transport = cast(asyncio.Transport, transport)
+        self._fd = self.transport.get_extra_info("socket").fileno()
         peer = self.transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
         settings = self._server.settings
@@ -141,11 +144,11 @@ class HttpConnection(asyncio.Protocol, Sink):
         self._waiting = None
         if ws:
             self._ws = WsConnection(ConnectionType.SERVER)
-        self.transport.write(head)
+        self.write(head)
 
     def open_tunnel(self, format: Format, scope: Scope, is_raw: bool, first: bytes, request: Open) -> None:
         """Send the first event, then whatever follows the place that was granted."""
-        self.transport.write(chunk(first) if format.is_chunked and not is_raw else first)
+        self.write(chunk(first) if format.is_chunked and not is_raw else first)
         opened = Open("", self.address, request.place, request.journal)
         self.group = self._server.feed.open(self, format, scope, is_raw, opened)
 
@@ -153,12 +156,26 @@ class HttpConnection(asyncio.Protocol, Sink):
         """It is a stream already: say inside it that it can't be had now, and close."""
         assert self._format is not None
         data = self._format.closing(why)
-        self.transport.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
+        self.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
         self._is_ending = True
         self.transport.close()
 
     def write(self, data: bytes) -> None:
-        self.transport.write(data)
+        """Send: straight into the socket while nothing waits before it.
+
+        A transport collects writes until the end of the loop's turn, so that the first of thousands would wait for
+        the last.
+        """
+        transport = self.transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            transport.write(data)
+            return
+        try:
+            sent = write(self._fd, data)
+        except OSError:
+            sent = 0  # it is full, or gone: the transport deals with both
+        if sent < len(data):
+            transport.write(data[sent:])
 
     def end(self, why: str) -> None:
         """Say why in the tunnel's own format, and close; soon in any case."""
@@ -170,7 +187,7 @@ class HttpConnection(asyncio.Protocol, Sink):
         if self._format is not None and not self.transport.is_closing():
             data = self._format.closing(why)
             is_raw = not self._format.is_chunked if group is None else group.is_raw
-            self.transport.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
+            self.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
         self.transport.close()
         self._server.loop.call_later(LINGER_S, self.transport.abort)
 
