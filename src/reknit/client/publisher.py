@@ -36,15 +36,22 @@ class Recoverable(msgspec.Struct, frozen=True):
     bounds: Bounds | None = None
     """How much its own cache holds; None: it has none."""
     heartbeat_s: float = 0.0
+    is_periodic: bool = False
     stored_by: int = 1
 
     @classmethod
     def of(
-        cls, config: Config, cache: bool, history: int | None, heartbeat_s: float | None, stored_by: int
+        cls,
+        config: Config,
+        cache: bool,
+        history: int | None,
+        heartbeat_s: float | None,
+        is_periodic: bool,
+        stored_by: int,
     ) -> Recoverable:
         """As configured, where the caller says nothing."""
         beat_s = config.recovery.heartbeat_s if heartbeat_s is None else heartbeat_s
-        return cls(bounds_of(config, history) if cache else None, beat_s, stored_by)
+        return cls(bounds_of(config, history) if cache else None, beat_s, is_periodic, stored_by)
 
 
 class Publisher:
@@ -70,7 +77,7 @@ class Publisher:
         self._machine = machines.Publisher(source, topic, lasting, recovery.stored_by)
         self._offer = Offer(topic, source)
         self._cache = Cache(Pattern(topic), recovery.bounds) if recovery.bounds is not None else None
-        self._beats = Heartbeats(topic, source, recovery.heartbeat_s)
+        self._beats = Heartbeats(topic, source, recovery.heartbeat_s, recovery.is_periodic)
         self._beats_on = recovery.heartbeat_s > 0
         self._resends = recovery.stored_by > 1
         self._timer: asyncio.TimerHandle | None = None

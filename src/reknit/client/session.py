@@ -70,6 +70,7 @@ class Session:
         self.url = url
         self.name = name
         self.config = config or Config()
+        self.token, self.tls = token, tls
         self._wait_s = wait_s
         self._id = secrets.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
@@ -123,13 +124,15 @@ class Session:
         cache: bool = True,
         history: int | None = None,
         heartbeat_s: float | None = None,
+        is_heartbeat_periodic: bool = False,
         stored_by: int = 1,
     ) -> Publisher:
         """A publisher on one topic, with a source of its own.
 
         In a session with a name the source lasts: a later session of that name goes on in its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. Its newest events (`history` of them) stay at hand for
-        who misses some, unless `cache=False`. With `stored_by=2` an event is kept when the node and one more cache
+        who misses some, unless `cache=False`. `heartbeat_s` tells its last seq so often, when that has changed and then
+        ever more rarely, or always. With `stored_by=2` an event is kept when the node and one more cache
         have stored it.
         """
         check_topic(topic)
@@ -139,7 +142,7 @@ class Session:
             source = self._source(topic)
         if source in self._publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
-        recovery = Recoverable.of(self.config, cache, history, heartbeat_s, stored_by)
+        recovery = Recoverable.of(self.config, cache, history, heartbeat_s, is_heartbeat_periodic, stored_by)
         publisher = Publisher(self, source, topic, lasting, wait, ttl_ms, priority, recovery)
         self._publishers[source] = publisher
         if self.link.is_up:

@@ -296,7 +296,9 @@ class Subscription:
         if cache != NODE:
             far = self._far.get(cache)
             if far is None:
-                far = self._far[cache] = FarCache(str(cache), session.name, session.config)
+                far = self._far[cache] = FarCache(
+                    str(cache), session.name, session.config, session.token, session.tls
+                )
             if isinstance(effect, AskCache):
                 far.recover(self, effect.number, effect.stream, effect.ranges, effect.bytes_max)
             else:

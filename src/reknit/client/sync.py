@@ -160,11 +160,13 @@ class SyncSession:
         cache: bool = True,
         history: int | None = None,
         heartbeat_s: float | None = None,
+        is_heartbeat_periodic: bool = False,
         stored_by: int = 1,
     ) -> SyncPublisher:
         """A publisher on one topic, with a source of its own; see `Session.publisher`."""
         settings: dict[str, Any] = {"wait": wait, "ttl_ms": ttl_ms, "priority": priority, "source": source}
         settings |= {"cache": cache, "history": history, "heartbeat_s": heartbeat_s, "stored_by": stored_by}
+        settings["is_heartbeat_periodic"] = is_heartbeat_periodic
         made = self._loop.call(lambda: self._session.publisher(topic, **settings))
         publisher = SyncPublisher(self._loop, made, self._session.config.limits)
         self._publishers = [one for one in self._publishers if not one.is_closed] + [publisher]
