@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 from reknit.batch import Batch
 from reknit.errors import NotConnected
 from reknit.spark.audit_run import losses_lake
+from reknit.spark.dead_letters import dead_letters_lake
 from reknit.spark.history import Archive
+from reknit.spark.maintain import compact
 from reknit.spark.settle_recover import Gap, recover
 from reknit.spark.settle_run import settle_lake
 from reknit.spark.tables_log import Lake, LakeError
@@ -62,6 +64,25 @@ def test_gap_holds_back_then_is_filled_in_order(spark: SparkSession, lake: Lake)
     assert (second.settled, second.held, second.gap, second.lost) == (20, 0, 0, 0)
     assert events(spark, lake)[STREAM] == list(range(1, 31))
     assert settle_lake(spark, lake, 60.0) is None
+
+
+def test_events_can_be_written_first_when_the_lake_was_compacted(spark: SparkSession, lake: Lake) -> None:
+    for id in range(3):
+        captured(spark, lake, id, batches("a", 10 * id + 1, 10 * id + 11))
+        settle_lake(spark, lake, 0.0)
+    dead_letters_lake(spark, lake)
+    done = compact(lake, keep_s=0)
+    assert done.files_before > done.files_after
+    assert events(spark, lake)[STREAM] == list(range(1, 31))
+    captured(spark, lake, 3, batches("a", 31, 41))
+    settle_lake(spark, lake, 0.0)
+    assert events(spark, lake)[STREAM] == list(range(1, 41))
+    assert [(b.first, b.stop) for b in Archive(lake).find(*STREAM, 8, 33)] == [
+        (8, 11),
+        (11, 21),
+        (21, 31),
+        (31, 33),
+    ]
 
 
 def test_loss_is_named_and_what_comes_later_is_kept_as_late(spark: SparkSession, lake: Lake) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.spark.settle_expand import expand, with_frames
-from reknit.spark.tables_log import Lake
+from reknit.spark.tables_log import COMPACT, Lake
 from reknit.spark.tables_spark import Transaction, read
 
 __all__ = ["Settled", "events_lake", "newly_settled"]
@@ -21,8 +21,8 @@ class Settled(NamedTuple):
     """The id of the commit that it makes of it."""
     through: int
     pieces: DataFrame
-    after_capture: int
-    through_capture: int
+    after_capture: int | None
+    through_capture: int | None
 
 
 def newly_settled(spark: SparkSession, lake: Lake, stage: str) -> Settled | None:
@@ -32,6 +32,9 @@ def newly_settled(spark: SparkSession, lake: Lake, stage: str) -> Settled | None
     commits = [commit for commit in lake.log("settle").commits() if commit.id > seen]
     if not commits:
         return None
+    if last is None and lake.log(COMPACT).last() is not None:
+        # A stage that is new in an old lake: single commits were put together, so it reads whole tables.
+        return Settled(0, commits[-1].id, read(spark, lake, "settled"), None, None)
     pieces = read(spark, lake, "settled", seen, commits[-1].id)
     after = min(int(commit.meta["since"]) for commit in commits)
     id = 0 if last is None else last.id + 1

@@ -97,6 +97,8 @@ class Transaction:
         `tables` gives the table for each value of `what`.
         """
         staging = self._staging / uuid4().hex[:8]
+        # Spark's default is a kind of time that other tools can't write back, and that has no statistics.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         by = ([] if "" in tables else ["what"]) + partitions
         writer = frame.write.mode("errorifexists").option("compression", "zstd")
         (writer.partitionBy(*by) if by else writer).parquet(str(staging))
