@@ -356,6 +356,28 @@ def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
     run(test)
 
 
+def test_a_recovered_event_that_is_rejected_is_told() -> None:
+    async def test() -> None:
+        told: list[tuple[int, int, str]] = []
+        async with fabric() as [node], client(node) as session:
+            wanted = session.subscribe(TOPIC, on_lost=lambda r: told.append((r.start, r.stop, r.reason)))
+            async with wanted as events:
+                losing = Losing(events)
+                publisher = session.publisher(TOPIC)
+                await publisher.publish(b"1")
+                assert await take(events, 1) == [1]
+                losing.is_on = True
+                await publisher.publish(b"2")
+                await until(lambda: losing.lost)
+                losing.is_on = False
+                await publisher.publish(b"3")
+                await (await anext(events)).reject()
+                assert await take(events, 1) == [3]
+                assert told == [(2, 3, "REJECTED")]
+
+    run(test)
+
+
 def test_periodic_queries_find_a_lost_tail() -> None:
     async def test() -> None:
         async with (

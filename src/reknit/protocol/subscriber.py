@@ -444,6 +444,8 @@ class Subscriber:
                 self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
         if not seqs:
             del self._in_hand[stream]
+        rejected, self._hands.rejected = self._hands.rejected, []
+        self._effects += [Report(*gone, low, high, "REJECTED") for gone, low, high in rejected]
 
     def _take_again(self, batch: Batch) -> list[Batch]:
         """What of a repeated hand-over was given back and is waited for; anything else came already."""
