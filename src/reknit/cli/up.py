@@ -53,6 +53,18 @@ def up(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve tunnels there: /kn, /sse and /ws.")
     ] = None,
+    relay: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL[=PATTERN]", help="Keep what that node keeps, too; may be repeated."),
+    ] = None,
+    zenoh_listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help="Let Zenoh peers connect here; may be repeated."),
+    ] = None,
+    zenoh_connect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help="Join the Zenoh network there; may be repeated."),
+    ] = None,
     log: Annotated[Level, typer.Option("--log", help="What is logged, on stderr.")] = Level.WARNING,
 ) -> None:
     """Run a node with its journal until Ctrl-C.
@@ -69,6 +81,9 @@ def up(
         "journal.kind": journal.value if journal else None,
         "node.name": name,
         "http.listen": http,
+        "recovery.relays": tuple(relay) if relay else None,
+        "recovery.zenoh_listen": tuple(zenoh_listen) if zenoh_listen else None,
+        "recovery.zenoh_connect": tuple(zenoh_connect) if zenoh_connect else None,
     }
     log_to_stderr(log.value, with_time=True)
     run(_serve(load(config, overrides={**parsed(set_ or []), **given}), metrics))
