@@ -90,6 +90,8 @@ def test_a_page_of_another_site_may_only_use_the_node_if_its_origin_is_allowed()
         assert (evil.code, "access-control-allow-origin" in evil.headers) == (403, False)
         own = node.request("/kn", "POST", b"kn_to=/a", Origin=node.url)
         assert own.code == 200
+        image = node.request("/kn?do_method=notify;kn_to=/a", Sec_Fetch_Site="cross-site")
+        assert image.code == 403
 
 
 def test_a_preflight_is_answered() -> None:

@@ -134,7 +134,7 @@ def browser_page(node: Living, fragment: str = "") -> Iterator[Page]:
 
 
 def screenshot(page: Page, name: str) -> None:
-    folder = os.environ.get("REKNIT_SCREENSHOTS")
+    folder = os.environ.get("TUNNEL_SCREENSHOTS")
     if folder:
         page.screenshot(path=f"{folder}/{name}.png")
 
