@@ -88,7 +88,7 @@ class _Tables:
     def __init__(self, node: str, schema: pa.Schema) -> None:
         self.schema = schema
         self._node = node
-        self._repeated: dict[tuple[Any, bool], pa.Array[Any]] = {}
+        self._repeated: dict[Any, pa.Array[Any]] = {}
 
     def _tables(self, frames: Frames, counts: Ints) -> Iterator[pa.RecordBatch]:
         kinds = [cast(Column, getattr(self, f"col_{name}")) for name in self.schema.names]
@@ -100,26 +100,36 @@ class _Tables:
     def _counts(self, frames: Frames) -> Ints:
         raise NotImplementedError
 
-    def same(self, value: bytes | str, rows: int) -> pa.Array[Any]:
+    def same(self, key: Any, rows: int, make: Callable[[int], pa.Array[Any]]) -> pa.Array[Any]:
         """One value in every row. Arrays are frozen, so the longest so far serves all."""
-        key = (value, isinstance(value, str))
         found = self._repeated.get(key)
         if found is None or len(found) < rows:
             if len(self._repeated) > 1000:
                 self._repeated.clear()
-            found = self._repeated[key] = repeated([value], np.array([max(rows, ROWS)]))
+            found = self._repeated[key] = make(max(rows, 2 * ROWS))
         return found.slice(0, rows)
+
+    def _text(self, value: bytes | str, rows: int) -> pa.Array[Any]:
+        return self.same(value, rows, lambda count: repeated([value], np.array([count])))
+
+    def _number(self, group: Group, name: str) -> pa.Array[Any]:
+        """A field of the header, mostly the same in all of them."""
+        values = group.frames.heads[name]
+        low = int(values[0])
+        if (values == low).all():
+            return self.same((name, low), group.rows, lambda count: pa.array(np.full(count, low, np.int32)))
+        return pa.array(group.repeat(values.astype(np.int32)))
 
     def _texts(self, group: Group, values: Sequence[bytes | str]) -> pa.Array[Any]:
         first = values[0]
         if all(value == first for value in values):
-            return self.same(first, group.rows)
+            return self._text(first, group.rows)
         return repeated(values, group.counts)
 
     # -- columns, found by name
 
     def col_node(self, group: Group) -> pa.Array[Any]:
-        return self.same(self._node, group.rows)
+        return self._text(self._node, group.rows)
 
     def col_position(self, group: Group) -> pa.Array[Any]:
         return pa.array(group.repeat(group.frames.positions()))
@@ -134,13 +144,13 @@ class _Tables:
         return times(group.repeat(group.frames.heads["time_us"]))
 
     def col_ttl_ms(self, group: Group) -> pa.Array[Any]:
-        return _int32(group.repeat(group.frames.heads["ttl_ms"]))
+        return self._number(group, "ttl_ms")
 
     def col_priority(self, group: Group) -> pa.Array[Any]:
-        return _int32(group.repeat(group.frames.heads["priority"]))
+        return self._number(group, "priority")
 
     def col_type(self, group: Group) -> pa.Array[Any]:
-        return _int32(group.repeat(group.frames.heads["type"]))
+        return self._number(group, "type")
 
 
 class EventTables(_Tables):
@@ -175,7 +185,7 @@ class EventTables(_Tables):
 
     def col_headers(self, group: Group) -> pa.Array[Any]:
         if not group.has_columns():
-            return pa.nulls(group.rows, HEADERS)
+            return self.same(None, group.rows, lambda count: pa.nulls(count, HEADERS))
         rows = [None if not one else list(one.items()) for one in group.values("headers", lambda _: None)]
         return pa.array(rows, HEADERS)
 
@@ -253,9 +263,13 @@ def repeated(values: Sequence[bytes | str], counts: Ints) -> pa.Array[Any]:
     """
     kind = pa.string() if isinstance(values[0], str) else pa.binary()
     raw = [value.encode() if isinstance(value, str) else value for value in values]
-    lengths = np.repeat(np.fromiter(map(len, raw), dtype=np.int64, count=len(raw)), counts)
     data = b"".join([value * count for value, count in zip(raw, counts.tolist(), strict=True)])
-    return _binary(_offsets(lengths), pa.py_buffer(data), kind)
+    size = len(raw[0])
+    if all(len(value) == size for value in raw):
+        offsets = np.arange(int(counts.sum()) + 1, dtype=np.int32) * np.int32(size)
+    else:
+        offsets = _offsets(np.repeat(np.fromiter(map(len, raw), dtype=np.int32, count=len(raw)), counts))
+    return _binary(offsets, pa.py_buffer(data), kind)
 
 
 def times(micros: npt.NDArray[Any]) -> pa.Array[Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,6 @@ LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     # Fixed in the checkpoint of a stateful query: a later change of it does nothing there.
     "spark.sql.shuffle.partitions": "2",
@@ -49,17 +50,22 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 """What holds where everything runs in one process on this machine."""
 
+ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark looks at each value of a column once and in bounds; Arrow need not check it again each time."""
+
 
 def build_session(
     master: str = "local[*]",
     app: str = "reknit",
     settings: Mapping[str, Any] | None = None,
     memory: str = "2g",
+    log_path: Path | None = None,
 ) -> SparkSession:
     """A session, or the one that is there already. `settings` win over ours.
 
-    Java is found (`JavaNotFound` says what to do if there is none), Spark's workers run this Python, and what Spark
-    has to say stays out of the terminal unless it is an error.
+    Java is found (`JavaNotFound` says what to do if there is none), and Spark's workers run this Python. What Spark
+    and its workers have to say goes to `log_path`, a file in the folder for temporary files unless told: errors
+    that matter are raised.
     """
     is_local = master.startswith("local")
     _prepare(is_local)
@@ -71,14 +77,33 @@ def build_session(
         **(LOCAL_SETTINGS if is_local else {}),
         **(settings or {}),
     }
-    options = str(chosen.get("spark.driver.extraJavaOptions", ""))
-    chosen["spark.driver.extraJavaOptions"] = (
-        f"{options} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
-    )
+    log = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    _add(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {log}")
+    _add(chosen, "spark.executor.extraJavaOptions", ARROW_OPTIONS)
     for name, value in chosen.items():
         builder = builder.config(name, str(value))
-    session: SparkSession = builder.getOrCreate()
+    with _stderr_to(log_path or Path(tempfile.gettempdir(), f"reknit-spark-{os.getpid()}.log")):
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write their errors to a file. Java keeps it for its life."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _add(settings: dict[str, Any], name: str, options: str) -> None:
+    settings[name] = f"{settings.get(name, '')} {options}".strip()
 
 
 def _prepare(is_local: bool) -> None:
