@@ -73,10 +73,7 @@ class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcomes(_Tagged, frozen=True, tag="outcomes"):
-    """What became of events for one subscriber, and the position before which nothing is owed to it any more.
-
-    Hat became of events for one subscriber, and the position before which nothing is owed to it any more.
-    """
+    """What became of events for one subscriber, and the position before which nothing is owed to it any more."""
 
     name: str
     rows: list[OutcomeRow]
