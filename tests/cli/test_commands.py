@@ -36,7 +36,7 @@ class Shell:
         self._environ = {**os.environ, "REKNIT_NODE": url, "COLUMNS": "100"}
 
     def __call__(
-        self, *args: str, stdin: bytes | None = None, code: int = 0
+        self, *args: str, stdin: bytes | None = None, code: int = 0, timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
             _command(args),
@@ -44,7 +44,7 @@ class Shell:
             capture_output=True,
             cwd=self._folder,
             env=self._environ,
-            timeout=60,
+            timeout=timeout_s,
         )
         assert done.returncode == code, done
         assert b"Traceback" not in done.stderr, done.stderr.decode()
@@ -320,8 +320,13 @@ def test_config_is_shown_checked_and_found(shell: Shell, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_demo_shows_that_nothing_is_lost(shell: Shell) -> None:
-    done = shell("demo", "--events", "20000", "--kills", "3")
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_demo_shows_that_nothing_is_lost(shell: Shell, tmp_path: Path) -> None:
+    report = tmp_path / "audit.html"
+    done = shell("demo", "--events", "20000", "--kills", "3", "--report", str(report), timeout_s=590.0)
     text = done.stdout.decode()
     assert "3 times kill -9" in text
     assert "Nothing is missing, and the ledger balances." in text
+    assert text.rstrip().endswith("balanced")
+    assert "The ledger balances" in report.read_text()
