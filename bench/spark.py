@@ -90,15 +90,34 @@ WORKS = [
 ]
 
 
-def fill(directory: Path, events: int, payload_bytes: int) -> None:
+def noise(rng: random.Random, number: int, size: int) -> list[bytes]:
+    """Payloads that nothing can compress."""
+    block = rng.randbytes(BATCH * size)
+    return [block[at : at + size] for at in range(0, BATCH * size, size)]
+
+
+def telemetry(rng: random.Random, number: int, size: int) -> list[bytes]:
+    """Payloads as a sensor would write them: JSON, of which most repeats."""
+    made: list[bytes] = []
+    for index in range(BATCH):
+        parts: list[str] = []
+        while sum(map(len, parts)) < size:
+            parts.append(f'{{"t":{number * BATCH + index},"temp":{rng.uniform(18, 24):.3f},"ok":true}}')
+        made.append("".join(parts)[:size].encode())
+    return made
+
+
+PAYLOADS = {"noise": noise, "telemetry": telemetry}
+
+
+def fill(directory: Path, events: int, payload_bytes: int, kind: str = "noise") -> None:
     """A journal with so many events of 16 sources, a thousand a batch."""
     journal = DiskJournal(directory)
-    noise = random.Random(7).randbytes(1 << 20)
+    rng = random.Random(7)
     seqs = [1] * SOURCES
     for number in range(events // BATCH):
         which = number % SOURCES
-        base = (number * 7919) % (len(noise) - 2 * BATCH - payload_bytes)
-        payloads = [noise[base + i : base + i + payload_bytes] for i in range(BATCH)]
+        payloads = PAYLOADS[kind](rng, number, payload_bytes)
         time_us = 1_700_000_000_000_000 + number * 1000
         batch = Batch.build(which.to_bytes(16, "big"), TOPIC, seqs[which], payloads, time_us)
         seqs[which] += BATCH
@@ -158,10 +177,11 @@ def measure(
     rounds: int,
     journal: str,
     works: list[Work],
+    kind: str,
 ) -> list[Row]:
     """Every piece of work on events of one size."""
     directory, parquet, out = folder / "journal", folder / "parquet", folder / "out"
-    fill(directory, events, payload_bytes)
+    fill(directory, events, payload_bytes, kind)
     rows: list[Row] = []
     with serving(directory) as url:
         source = spark.read.format("reknit").option("nodes", url).option("journal", journal)
@@ -212,6 +232,7 @@ def main() -> int:
     parser.add_argument(
         "--journal", default="auto", choices=["auto", "tcp", "file"], help="how journals are read"
     )
+    parser.add_argument("--payload", default="noise", choices=list(PAYLOADS), help="what events carry")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--only", default="", metavar="TEXT", help="only work whose name has this in it")
@@ -224,7 +245,9 @@ def main() -> int:
     for payload_bytes, events in sizes.items():
         folder = Path(tempfile.mkdtemp(prefix="reknit-bench-"))
         try:
-            rows += measure(spark, folder, events, payload_bytes, rounds, options.journal, works)
+            rows += measure(
+                spark, folder, events, payload_bytes, rounds, options.journal, works, options.payload
+            )
         finally:
             shutil.rmtree(folder)
     spark.stop()
