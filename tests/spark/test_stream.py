@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -179,6 +180,19 @@ def test_a_node_that_is_away_stands_still_and_the_others_go_on(make_node: Make) 
     two.start()
     later = stream.latestOffset(end, ALL)
     assert seqs(rows(stream, end, later), "t") == list(range(1, 11))
+
+
+def test_a_node_that_never_answers_is_not_waited_for_each_time(node: RunningNode) -> None:
+    node.keep(batches("s", 1, 11))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        stream = reader(node, url, timeoutS=0.2)
+        start = stream.initialOffset()
+        assert seqs(rows(stream, start, stream.latestOffset(start, ALL))) == list(range(1, 11))
+        silent.settimeout(0.0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it was tried once
+            silent.accept()
 
 
 def test_a_node_that_is_away_can_be_an_error(make_node: Make) -> None:

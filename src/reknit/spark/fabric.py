@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,9 @@ PARTS: Final = 4
 STEP_MIN: Final = 8 << 20
 STEP_MAX: Final = 64 << 20
 """Unless told otherwise a read is cut into so many parts, each between these sizes: a task has its price."""
+
+AWAY_FACTOR: Final = 5
+"""A node that never answers is tried again after so many times the timeout: the others must not wait for it."""
 
 SPLIT_SLACK: Final = 1.25
 """A part may be so much longer than wanted before it is split."""
@@ -54,6 +58,7 @@ class Fabric:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._links: dict[str, NodeLink] = {}
+        self._again_at: dict[str, float] = {}
         self.away: dict[str, str] = {}
         """The addresses that did not answer the last time, and why."""
 
@@ -68,10 +73,17 @@ class Fabric:
         found: dict[str, Place] = {}
         before, self.away = self.away, {}
         for url in self._options.nodes:
+            begin = time.monotonic()
+            if begin < self._again_at.get(url, 0.0):
+                self.away[url] = before.get(url, "it did not answer")
+                continue
             try:
                 place = Place(url, self._span(url, time_us))
             except (NotConnected, JournalError) as error:
                 self.away[url] = str(error)
+                if isinstance(error.__context__, TimeoutError):
+                    now = time.monotonic()
+                    self._again_at[url] = now + AWAY_FACTOR * (now - begin)
                 if url not in before:
                     log.warning("%s; what it has waits there, the other nodes go on", error)
                 continue
