@@ -186,7 +186,7 @@ def test_a_node_that_never_answers_is_not_waited_for_each_time(node: RunningNode
     node.keep(batches("s", 1, 11))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        stream = reader(node, url, timeoutS=0.2)
+        stream = reader(node, url, timeoutS=1)
         start = stream.initialOffset()
         assert seqs(rows(stream, start, stream.latestOffset(start, ALL))) == list(range(1, 11))
         silent.settimeout(0.0)
