@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -45,3 +46,16 @@ def test_no_command_shows_the_help() -> None:
 
 def test_the_version_is_told() -> None:
     assert runner.invoke(app, ["--version"]).stdout.startswith("reknit ")
+
+
+def test_a_setting_by_set_stands_where_its_flag_is_not_given(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "reknit", "up", "--journal", "memory", "--listen", "tcp://127.0.0.1:0"]
+    node = subprocess.Popen(
+        [*command, "--set", "node.name=by-set"], stdout=subprocess.PIPE, cwd=tmp_path, text=True
+    )
+    try:
+        assert node.stdout is not None
+        assert node.stdout.readline().startswith("by-set listens on tcp://127.0.0.1:")
+    finally:
+        node.terminate()
+        node.communicate(timeout=30)

@@ -86,7 +86,8 @@ def up(
         "recovery.zenoh_connect": tuple(zenoh_connect) if zenoh_connect else None,
     }
     log_to_stderr(log.value, with_time=True)
-    run(_serve(load(config, overrides={**parsed(set_ or []), **given}), metrics))
+    flags = {setting: value for setting, value in given.items() if value is not None}
+    run(_serve(load(config, overrides={**parsed(set_ or []), **flags}), metrics))
 
 
 async def _serve(config: Config, metrics: str | None) -> None:
