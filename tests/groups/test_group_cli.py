@@ -25,14 +25,17 @@ def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
-        while "joined" not in reader.stderr.readline():
-            pass
-        [view] = json.loads(reknit("members", "robots", "--json").stdout)
-        assert [member["name"] for member in view["members"]] == ["reader"]
-        assert reknit("send", "robots", "hello", "--as", "a").stdout == "1 sent to 1 others\n"
-        assert reknit("send", "robots", "--as", "b", text="one\ntwo\n").stdout == "2 sent to 1 others\n"
-        assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
-        assert reader.wait(timeout=20) == 0
+        try:
+            while "joined" not in (line := reader.stderr.readline()):
+                assert line, "it ended before it joined"
+            [view] = json.loads(reknit("members", "robots", "--json").stdout)
+            assert [member["name"] for member in view["members"]] == ["reader"]
+            assert reknit("send", "robots", "hello", "--as", "a").stdout == "1 sent to 1 others\n"
+            assert reknit("send", "robots", "--as", "b", text="one\ntwo\n").stdout == "2 sent to 1 others\n"
+            assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
+            assert reader.wait(timeout=20) == 0
+        finally:
+            reader.kill()
 
 
 def test_sending_where_nobody_is_says_so_and_fails() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+STOP_S = 30
+
 
 def free_port() -> int:
     with socket.socket() as sock:
@@ -50,7 +52,10 @@ class Living:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            process.communicate()
+            try:
+                process.communicate(timeout=STOP_S)
+            finally:
+                process.kill()
 
     def __enter__(self) -> Living:
         self.start()

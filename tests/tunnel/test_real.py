@@ -60,7 +60,7 @@ window.one = stream("/sse?topic=what/chat", {
 
 def post(node: Living, payload: str) -> None:
     body = urlencode({"kn_to": "/what/chat", "kn_payload": payload}).encode()
-    with urlopen(f"{node.url}/kn", body) as answer:
+    with urlopen(f"{node.url}/kn", body, timeout=30) as answer:
         assert answer.status == 200
 
 
@@ -76,7 +76,7 @@ def node(tmp_path: Path) -> Iterator[Living]:
 @curl
 def test_curl_posts_and_reads(node: Living) -> None:
     def ask(*args: str) -> str:
-        return subprocess.run(["curl", "-sN", *args], capture_output=True, text=True, check=False).stdout
+        return subprocess.run(["curl", "-sN", *args], capture_output=True, text=True, timeout=60).stdout
 
     posted = ask(
         "-d", "kn_to=/what/chat;kn_payload=hello;kn_id=m1;kn_response_format=simple", f"{node.url}/kn"
@@ -129,8 +129,10 @@ def browser_page(node: Living, fragment: str = "") -> Iterator[Page]:
         # the page comes from the node's own site, so that its stream does too
         page.route("**/page.html", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
         page.goto(f"{node.url}/page.html{fragment}")
-        yield page
-        browser.close()
+        try:
+            yield page
+        finally:
+            browser.close()
 
 
 def screenshot(page: Page, name: str) -> None:
@@ -194,7 +196,7 @@ def purge(node: Living) -> None:
         while code == 200:
             post(other, "x" * 3_000)
             request = f"{other.url}/kn?kn_from=/what/chat;do_since_checkpoint={epoch}-0-0"
-            with contextlib.suppress(HTTPError), urlopen(request) as answer:
+            with contextlib.suppress(HTTPError), urlopen(request, timeout=30) as answer:
                 code = answer.status
                 continue
             code = 404
