@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 MODULES = [
+    "reknit.address",
     "reknit.checkpoint",
     "reknit.config",
     "reknit.errors",

@@ -10,6 +10,8 @@ from reknit.errors import (
     Closed,
     Full,
     Gone,
+    InvalidAddress,
+    InvalidAttributes,
     InvalidCheckpoint,
     InvalidConfig,
     InvalidTopic,
@@ -23,6 +25,7 @@ from reknit.errors import (
     Refused,
     ReknitError,
     RemoteError,
+    RequestFailed,
     VersionMismatch,
 )
 from reknit.outcome import Code
@@ -30,6 +33,8 @@ from reknit.outcome import Code
 SAMPLES: list[ReknitError] = [
     InvalidTopic("a//b", "has an empty segment", "pattern"),
     InvalidConfig("journal.kind", "reknit.toml:journal.kind", "must be 'disk' or 'memory', not 'tape'"),
+    InvalidAddress("/1/1", "is none"),
+    InvalidAttributes("ttl", "must be more than 0"),
     InvalidCheckpoint("oops", "is cut off"),
     Full("8 subscriptions are open", "limits.subscriptions_max"),
     Closed("journal data"),
@@ -37,6 +42,7 @@ SAMPLES: list[ReknitError] = [
     MalformedFrame("bad magic", "byte 0"),
     VersionMismatch(1, 2),
     Refused(Code.PERMISSION_DENIED, "may not publish"),
+    RequestFailed(Code.UNAVAILABLE, "nobody serves it", "up:/1/1/1"),
     Gone(12, "topic 'a'"),
     JournalError("I/O error", "data/log"),
     JournalFull("no space left", "data/log"),

@@ -3,6 +3,8 @@
     ReknitError
     ├── LocalError              the caller misused us; fix the call
     │   ├── InvalidTopic        (also ValueError) not a topic, or not a pattern
+    │   ├── InvalidAddress      (also ValueError) not an address of uProtocol
+    │   ├── InvalidAttributes   (also ValueError) an event's attributes do not go together
     │   ├── InvalidConfig       (also ValueError) a setting is unknown or not allowed
     │   ├── InvalidCheckpoint   (also ValueError) not the text of a checkpoint
     │   ├── Full                a limit was reached and the caller chose not to wait
@@ -12,6 +14,7 @@
     │   ├── MalformedFrame      bytes that are not a frame
     │   ├── VersionMismatch     no version of the protocol in common
     │   └── Refused             the peer answered with a code other than OK
+    │       └── RequestFailed   a request was answered with such a code, or not at all
     ├── Gone                    (also LookupError) asked for what retention has removed
     └── JournalError            the journal could not read or write
         ├── JournalFull         no room left; nothing staged was lost
@@ -28,6 +31,8 @@ __all__ = [
     "Closed",
     "Full",
     "Gone",
+    "InvalidAddress",
+    "InvalidAttributes",
     "InvalidCheckpoint",
     "InvalidConfig",
     "InvalidTopic",
@@ -41,6 +46,7 @@ __all__ = [
     "Refused",
     "ReknitError",
     "RemoteError",
+    "RequestFailed",
     "VersionMismatch",
 ]
 
@@ -85,6 +91,36 @@ class InvalidTopic(LocalError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.kind} {_shown(self.topic)} {self.why}"
+
+
+class InvalidAddress(LocalError, ValueError):
+    """A text is not an address of uProtocol, or one with wildcards where none may be.
+
+    >>> print(InvalidAddress("/1/1", "has 2 parts; write /ENTITY/VERSION/RESOURCE"))
+    address '/1/1' has 2 parts; write /ENTITY/VERSION/RESOURCE
+    """
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text, why)
+        self.text, self.why = text, why
+
+    def __str__(self) -> str:
+        return f"address {_shown(self.text)} {self.why}"
+
+
+class InvalidAttributes(LocalError, ValueError):
+    """An event's uProtocol attributes are not what its type asks for.
+
+    >>> print(InvalidAttributes("ttl", "of a request must be more than 0"))
+    attribute ttl of a request must be more than 0
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name, self.why = name, why
+
+    def __str__(self) -> str:
+        return f"attribute {self.name} {self.why}"
 
 
 class InvalidConfig(LocalError, ValueError):
@@ -216,6 +252,22 @@ class Refused(RemoteError):
 
     def __str__(self) -> str:
         return f"refused by the peer with code {self.code}: {self.text}"
+
+
+class RequestFailed(Refused):
+    """A request was answered with a google.rpc code other than OK, by its handler or by a node; or with nothing.
+
+    >>> print(RequestFailed(14, "nobody serves it", "up://vcu/10/1/2"))
+    the request to up://vcu/10/1/2 failed with code 14: nobody serves it
+    """
+
+    def __init__(self, code: int, text: str, address: str, payload: bytes = b"") -> None:
+        super().__init__(code, text)
+        self.args = (code, text, address)
+        self.address, self.payload = address, payload
+
+    def __str__(self) -> str:
+        return f"the request to {self.address} failed with code {self.code}: {self.text}"
 
 
 class Gone(ReknitError, LookupError):

@@ -1,0 +1,206 @@
+"""Addresses of uProtocol, patterns of them, and the topics that they stand for.
+
+    [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE
+
+The three numbers are hexadecimal. The lower half of an entity is its service, the upper half its instance. An address
+becomes a topic, segment by segment, and any such topic an address again:
+
+    up/AUTHORITY/SERVICE/INSTANCE/VERSION/RESOURCE
+
+An address without an authority has `LOCAL` there, which no authority can be. What is a wildcard in an address is `*`
+in a topic's pattern, so that both match the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address
+from typing import Final
+
+from reknit.errors import InvalidAddress
+from reknit.topic import Pattern
+
+__all__ = ["Address"]
+
+AUTHORITY_CHARS_MAX: Final = 128
+ANY_AUTHORITY: Final = "*"
+ANY_HALF: Final = 0xFFFF
+ANY_VERSION: Final = 0xFF
+ANY_RESOURCE: Final = 0xFFFF
+ROOT: Final = "up"
+LOCAL: Final = "LOCAL"
+
+_NAME = re.compile(r"[a-z0-9._~-]+")
+_FUTURE_LITERAL = re.compile(r"v[0-9a-f]+\.[a-z0-9._~!$&'()*+,;=:-]+")
+_HEX = re.compile(r"[0-9A-Fa-f]+")
+_DIGITS = {"entity": 8, "version": 2, "resource": 4}
+_LIMITS = {"entity": 1 << 32, "version": 1 << 8, "resource": 1 << 16}
+_TOPIC_DIGITS = (4, 4, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address, or a pattern that addresses match.
+
+    >>> Address.parse("up://my_vin/10000001/2/1A")
+    Address(authority='my_vin', entity=268435457, version=2, resource=26)
+    >>> str(Address("my_vin", 0x10000001, 2, 0x1A))
+    'up://my_vin/10000001/2/1A'
+    """
+
+    authority: str
+    entity: int
+    version: int
+    resource: int
+
+    def __post_init__(self) -> None:
+        _check_authority(self.authority, self.authority)
+        for name, limit in _LIMITS.items():
+            if not 0 <= getattr(self, name) < limit:
+                raise InvalidAddress(str(getattr(self, name)), f"is no {name}; it is from 0 to {limit - 1:X}")
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """The address that a text says. Raises `InvalidAddress`.
+
+        >>> Address.parse("/1/1/a1fb") == Address("", 1, 1, 0xA1FB)
+        True
+        """
+        rest = text.removeprefix("up:")
+        authority = ""
+        if rest.startswith("//"):
+            authority, slash, rest = rest[2:].partition("/")
+            _check_authority(authority or "//", text)
+            rest = slash + rest
+        parts = rest.split("/")
+        if len(parts) != 4 or parts[0]:
+            raise InvalidAddress(text, "is none; write [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE")
+        numbers = zip(_DIGITS.items(), parts[1:], strict=True)
+        return cls(authority, *(_number(part, name, digits, text) for (name, digits), part in numbers))
+
+    def __str__(self) -> str:
+        authority = f"//{self.authority}" if self.authority else ""
+        return f"up:{authority}/{self.entity:X}/{self.version:X}/{self.resource:X}"
+
+    @property
+    def service(self) -> int:
+        """The lower half of the entity.
+
+        >>> Address.parse("/2B1A5/1/1").service == 0xB1A5
+        True
+        """
+        return self.entity & 0xFFFF
+
+    @property
+    def instance(self) -> int:
+        """The upper half of the entity.
+
+        >>> Address.parse("/2B1A5/1/1").instance
+        2
+        """
+        return self.entity >> 16
+
+    @property
+    def is_pattern(self) -> bool:
+        """True if some part is a wildcard.
+
+        >>> Address.parse("//*/1/1/1").is_pattern, Address.parse("/1/1/1").is_pattern
+        (True, False)
+        """
+        halves = ANY_HALF in (self.service, self.instance)
+        numbers = self.version == ANY_VERSION or self.resource == ANY_RESOURCE
+        return halves or numbers or self.authority == ANY_AUTHORITY
+
+    def matches(self, candidate: Address) -> bool:
+        """True if the candidate is one of those that this pattern means.
+
+        >>> Address.parse("//*/FFFFFFFF/1/A1FB").matches(Address.parse("/10001/1/A1FB"))
+        True
+        """
+        return (
+            self.authority in (ANY_AUTHORITY, candidate.authority)
+            and self.service in (ANY_HALF, candidate.service)
+            and self.instance in (ANY_HALF, candidate.instance)
+            and self.version in (ANY_VERSION, candidate.version)
+            and self.resource in (ANY_RESOURCE, candidate.resource)
+        )
+
+    @property
+    def topic(self) -> str:
+        """The topic of an address without wildcards. Raises `InvalidAddress`.
+
+        >>> Address.parse("//vcu.my_vin/2B1A5/1/8001").topic
+        'up/vcu.my_vin/B1A5/2/1/8001'
+        """
+        if self.is_pattern:
+            raise InvalidAddress(str(self), "has wildcards; name one address")
+        return self.pattern.text
+
+    @property
+    def pattern(self) -> Pattern:
+        """The topics of all addresses that match this one.
+
+        >>> Address.parse("//*/FFFF0010/FF/8001").pattern.text
+        'up/*/10/*/*/8001'
+        """
+        segments = (
+            self.authority or LOCAL,
+            _segment(self.service, ANY_HALF),
+            _segment(self.instance, ANY_HALF),
+            _segment(self.version, ANY_VERSION),
+            _segment(self.resource, ANY_RESOURCE),
+        )
+        return Pattern("/".join((ROOT, *segments)))
+
+    @classmethod
+    def from_topic(cls, topic: str) -> Address:
+        """The address that a topic stands for. Raises `InvalidAddress`.
+
+        >>> str(Address.from_topic("up/LOCAL/1/0/1/A1FB"))
+        'up:/1/1/A1FB'
+        """
+        root, *segments = topic.split("/")
+        if root != ROOT or len(segments) != 5:
+            raise InvalidAddress(topic, "is no address's topic; those begin with up/ and have six segments")
+        numbers = [
+            _number(segment, "topic", digits, topic)
+            for segment, digits in zip(segments[1:], _TOPIC_DIGITS, strict=True)
+        ]
+        authority = "" if segments[0] == LOCAL else segments[0]
+        address = cls(authority, numbers[0] | numbers[1] << 16, numbers[2], numbers[3])
+        if address.topic != topic:
+            raise InvalidAddress(topic, f"is not how its topic is written, which is {address.topic!r}")
+        return address
+
+
+def _segment(number: int, wildcard: int) -> str:
+    return "*" if number == wildcard else f"{number:X}"
+
+
+def _number(text: str, name: str, digits: int, whole: str) -> int:
+    if not _HEX.fullmatch(text) or len(text) > digits:
+        raise InvalidAddress(
+            whole, f"has {text!r} for its {name}; write 1 to {digits} hexadecimal digits, 0-9 and A-F"
+        )
+    return int(text, 16)
+
+
+def _check_authority(authority: str, whole: str) -> None:
+    if len(authority) > AUTHORITY_CHARS_MAX:
+        raise InvalidAddress(whole, f"has an authority of more than {AUTHORITY_CHARS_MAX} characters")
+    if authority in ("", ANY_AUTHORITY) or _NAME.fullmatch(authority):
+        return
+    if not (authority[0] == "[" and authority[-1] == "]" and _is_literal(authority[1:-1])):
+        raise InvalidAddress(
+            whole, "has no authority that is one; write a-z, 0-9, '-', '.', '_', '~', an IP literal, or '*'"
+        )
+
+
+def _is_literal(text: str) -> bool:
+    if _FUTURE_LITERAL.fullmatch(text):
+        return "*" not in text and "$" not in text
+    try:
+        return not IPv6Address(text).scope_id
+    except AddressValueError:
+        return False
