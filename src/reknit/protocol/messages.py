@@ -307,8 +307,144 @@ class Stored(Message, frozen=True, tag=30):
     cache: str
 
 
+class Want(Message, frozen=True, tag=40):
+    """A publisher wants to hear what became of each event from `first` on; with `resend`, a released one is resent."""
+
+    source: bytes
+    topic: str
+    resend: bool
+    first: int
+
+
+class Fate(msgspec.Struct, frozen=True, array_like=True):
+    """What became of events `[start, stop)`, on which node, along which path."""
+
+    start: int
+    stop: int
+    outcome: int
+    code: int = 0
+    text: str = ""
+    node: str = ""
+    path: str = ""
+    attempts: int = 1
+
+
+class Told(Message, frozen=True, tag=41):
+    """To the publisher who wanted it: outcomes of its events."""
+
+    source: bytes
+    rows: list[Fate]
+
+
+class PathThere(Message, frozen=True, tag=42):
+    """To a publisher who wants outcomes: whether anyone is there to take its events. It waits while nobody is."""
+
+    source: bytes
+    is_there: bool
+
+
+class Link(Message, frozen=True, tag=43):
+    """The first words between two nodes: who this is, since when it runs, what the link costs from here."""
+
+    node: str
+    instance: int
+    cost: int
+    is_edge: bool
+    urls: list[str]
+    journal: str
+    """The epoch of its journal."""
+
+
+class LinkState(Message, frozen=True, tag=44):
+    """A node's neighbours and what it costs to get there. The newest (instance, seq) of a node counts."""
+
+    node: str
+    instance: int
+    seq: int
+    links: dict[str, int]
+    is_edge: bool = False
+
+
+class Announce(Message, frozen=True, tag=45):
+    """What a node subscribes to, as a change after `seq - 1`, or as a whole."""
+
+    node: str
+    instance: int
+    seq: int
+    added: list[tuple[str, str]]
+    """(pattern, mode): mode is `journal` for those who get everything, `any` for those who share."""
+    removed: list[tuple[str, str]] = []
+    is_whole: bool = False
+
+
+class AskWhole(Message, frozen=True, tag=46):
+    """I missed something about this node: tell all that you know of it."""
+
+    node: str
+
+
+class Beat(Message, frozen=True, tag=47):
+    """Still here, and this is what I know: (node, instance, seq of its links, seq of its subscriptions)."""
+
+    rows: list[tuple[str, int, int, int]]
+
+
+class Forward(Message, frozen=True, tag=48):
+    """The next `size` bytes are one batch that is to be delivered from here on, and its outcome told."""
+
+    size: int
+    origin: str
+    mode: str
+    resend: bool
+    attempt: int
+    ttl_ms: int
+    visited: list[str]
+    """Nodes that have it or have had it: it does not go there again."""
+
+
+class Return(msgspec.Struct, frozen=True, array_like=True):
+    """The outcome of events that were forwarded."""
+
+    topic: str
+    source: bytes
+    fate: Fate
+    visited: list[str]
+
+
+class Returned(Message, frozen=True, tag=49):
+    """Outcomes of what was forwarded, to the node that forwarded it."""
+
+    rows: list[Return]
+
+
+class Pull(Message, frozen=True, tag=50):
+    """Send what I subscribe to from this place in your journal on; -1: from now on."""
+
+    epoch: str
+    position: int
+    have: dict[bytes, int] = {}
+    """How far I have got in sources of which there may be more."""
+
+
+class Carry(Message, frozen=True, tag=51):
+    """The next `size` bytes are batches to keep and pass on; `position` is the journal's place after them."""
+
+    size: int
+    position: int
+    origins: list[tuple[bytes, str]]
+    """The nodes on which new sources are published."""
+
+
+class Got(Message, frozen=True, tag=52):
+    """Everything up to this position is kept here."""
+
+    position: int
+
+
 AnyMessage = (
     Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Subscribe | Subscribed
     | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Ask | Answer | Recover
     | Recovered | Survey | Surveyed | Heartbeat | Offer | Require | Stored
+    | Want | Told | PathThere | Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull
+    | Carry | Got
 )  # fmt: skip
