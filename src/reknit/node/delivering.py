@@ -16,32 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
+from reknit.protocol.messages import Fate
 
-
-class Result(msgspec.Struct, frozen=True, array_like=True):
-    """What became of events `[start, stop)` of one source."""
-
-    start: int
-    stop: int
-    outcome: int
-    """ACCEPTED, RELEASED, REJECTED or MODIFIED, which end them; RECEIVED, which does not: somebody is at it, and it
-    is not resent any more."""
-    code: int = 0
-    """A google.rpc code, where there is a reason."""
-    text: str = ""
-    """The reason in words."""
-    node: str = ""
-    """The node on which it ended."""
-    path: str = ""
-    """The last path that was tried there: a subscriber, or a neighbour."""
-    attempts: int = 1
-
-
+Result = Fate
+"""What became of events `[start, stop)` of one source: ACCEPTED, RELEASED, REJECTED or MODIFIED, which end them, or
+RECEIVED, which does not: somebody is at it, and it is not resent any more. `node` and `path` say where that was."""
 OnResults = Callable[[Sequence[Result]], None]
 OnPath = Callable[[bool], None]
 OnHanded = Callable[[Batch, int], None]
