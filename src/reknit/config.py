@@ -21,6 +21,7 @@ from reknit.settings import Section, Setting, gather, lookup, setting, settings_
 from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
 
 __all__ = [
+    "AmqpSettings",
     "Config",
     "DispatchSettings",
     "HttpSettings",
@@ -230,6 +231,61 @@ class HttpSettings(Section):
     )
 
 
+MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
+
+
+def _check_mechanisms(names: tuple[str, ...]) -> None:
+    unknown = [name for name in names if name not in MECHANISMS]
+    if unknown or not names:
+        raise ValueError(
+            f"{unknown or 'nothing'} is no list of mechanisms; there are {', '.join(MECHANISMS)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmqpSettings(Section):
+    """AMQP 1.0 clients: where they connect, who they are, and how much they may hold.
+
+    >>> AmqpSettings(listen="127.0.0.1:5672").mechanisms
+    ('ANONYMOUS',)
+    """
+
+    title: ClassVar[str] = "amqp"
+    listen: str = setting("", "host:port to serve AMQP 1.0 on; empty: none", check=_check_host_port)
+    mechanisms: tuple[str, ...] = setting(
+        ("ANONYMOUS",), "SASL mechanisms on offer: ANONYMOUS, PLAIN, EXTERNAL", check=_check_mechanisms
+    )
+    users_file: str = setting("", "a file with a name and a password on each line, for PLAIN; empty: nobody")
+    plain_needs_tls: bool = setting(True, "offer PLAIN, which shows the password, on TLS connections only")
+    tls_cert_file: str = setting("", "the gateway's certificate (PEM); empty: no TLS")
+    tls_key_file: str = setting("", "the certificate's private key (PEM)")
+    tls_ca_file: str = setting(
+        "", "who signs clients' certificates (PEM), for EXTERNAL; empty: none are asked for"
+    )
+    allow: tuple[str, ...] = setting(
+        (), "who may do what, as 'ann read plant/**'; nothing: everyone everything"
+    )
+    connections_max: int = setting(1_024, "AMQP connections to one node", low=1)
+    sessions_max: int = setting(256, "sessions of one connection", low=1, high=32_768)
+    links_max: int = setting(1_024, "links of one connection", low=1)
+    frame_bytes_max: int = setting(64 * KIB, "longest AMQP frame", low=512, high=16 * MIB)
+    message_bytes_max: int = setting(
+        8 * MIB, "longest message, if limits.payload_bytes_max is not less; past it the link is closed", low=1
+    )
+    assembly_bytes_max: int = setting(
+        64 * MIB, "messages of one connection that are still arriving; past it their links are closed", low=1
+    )
+    intake_bytes_max: int = setting(
+        16 * MIB, "taken from one connection and without an outcome yet; then it waits", low=1
+    )
+    output_bytes_max: int = setting(1 * MIB, "waiting to be sent to one session; then its links wait", low=1)
+    credit_events: int = setting(1_000, "messages that one sender may have under way", low=1)
+    relay_topics_max: int = setting(1_024, "topics that one sender without an address may have open", low=1)
+    idle_s: float = setting(30.0, "how long a client may be silent before its connection is closed", low=0.1)
+    hello_timeout_s: float = setting(10.0, "how long a client may take to say who it is", low=0.01)
+    stop_timeout_s: float = setting(2.0, "how long links may take to close when the node stops")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(Section):
     """A rule for some topics: a `[[topics]]` table in the file. The first that matches a topic counts.
@@ -252,11 +308,13 @@ SECTIONS: tuple[type[Section], ...] = (
     RecoverySettings,
     DispatchSettings,
     HttpSettings,
+    AmqpSettings,
 )
 KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS for one in settings_of(kind)}
 AT_MOST = (
     ("limits.payload_bytes_max", "limits.frame_bytes_max", 2 * KIB),  # header and topic have to fit too
     ("limits.batch_bytes", "limits.frame_bytes_max", 0),
+    ("amqp.message_bytes_max", "amqp.assembly_bytes_max", 0),
     ("limits.batch_bytes", "limits.publish_window_bytes", 0),
     ("transport.heartbeat_s", "transport.peer_timeout_s", 0),
     ("transport.reconnect_backoff_s_min", "transport.reconnect_backoff_s_max", 0),
@@ -281,6 +339,7 @@ class Config:
     recovery: RecoverySettings = RecoverySettings()
     dispatch: DispatchSettings = DispatchSettings()
     http: HttpSettings = HttpSettings()
+    amqp: AmqpSettings = AmqpSettings()
     topics: tuple[TopicSettings, ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
@@ -289,8 +348,9 @@ class Config:
             if self.get(lower) > self.get(upper) - margin:
                 self._refuse([lower, upper], f"needs {lower} to be at most {upper} - {margin}")
         tls = self.transport
-        if bool(tls.tls_cert_file) != bool(tls.tls_key_file):
-            self._refuse(["transport.tls_cert_file", "transport.tls_key_file"], "needs both files or none")
+        for name, files in (("transport", tls), ("amqp", self.amqp)):
+            if bool(files.tls_cert_file) != bool(files.tls_key_file):
+                self._refuse([f"{name}.tls_cert_file", f"{name}.tls_key_file"], "needs both files or none")
         if not tls.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
             self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
         age_s_max = self.retention.age_s_max
@@ -334,7 +394,7 @@ class Config:
         """A file with every setting and its doc, which `load` reads back.
 
         >>> Config().to_toml().splitlines()[-1]
-        'allow = []'
+        'stop_timeout_s = 2.0'
         """
         tables = [(f"[{kind.title}]", getattr(self, kind.title)) for kind in SECTIONS]
         tables += [("[[topics]]", rule) for rule in self.topics]
