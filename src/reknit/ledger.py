@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from reknit.outcome import End
 from reknit.seqset import SeqSet
+from reknit.tally import TRIES_MAX, Tally, Try
 from reknit.topic import Pattern
 
 Stream = tuple[str, bytes]
@@ -30,6 +32,8 @@ class Account:
     floor: int
     """The journal's position before which everything owed has ended."""
     ends: dict[Stream, dict[End, SeqSet]] = field(default_factory=dict)
+    tallies: dict[Stream, dict[int, Tally]] = field(default_factory=dict)
+    """The attempts at events that have come back and not ended yet."""
 
     def ended(self, stream: Stream) -> SeqSet:
         """Every seq of the stream that has ended, one way or another."""
@@ -48,12 +52,58 @@ class Account:
             ends.setdefault(end, SeqSet()).add(low, high)
         return fresh
 
+    def drop_tallies(self, stream: Stream, start: int, stop: int) -> list[int]:
+        """Events ended: their attempts are of no interest any more. Gives the seqs that had some."""
+        tallies = self.tallies.get(stream)
+        if tallies is None:
+            return []
+        gone = seqs_within(tallies, start, stop)
+        for seq in gone:
+            del tallies[seq]
+        if not tallies:
+            del self.tallies[stream]
+        return gone
+
     def owed(self, stream: Stream, published: SeqSet) -> SeqSet:
         """What of the published is for this subscriber."""
         since = self.since.get(stream, 1)
         owed = published.copy()
         owed.discard(0, since)
         return owed
+
+
+class Changes(NamedTuple):
+    """What changed in a ledger."""
+
+    streams: set[Stream]
+    accounts: set[str]
+    ends: set[tuple[str, Stream]]
+    tallies: set[tuple[str, Stream, int]]
+    letters: set[bytes]
+
+
+class Redriven(msgspec.Struct, frozen=True, array_like=True):
+    """Dead letters `ranges` were to be published again as events `[first, stop)` of a stream."""
+
+    ranges: list[tuple[int, int]]
+    topic: str
+    source: bytes
+    first: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Letters:
+    """What became of one node's dead letters, by their own seqs. All others wait."""
+
+    redriven: SeqSet = field(default_factory=SeqSet)
+    dropped: SeqSet = field(default_factory=SeqSet)
+    last: Redriven | None = None
+    """The last redrive: a crash may have come between its record and its events."""
+
+    def waiting(self, published: SeqSet) -> SeqSet:
+        """The letters that were neither redriven nor dropped."""
+        return published.difference(self.redriven).difference(self.dropped)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -90,9 +140,13 @@ class Ledger:
     def __init__(self) -> None:
         self.published: dict[Stream, SeqSet] = {}
         self.accounts: dict[str, Account] = {}
+        self.letters: dict[bytes, Letters] = {}
+        """What became of dead letters, by the source of the letters."""
         self._changed_streams: set[Stream] = set()
         self._changed_accounts: set[str] = set()
         self._changed_ends: set[tuple[str, Stream]] = set()
+        self._changed_tallies: set[tuple[str, Stream, int]] = set()
+        self._changed_letters: set[bytes] = set()
 
     def publish(self, topic: str, source: bytes, start: int, stop: int) -> None:
         """Events `[start, stop)` were kept."""
@@ -117,6 +171,8 @@ class Ledger:
         if account is not None:
             self._changed_accounts.add(name)
             self._changed_ends.update((name, stream) for stream in account.ends)
+            for stream, tallies in account.tallies.items():
+                self._changed_tallies.update((name, stream, seq) for seq in tallies)
 
     def settle(
         self, name: str, topic: str, source: bytes, start: int, stop: int, end: End
@@ -128,7 +184,42 @@ class Ledger:
         fresh = account.settle((topic, source), start, stop, end)
         if fresh:
             self._changed_ends.add((name, (topic, source)))
+        if account.tallies:
+            gone = account.drop_tallies((topic, source), start, stop)
+            self._changed_tallies.update((name, (topic, source), seq) for seq in gone)
         return fresh
+
+    def tally(self, name: str, stream: Stream, bounds: tuple[int, int], counts: Tally, last: Try) -> None:
+        """Events `[start, stop)` came back from an attempt; `counts` are the counters since the beginning."""
+        account = self.accounts.get(name)
+        if account is None:
+            return
+        tallies = account.tallies.setdefault(stream, {})
+        for seq in range(*bounds):
+            tries = tallies.get(seq, Tally()).tries
+            if not tries or tries[-1] != last:
+                tries = (*tries, last)[-TRIES_MAX:]
+            tallies[seq] = Tally(counts.acquired, counts.failed, tries)
+            self._changed_tallies.add((name, stream, seq))
+
+    def handle_letters(self, source: bytes, start: int, stop: int, is_redriven: bool) -> None:
+        """Dead letters `[start, stop)` were redriven or dropped."""
+        letters = self.letters.setdefault(source, Letters())
+        (letters.redriven if is_redriven else letters.dropped).add(start, stop)
+        self._changed_letters.add(source)
+
+    def redrive_letters(self, source: bytes, redriven: Redriven) -> None:
+        """Dead letters are published again, by what follows in the log."""
+        for start, stop in redriven.ranges:
+            self.handle_letters(source, start, stop, is_redriven=True)
+        self.letters.setdefault(source, Letters()).last = redriven
+
+    def put_letters_back(self, source: bytes, start: int, stop: int) -> None:
+        """Dead letters `[start, stop)` wait after all: what they were redriven as was never kept."""
+        letters = self.letters.setdefault(source, Letters())
+        letters.redriven.discard(start, stop)
+        letters.last = None
+        self._changed_letters.add(source)
 
     def move_floor(self, name: str, floor: int) -> None:
         """Everything owed to `name` before this position has ended."""
@@ -137,10 +228,17 @@ class Ledger:
             account.floor = floor
             self._changed_accounts.add(name)
 
-    def take_changes(self) -> tuple[set[Stream], set[str], set[tuple[str, Stream]]]:
-        """What changed since the last call: published streams, accounts, and (account, stream) ends."""
-        changes = (self._changed_streams, self._changed_accounts, self._changed_ends)
+    def take_changes(self) -> Changes:
+        """What changed since the last call: published streams, accounts, their ends and tallies, dead letters."""
+        changes = Changes(
+            self._changed_streams,
+            self._changed_accounts,
+            self._changed_ends,
+            self._changed_tallies,
+            self._changed_letters,
+        )
         self._changed_streams, self._changed_accounts, self._changed_ends = set(), set(), set()
+        self._changed_tallies, self._changed_letters = set(), set()
         return changes
 
     def rows(self, known: Mapping[str, Mapping[Stream, SeqSet]] | None = None) -> list[Row]:
@@ -183,6 +281,17 @@ class Ledger:
                 problems += [f"{source} {span(r)} has no end and nobody has it" for r in silent.ranges()]
         ends = (counts[End.ACCEPTED], counts[End.DEAD_LETTERED], counts[End.LOST])
         return Row(account.name, topic, published, *ends, in_flight, tuple(problems))
+
+
+def seqs_within(by_seq: Mapping[int, object], start: int, stop: int) -> list[int]:
+    """The keys in `[start, stop)`, found by whichever is shorter: the range or the mapping.
+
+    >>> seqs_within({3: "c", 9: "i"}, 1, 1_000_000)
+    [3, 9]
+    """
+    if stop - start < len(by_seq):
+        return [seq for seq in range(start, stop) if seq in by_seq]
+    return [seq for seq in by_seq if start <= seq < stop]
 
 
 def span(bounds: tuple[int, int]) -> str:

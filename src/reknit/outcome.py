@@ -57,6 +57,8 @@ class Outcome(IntEnum):
     """Released with a change for the next attempt, which counts as failed (AMQP)."""
     RECEIVED = 6
     """Still at it: the lease is extended."""
+    LEASE_LOST = 7
+    """Held past its lease without a word: counts as failed. The node says this, never a subscriber."""
 
     @property
     def is_final(self) -> bool:
@@ -72,9 +74,9 @@ class Outcome(IntEnum):
         """True if it uses up one of the attempts that are allowed.
 
         >>> [outcome.name for outcome in Outcome if outcome.counts]
-        ['FAILED', 'MODIFIED']
+        ['FAILED', 'MODIFIED', 'LEASE_LOST']
         """
-        return self in (Outcome.FAILED, Outcome.MODIFIED)
+        return self in (Outcome.FAILED, Outcome.MODIFIED, Outcome.LEASE_LOST)
 
 
 class End(IntEnum):

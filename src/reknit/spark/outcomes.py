@@ -16,8 +16,6 @@ from reknit.store.records import (
     Record,
     SubscriberClosed,
     SubscriberOpened,
-    TopicPaused,
-    TopicResumed,
     decode,
 )
 
@@ -62,7 +60,7 @@ def outcome_rows(record: Record) -> list[Row]:
             return _opened(record)
         case SubscriberClosed(name=name, time_us=time_us):
             return [{"kind": "closed", "subscriber": name, "time": _moment(time_us)}]
-        case TopicPaused() | TopicResumed():
+        case _:  # pauses, attempts that did not end anything, and what became of dead letters
             return []
 
 

@@ -8,6 +8,8 @@
     marks       time in µs → position
     accounts    account number → name, pattern, since, floor
     ends        account number · stream number → {end: ranges}
+    tallies     account number · stream number · seq → attempts at an event that has not ended
+    letters     source of dead letters → which were redriven, which dropped
 
 Numbers in keys are big endian, so that they sort. Every transaction is synced. The log is the truth: all of
 this but the ledger's part from removed segments can be built again from it.
@@ -15,7 +17,8 @@ this but the ledger's part from removed segments can be built again from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,14 +42,19 @@ from reknit.store.rows import (
     State,
     decode_account,
     decode_ends,
+    decode_letters,
     decode_state,
     decode_stream,
+    decode_tally,
     encode,
     load_ends,
+    load_letters,
 )
 from reknit.store.streams import Extent, Stream, Streams
 
 _DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
+_ADDED: Final = ("tallies", "letters")
+"""An index from before there were these is read without them, and gets them when it is written."""
 
 
 class Index:
@@ -58,6 +66,9 @@ class Index:
         env = self._environment.lmdb
         try:
             self._dbs = {name: env.open_db(name.encode(), create=not readonly) for name in _DATABASES}
+            for name in _ADDED:
+                with suppress(lmdb.NotFoundError):
+                    self._dbs[name] = env.open_db(name.encode(), create=not readonly)
         except lmdb.Error as error:
             self._environment.leave()
             raise explained(error, directory) from error
@@ -92,6 +103,10 @@ class Index:
             self._put_or_delete(txn, "accounts", NUMBER.pack(number), account)
         for numbers, ends in snapshot.ends.items():
             self._put_or_delete(txn, "ends", PAIR.pack(*numbers), ends)
+        for place, tally in snapshot.tallies.items():
+            self._put_or_delete(txn, "tallies", EXTENT_KEY.pack(*place), tally)
+        for source, letters in snapshot.letters.items():
+            txn.put(source, encode(letters), db=self._dbs["letters"])
         state = State(FORMAT, snapshot.to, snapshot.start, snapshot.paused)
         txn.put(b"state", encode(state), db=self._dbs["meta"])
 
@@ -184,9 +199,24 @@ class Index:
                 number, stream_number = PAIR.unpack(key)
                 stream = by_number[stream_number]
                 accounts[number].ends[stream.topic, stream.source] = load_ends(decode_ends(data))
+            for key, data in self._rows(txn, "tallies"):
+                number, stream_number, seq = EXTENT_KEY.unpack(key)
+                stream = by_number[stream_number]
+                accounts[number].tallies.setdefault((stream.topic, stream.source), {})[seq] = decode_tally(
+                    data
+                )
+            ledger.letters = {
+                key: load_letters(decode_letters(data)) for key, data in self._rows(txn, "letters")
+            }
             ledger.take_changes()
             numbers = {account.name: number for number, account in accounts.items()}
             return Loaded(self._state(txn), self._segments(txn), numbers)
+
+    def _rows(self, txn: Any, database: str) -> Iterable[tuple[bytes, bytes]]:
+        """All rows of a database that may be missing."""
+        db = self._dbs.get(database)
+        rows: Iterable[tuple[bytes, bytes]] = () if db is None else txn.cursor(db=db)
+        return rows
 
     def segments(self) -> list[Segment]:
         """The totals of the log's files."""

@@ -12,8 +12,9 @@ import msgspec
 
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
-from reknit.ledger import Ledger, Stream
-from reknit.outcome import End
+from reknit.ledger import Ledger, Redriven, Stream
+from reknit.outcome import End, Outcome
+from reknit.tally import Tally, Try
 from reknit.topic import Pattern
 
 
@@ -80,6 +81,55 @@ class Outcomes(_Tagged, frozen=True, tag="outcomes"):
     floor: int = 0
 
 
+class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
+    """Events `[start, stop)` came back from an attempt; the counters are those since the beginning."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+    acquired: int
+    failed: int
+    outcome: Outcome
+    code: int = 0
+    time_us: int = 0
+
+
+class Attempts(_Tagged, frozen=True, tag="attempts"):
+    """Attempts that did not end events of one subscriber, so that a restart goes on counting."""
+
+    name: str
+    rows: list[AttemptRow]
+
+
+class LettersRedriven(_Tagged, frozen=True, tag="redriven"):
+    """Dead letters of a source were published again, as the events `[first, first + count)` that follow in the log."""
+
+    source: bytes
+    ranges: list[tuple[int, int]]
+    topic: str
+    as_source: bytes
+    first: int
+    count: int
+    time_us: int = 0
+
+
+class LettersDropped(_Tagged, frozen=True, tag="dropped"):
+    """Dead letters of a source were dropped, by a person or because there were too many."""
+
+    source: bytes
+    ranges: list[tuple[int, int]]
+    time_us: int = 0
+
+
+class LettersBack(_Tagged, frozen=True, tag="back"):
+    """A crash came between `LettersRedriven` and its events: the letters wait again."""
+
+    source: bytes
+    ranges: list[tuple[int, int]]
+    time_us: int = 0
+
+
 class TopicPaused(_Tagged, frozen=True, tag="paused"):
     """Delivery of what the pattern matches was stopped."""
 
@@ -94,7 +144,10 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
     time_us: int = 0
 
 
-Record = SubscriberOpened | SubscriberClosed | Outcomes | TopicPaused | TopicResumed
+Record = (
+    SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
+    | LettersRedriven | LettersDropped | LettersBack
+)  # fmt: skip
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -130,6 +183,21 @@ def apply(ledger: Ledger, record: Record) -> None:
             for row in record.rows:
                 ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
             ledger.move_floor(record.name, record.floor)
+        case Attempts():
+            for tried in record.rows:
+                last = Try(tried.time_us, tried.outcome, tried.code)
+                counts = Tally(tried.acquired, tried.failed)
+                ledger.tally(
+                    record.name, (tried.topic, tried.source), (tried.start, tried.stop), counts, last
+                )
+        case LettersRedriven(ranges=ranges, topic=topic, as_source=as_source, first=first, count=count):
+            ledger.redrive_letters(record.source, Redriven(ranges, topic, as_source, first, first + count))
+        case LettersDropped():
+            for start, stop in record.ranges:
+                ledger.handle_letters(record.source, start, stop, is_redriven=False)
+        case LettersBack():
+            for start, stop in record.ranges:
+                ledger.put_letters_back(record.source, start, stop)
         case TopicPaused() | TopicResumed():
             pass  # the ledger owes the same whether delivery is paused or not
 

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from reknit.ledger import Account, Ledger
+from reknit.ledger import Account, Ledger, Letters, Redriven
 from reknit.outcome import End
 from reknit.seqset import Range, SeqSet
 from reknit.store.retention import Segment
 from reknit.store.streams import Extent, Stream, Streams
+from reknit.tally import Tally
 from reknit.topic import Pattern
 
 FORMAT: Final = 1
@@ -91,6 +92,14 @@ def load_ends(row: EndsRow) -> dict[End, SeqSet]:
     return {End(end): SeqSet.from_ranges(ranges) for end, ranges in row.items()}
 
 
+LettersRow = tuple[list[Range], list[Range], Redriven | None]
+"""Which of a source's dead letters were redriven, which dropped, and the last redrive."""
+
+
+def load_letters(row: LettersRow) -> Letters:
+    return Letters(SeqSet.from_ranges(row[0]), SeqSet.from_ranges(row[1]), row[2])
+
+
 class Loaded(NamedTuple):
     """What was loaded beside streams and ledger."""
 
@@ -112,6 +121,9 @@ class Snapshot(msgspec.Struct):
     accounts: dict[int, AccountRow | None] = msgspec.field(default_factory=dict)
     """None: the account is gone; its ends are among `ends`."""
     ends: dict[tuple[int, int], EndsRow | None] = msgspec.field(default_factory=dict)
+    tallies: dict[tuple[int, int, int], Tally | None] = msgspec.field(default_factory=dict)
+    """By account, stream and seq; None: the event has ended."""
+    letters: dict[bytes, LettersRow] = msgspec.field(default_factory=dict)
 
 
 encode: Final = msgspec.msgpack.encode
@@ -119,6 +131,8 @@ decode_state: Final = msgspec.msgpack.Decoder(State).decode
 decode_stream: Final = msgspec.msgpack.Decoder(StreamRow).decode
 decode_account: Final = msgspec.msgpack.Decoder(AccountRow).decode
 decode_ends: Final = msgspec.msgpack.Decoder(EndsRow).decode
+decode_tally: Final = msgspec.msgpack.Decoder(Tally).decode
+decode_letters: Final = msgspec.msgpack.Decoder(LettersRow).decode
 
 
 def segment_row(segment: Segment) -> tuple[bytes, bytes]:

@@ -21,16 +21,20 @@ class Dirty:
     streams: set[StreamKey] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
     ends: set[tuple[str, StreamKey]] = field(default_factory=set)
+    tallies: set[tuple[str, StreamKey, int]] = field(default_factory=set)
+    letters: set[bytes] = field(default_factory=set)
 
     def take(self, ledger: Ledger) -> None:
         """Add what changed since the last time."""
-        streams, accounts, ends = ledger.take_changes()
+        streams, accounts, ends, tallies, letters = ledger.take_changes()
         self.streams |= streams
         self.accounts |= accounts
         self.ends |= ends
+        self.tallies |= tallies
+        self.letters |= letters
 
     def __bool__(self) -> bool:
-        return bool(self.streams or self.accounts or self.ends)
+        return bool(self.streams or self.accounts or self.ends or self.tallies or self.letters)
 
 
 class AccountNumbers:
@@ -50,7 +54,8 @@ class AccountNumbers:
 
 def fill(snapshot: Snapshot, dirty: Dirty, ledger: Ledger, streams: Streams, numbers: AccountNumbers) -> None:
     """Put what is dirty into a snapshot, as it is now. This is done while nothing can be staged, so it is short."""
-    unknown = {stream for _, stream in dirty.ends if streams.get(*stream) is None}
+    named = {stream for _, stream in dirty.ends} | {stream for _, stream, _ in dirty.tallies}
+    unknown = {stream for stream in named if streams.get(*stream) is None}
     for key in dirty.streams | unknown:
         stream = streams.make(*key)
         snapshot.streams[stream.number] = StreamRow.of(stream, ledger.published.get(key))
@@ -62,3 +67,10 @@ def fill(snapshot: Snapshot, dirty: Dirty, ledger: Ledger, streams: Streams, num
         stream = streams.make(*key)
         ends = None if account is None else ends_of(account, stream)
         snapshot.ends[numbers.of(name), stream.number] = ends
+    for name, key, seq in dirty.tallies:
+        account = ledger.accounts.get(name)
+        tally = None if account is None else account.tallies.get(key, {}).get(seq)
+        snapshot.tallies[numbers.of(name), streams.make(*key).number, seq] = tally
+    for source in dirty.letters:
+        letters = ledger.letters[source]
+        snapshot.letters[source] = (letters.redriven.ranges(), letters.dropped.ranges(), letters.last)
