@@ -56,6 +56,9 @@ TYPE_NOTIFICATION: Final = 4
 
 PRIORITY_DEFAULT: Final = 1
 
+FLAG_ATTRIBUTES: Final = 1
+"""The events carry uProtocol's attributes as columns (see envelope)."""
+
 _SEED: Final = struct.Struct("<Q")
 _NUMBERS_MAX: Final = {"time": TIME_US_MAX, "ttl": 1 << 32}
 _PADDING: Final = tuple(bytes(n) for n in range(8))
@@ -194,6 +197,7 @@ class Batch:
         priority: int = PRIORITY_DEFAULT,
         type: int = TYPE_PUBLISH,
         columns: dict[str, list[Any]] | None = None,
+        flags: int = 0,
     ) -> Batch:
         """Encode events into a batch. The caller has checked topic, sizes and limits."""
         count = len(payloads)
@@ -207,15 +211,15 @@ class Batch:
         body_at = HEADER_BYTES + pad8(len(name)) + pad8(len(packed)) + pad8(4 * count)
         length = pad8(body_at + block_bytes)
         fields = (source, first, count, len(name), priority, type, time_us, ttl_ms, len(packed))
-        header = HEADER.pack(MAGIC, KIND_BATCH, 0, length, 0, *fields)
+        header = HEADER.pack(MAGIC, KIND_BATCH, flags, length, 0, *fields)
         frame = bytearray().join(
             (
                 *(header, name, _PADDING[-len(name) % 8], packed, _PADDING[-len(packed) % 8]),
                 *(lengths, _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
             )
         )
-        PREFIX.pack_into(frame, 0, MAGIC, KIND_BATCH, 0, length, checksum(frame))
-        return cls(Head(source, topic, first, count, length, time_us, ttl_ms, priority, type), frame)
+        PREFIX.pack_into(frame, 0, MAGIC, KIND_BATCH, flags, length, checksum(frame))
+        return cls(Head(source, topic, first, count, length, time_us, ttl_ms, priority, type, flags), frame)
 
     @classmethod
     def parse(cls, data: Buffer, offset: int = 0, position: int = -1) -> Batch:
@@ -342,6 +346,7 @@ class Batch:
             head.priority,
             head.type,
             columns,
+            head.flags,
         )
         made.position, made.attempt = self.position, self.attempt
         return made

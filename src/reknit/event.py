@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from reknit.batch import Batch
+    from reknit.envelope.attributes import Attributes
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +63,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     def headers(self) -> dict[str, str]:
         """Headers the publisher attached to this event."""
         return dict(self._column("headers") or {})
+
+    @property
+    def attributes(self) -> Attributes | None:
+        """What uProtocol says about it; None for an event that came without."""
+        from reknit.envelope.columns import has_attributes, read_attributes
+
+        if not has_attributes(self.batch):
+            return None
+        index = self.seq - self.batch.head.first
+        return read_attributes(self.batch, index, index + 1)[0]
 
     @property
     def attempt(self) -> int:
