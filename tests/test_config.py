@@ -21,6 +21,7 @@ from reknit.config import (
     load,
 )
 from reknit.errors import InvalidConfig
+from reknit.settings import settings_of
 from reknit.topic import Pattern
 
 
@@ -114,12 +115,9 @@ def test_the_first_rule_that_matches_a_topic_counts() -> None:
     assert config.topic("camera/1/raw").durability == "memory"
     assert config.topic("camera/1/still").durability == "durable"
     assert config.topic("other").pattern == Pattern("**")
-    assert [row.name for row in describe(config)][-4:] == [
-        "topics[0].pattern",
-        "topics[0].durability",
-        "topics[1].pattern",
-        "topics[1].durability",
-    ]
+    keys = [one.key for one in settings_of(TopicSettings)]
+    names = [f"topics[{at}].{key}" for at in (0, 1) for key in keys]
+    assert [row.name for row in describe(config)][-len(names) :] == names
     assert describe(config)[-1].origin == "reknit.toml"
 
 
@@ -237,7 +235,7 @@ def test_a_config_is_frozen_and_survives_pickling() -> None:
 
 def test_every_setting_has_a_doc_a_valid_default_and_a_row() -> None:
     rows = {row.name: row for row in describe()}
-    assert set(rows) == {*KNOWN, "topics[].pattern", "topics[].durability"}
+    assert set(rows) == {*KNOWN, *(f"topics[].{one.key}" for one in settings_of(TopicSettings))}
     assert all(row.doc and row.type and row.value == row.default for row in rows.values())
     assert rows["limits.frame_bytes_max"].unit == "bytes"
     assert rows["dispatch.retry_backoff_s_max"].unit == "seconds"
@@ -276,3 +274,18 @@ def test_the_written_file_explains_every_setting() -> None:
     tables = tomllib.loads(text)
     assert list(tables) == [*(kind.title for kind in SECTIONS), "topics"]
     assert all(f"# {row.doc}\n" in text for row in describe())
+
+
+def test_an_ordered_topic_needs_an_end() -> None:
+    """Otherwise one event could hold up those behind it for ever."""
+    with pytest.raises(InvalidConfig, match=r"topics\[0\].order .* needs ttl_ms or attempts_max"):
+        load(environ={}, overrides={"topics": [{"pattern": "a/**", "order": "source"}]})
+    for bound in ({"ttl_ms": 1000}, {"attempts_max": 3}):
+        load(environ={}, overrides={"topics": [{"pattern": "a/**", "order": "key", **bound}]})
+    load(environ={}, overrides={"topics": [{"order": "source"}], "dispatch.attempts_max": 5})
+
+
+@pytest.mark.parametrize("text", ["LATE=1:2", "UNAVAILABLE=x", "UNAVAILABLE=5:1"])
+def test_a_back_off_that_can_not_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"dispatch\.retry_codes"):
+        load(environ={}, overrides={"dispatch.retry_codes": [text]})

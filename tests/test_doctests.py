@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 MODULES = [
+    "reknit.backoff",
     "reknit.address",
     "reknit.checkpoint",
     "reknit.config",
@@ -15,6 +16,7 @@ MODULES = [
     "reknit.outcome",
     "reknit.seqset",
     "reknit.settings",
+    "reknit.tally",
     "reknit.topic",
 ]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
+from reknit.backoff import read_backoffs, read_codes
 from reknit.batch import COUNT_MAX
 from reknit.errors import InvalidConfig
 from reknit.frame import FRAME_BYTES_MAX
@@ -122,6 +123,15 @@ class LimitSettings(Section):
     unsettled_ranges_max: int = setting(65_536, "runs of unsettled events of one subscriber", low=1)
     intake_bytes_max: int = setting(64 * MIB, "taken in by one node and not yet durable", low=1)
     in_flight_bytes_max: int = setting(64 * MIB, "handed to one subscriber and not yet settled", low=1)
+    queue_events_max: int = setting(0, "events that wait for one durable subscriber; 0: without limit")
+    queue_bytes_max: int = setting(0, "bytes that wait for one durable subscriber; 0: without limit")
+    queue_reserve_percent: int = setting(
+        10, "part of a queue that is kept for events of priority CS5 and CS6", high=100
+    )
+    dead_letters_max: int = setting(10_000_000, "dead letters that wait on one node; 0: without limit")
+    future_s_max: float = setting(
+        600.0, "how far in the future an event's time may be before it is refused; 0: any"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +199,22 @@ class DispatchSettings(Section):
     retry_backoff_s_min: float = setting(0.1, "ceiling of the wait after the first failed attempt")
     retry_backoff_s_max: float = setting(30.0, "ceiling of the wait after any failed attempt")
     attempts_max: int = setting(0, "failed attempts before an event is dead-lettered; 0: until its ttl")
+    never_retry: tuple[str, ...] = setting(
+        ("INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"),
+        "codes of failures that are dead-lettered at once",
+        check=read_codes,
+    )
+    retry_codes: tuple[str, ...] = setting(
+        (), "codes with a back-off of their own, as 'UNAVAILABLE=5:60' in seconds", check=read_backoffs
+    )
+    lease_s: float = setting(
+        0.0, "how long a subscriber may hold an event without a word; 0: while it is connected"
+    )
     dead_letter_topic: str = setting(
         "reknit/dead-letters", "where dead letters are published", check=check_topic
+    )
+    dead_letters_full: Literal["stop_intake", "drop_oldest"] = setting(
+        "stop_intake", "what happens at limits.dead_letters_max"
     )
 
 
@@ -297,6 +321,15 @@ class TopicSettings(Section):
     title: ClassVar[str] = "topics[]"
     pattern: Pattern = setting(Pattern("**"), "the topics that this is about")  # noqa: RUF009
     durability: Literal["durable", "memory"] = setting("durable", "acknowledge when durable, or at once")
+    order: Literal["none", "source", "key"] = setting(
+        "none", "whether later events of a source, or with the same key, wait for one that is tried again"
+    )
+    attempts_max: int = setting(0, "failed attempts before a dead letter; 0: as dispatch.attempts_max")
+    ttl_ms: int = setting(0, "how long events that say nothing are worth delivering; 0: for ever")
+    overflow: Literal["withhold", "refuse_newest", "drop_oldest"] = setting(
+        "withhold", "at the limits of a subscriber's queue: publishers wait, or dead letters"
+    )
+    dead_letter_payload: bool = setting(True, "whether a dead letter has the event's payload")
 
 
 SECTIONS: tuple[type[Section], ...] = (

@@ -1,4 +1,4 @@
-"""When to try again: exponential back-off with full jitter."""
+"""When to try again: exponential back-off with full jitter, and which codes are not worth it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,39 @@ from random import Random
 
 import msgspec
 
+from reknit.backoff import Backoff
+
 
 class Retry(msgspec.Struct, frozen=True):
     """A retry policy. `attempts_max` 0 means: until the event's ttl.
 
-    >>> policy = Retry(backoff_s_min=1.0, backoff_s_max=8.0)
-    >>> [policy.ceiling_s(attempt) for attempt in (1, 2, 3, 4, 5)]
-    [1.0, 2.0, 4.0, 8.0, 8.0]
+    >>> policy = Retry(1.0, 8.0, codes={14: Backoff(5.0, 60.0)}, never=frozenset({3}))
+    >>> policy.ceiling_s(2), policy.ceiling_s(2, code=14), policy.is_never(3)
+    (2.0, 10.0, True)
     """
 
     backoff_s_min: float = 0.1
     backoff_s_max: float = 30.0
     attempts_max: int = 0
+    codes: dict[int, Backoff] = {}
+    """Codes with a back-off of their own."""
+    never: frozenset[int] = frozenset()
+    """Codes that are never retried."""
 
-    def ceiling_s(self, attempt: int) -> float:
+    def ceiling_s(self, attempt: int, code: int = 0) -> float:
         """The longest wait after this failed attempt, the first being 1."""
-        return min(self.backoff_s_max, self.backoff_s_min * 2.0 ** min(attempt - 1, 60))
+        own = self.codes.get(code)
+        return (own or Backoff(self.backoff_s_min, self.backoff_s_max)).ceiling_s(attempt)
 
-    def delay_s(self, attempt: int, rng: Random) -> float:
+    def delay_s(self, attempt: int, rng: Random, code: int = 0) -> float:
         """How long to wait after this failed attempt: anything up to the ceiling, so that retries spread."""
-        return rng.uniform(0.0, self.ceiling_s(attempt))
+        return rng.uniform(0.0, self.ceiling_s(attempt, code))
 
-    def is_exhausted(self, attempt: int) -> bool:
-        """Whether this failed attempt was the last one."""
-        return 0 < self.attempts_max <= attempt
+    def is_exhausted(self, failed: int, attempts_max: int = 0) -> bool:
+        """Whether this failed attempt was the last one; a topic's own limit goes first."""
+        limit = attempts_max or self.attempts_max
+        return 0 < limit <= failed
+
+    def is_never(self, code: int) -> bool:
+        """Whether a failure with this code is for good."""
+        return code in self.never
