@@ -380,6 +380,7 @@ class Config:
         for lower, upper, margin in AT_MOST:
             if self.get(lower) > self.get(upper) - margin:
                 self._refuse([lower, upper], f"needs {lower} to be at most {upper} - {margin}")
+        self._check_order()
         tls = self.transport
         for name, files in (("transport", tls), ("amqp", self.amqp)):
             if bool(files.tls_cert_file) != bool(files.tls_key_file):
@@ -391,6 +392,12 @@ class Config:
             self._refuse(
                 ["retention.age_s_max", "http.grace_s"], "needs events to be kept for the grace period"
             )
+
+    def _check_order(self) -> None:
+        for at, rule in enumerate(self.topics):
+            if rule.order != "none" and not (rule.ttl_ms or rule.attempts_max or self.dispatch.attempts_max):
+                why = "is ordered and needs ttl_ms or attempts_max, so that no event holds up others for ever"
+                raise InvalidConfig(f"topics[{at}].order", dict(self.origins).get("topics", "code"), why)
 
     def _refuse(self, names: list[str], why: str) -> NoReturn:
         """Blame the first that somebody has set."""
