@@ -53,6 +53,9 @@ def up(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve tunnels there: /kn, /sse and /ws.")
     ] = None,
+    amqp: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve AMQP 1.0 clients there.")
+    ] = None,
     relay: Annotated[
         list[str] | None,
         typer.Option(metavar="URL[=PATTERN]", help="Keep what that node keeps, too; may be repeated."),
@@ -81,6 +84,7 @@ def up(
         "journal.kind": journal.value if journal else None,
         "node.name": name,
         "http.listen": http,
+        "amqp.listen": amqp,
         "recovery.relays": tuple(relay) if relay else None,
         "recovery.zenoh_listen": tuple(zenoh_listen) if zenoh_listen else None,
         "recovery.zenoh_connect": tuple(zenoh_connect) if zenoh_connect else None,
@@ -118,5 +122,5 @@ def _greeting(node: Node) -> str:
     held = f" ({events(count)})" if count else ""
     place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
     address = "" if node.urls[0] == node_url("") else f" --node {node.urls[0]}"
-    urls = ", ".join(node.urls if node.http is None else [*node.urls, node.http.url])
+    urls = ", ".join([*node.urls, *(one.url for one in (node.http, node.amqp) if one is not None)])
     return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"

@@ -51,6 +51,7 @@ from reknit.transport.connection import Connection
 from reknit.transport.tcp import TcpConnection
 
 if TYPE_CHECKING:
+    from reknit.gateway.amqp.server import AmqpServer
     from reknit.gateway.http.server import HttpServer
     from reknit.gateway.zenoh import ZenohGateway
     from reknit.node.aligner import Aligner
@@ -81,6 +82,7 @@ class Node:
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is kept."""
         self.http: HttpServer | None = None
+        self.amqp: AmqpServer | None = None
 
     # -- life
 
@@ -106,6 +108,8 @@ class Node:
                 await self._listen(url)
             if self.config.http.listen:
                 await self._serve_http()
+            if self.config.amqp.listen:
+                await self._serve_amqp()
         except BaseException:
             await self.stop()
             raise
@@ -165,6 +169,16 @@ class Node:
         self.http = HttpServer(self)
         await self.http.start()
 
+    async def _serve_amqp(self) -> None:
+        try:
+            from reknit.gateway.amqp.server import AmqpServer
+        except ModuleNotFoundError as error:
+            text = f"needs {error.name}: pip install 'reknit[amqp]'"
+            raise InvalidConfig("amqp.listen", self.config.origin("amqp.listen"), text) from None
+        server = AmqpServer(self)
+        await server.start()
+        self.amqp = server
+
     def _tls(self) -> ssl.SSLContext | None:
         settings = self.config.transport
         if not settings.tls_cert_file:
@@ -177,6 +191,8 @@ class Node:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
         for relay in self._relays:
             await relay.stop()
+        if self.amqp is not None:
+            await self.amqp.stop()
         if self.http is not None:
             await self.http.stop()
         for server in self._servers:

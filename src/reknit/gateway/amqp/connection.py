@@ -1,0 +1,356 @@
+"""One client's connection: SASL first, then proton's engine, between a socket and the links."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, cast
+
+from reknit.errors import InvalidTopic
+from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.conditions import DETACH_FORCED, FORCED, condition_of
+from reknit.gateway.amqp.deliveries import Handle
+from reknit.gateway.amqp.engine import Engine
+from reknit.gateway.amqp.incoming import RESEND_RELEASED, Incoming
+from reknit.gateway.amqp.outgoing import Outgoing
+from reknit.gateway.amqp.sasl import NotSasl, SaslServer, State
+from reknit.outcome import Code
+from reknit.topic import Pattern, check_topic
+
+if TYPE_CHECKING:
+    from reknit.gateway.amqp.server import AmqpServer
+
+log = logging.getLogger("reknit.amqp")
+
+SESSION_BYTES_MAX = 1 << 20
+"""What a client may send on one session before it is read."""
+LINGER_S = 2.0
+"""How long a connection that is being closed may take to send its last bytes."""
+REPLIES = "reply"
+"""Where addresses are made for clients that ask for one."""
+OFFERED = ("ANONYMOUS-RELAY",)
+
+Link = Incoming | Outgoing
+
+
+class AmqpConnection(asyncio.Protocol):
+    """Between a socket and the links of one client. What happens in one turn of the loop is answered once."""
+
+    def __init__(self, server: AmqpServer) -> None:
+        self.server = server
+        self.settings = server.settings
+        self.message_bytes_max = server.message_bytes_max
+        self.user = ""
+        self.is_stopping = False
+        self._sasl: SaslServer | None = None
+        self._engine: Engine | None = None
+        self._links: dict[Handle, Link] = {}
+        self._dirty: dict[Link, None] = {}
+        self._held_bytes = 0
+        self._is_turn_due = self._is_blocked = self._is_closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = server.loop
+
+    # -- the socket's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio.Transport
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(self.settings.output_bytes_max)
+        self._sasl = self.server.sasl(self._transport)
+        self.server.connections[self] = None
+        self.server.all_gone.clear()
+        self._timer = self._loop.call_later(self.settings.hello_timeout_s, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._sasl is not None:
+            data = self._greet(self._sasl, data)
+        if data and self._engine is not None:
+            self._engine.push(data)
+            self._turn()
+
+    def eof_received(self) -> bool:
+        if self._engine is not None:
+            self._engine.end_input()
+            self._turn()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.gone(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in list(self._links.values()):
+            link.close(is_closed=False)
+        self._links.clear()
+        self._dirty.clear()
+        if self._engine is not None:
+            self._engine.free()
+            self._engine = None
+
+    def pause_writing(self) -> None:
+        self._is_blocked = True
+
+    def resume_writing(self) -> None:
+        self._is_blocked = False
+        self._turn()
+
+    def _greet(self, sasl: SaslServer, data: bytes) -> bytes:
+        """Find out who it is; gives what belongs to AMQP proper."""
+        try:
+            self._transport.write(sasl.feed(data))
+        except NotSasl as error:
+            log.warning("%s: %s", self._transport.get_extra_info("peername"), error)
+            self._transport.close()
+            return b""
+        if sasl.state is State.FAILED:
+            log.warning("%s is not let in", self._transport.get_extra_info("peername"))
+            self._transport.close()
+        if sasl.state is not State.DONE:
+            return b""
+        self.user, self._sasl = sasl.user, None
+        if self._timer is not None:
+            self._timer.cancel()
+        settings = self.settings
+        self._engine = Engine(
+            self, self.server.name, settings.frame_bytes_max, settings.sessions_max, settings.idle_s
+        )
+        return sasl.rest
+
+    # -- turns
+
+    def dirty(self, link: Link) -> None:
+        """A link has something to do when the turn ends."""
+        self._dirty[link] = None
+
+    def wake(self) -> None:
+        """Come round soon: there is something to answer."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Let links do what is due, then send what that led to."""
+        self._is_turn_due = False
+        engine = self._engine
+        for link in self._dirty:
+            link.flush()
+        if engine is None or self._is_blocked:
+            return
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            link.take()
+        data = engine.output()
+        if data:
+            self._transport.write(data)
+            if self._dirty:  # more fits now
+                self.wake()
+        self._tick(engine)
+        if engine.is_ended:
+            self._linger()
+
+    def _tick(self, engine: Engine) -> None:
+        """Heartbeats: ours are sent, the client's are waited for."""
+        now = self._loop.time()
+        due = engine.tick(now)
+        data = engine.output()
+        if data:
+            self._transport.write(data)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(due - now, 0.01), self.wake) if due else None
+
+    def _linger(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._transport.close()
+            self._loop.call_later(LINGER_S, self._transport.abort)
+
+    # -- room
+
+    @property
+    def intake_room(self) -> int:
+        """How many bytes more may be taken from this client before it has outcomes."""
+        return self.settings.intake_bytes_max - self._held_bytes
+
+    def held(self, size: int) -> None:
+        self._held_bytes += size
+
+    def unheld(self, size: int) -> None:
+        """Room again: links that had to wait go on."""
+        was_full = self.intake_room <= 0
+        self._held_bytes -= size
+        self.server.settled.set()
+        if was_full and self.intake_room > 0:
+            self._dirty.update(dict.fromkeys(self._links.values()))
+            self.wake()
+
+    @property
+    def assembly_bytes(self) -> int:
+        """What is still arriving on all links."""
+        return sum(link.assembly_bytes for link in self._links.values() if isinstance(link, Incoming))
+
+    def output_room(self, link: Handle) -> int:
+        """How many bytes more may wait to be sent on the link's session."""
+        return self.settings.output_bytes_max - deliveries.waiting_bytes(link)
+
+    @property
+    def unsettled(self) -> int:
+        """Messages of this client that have no outcome yet."""
+        return sum(link.unsettled for link in self._links.values() if isinstance(link, Incoming))
+
+    # -- the engine's side
+
+    def opened(self) -> None:
+        assert self._engine is not None
+        self._engine.open(SESSION_BYTES_MAX, OFFERED)
+        if len(self.server.connections) > self.settings.connections_max:
+            text = "the node has as many AMQP connections as it may (amqp.connections_max)"
+            self._engine.close(condition_of(Code.RESOURCE_EXHAUSTED), text)
+
+    def link_opened(self, link: Handle) -> None:
+        problem = self._attach(link)
+        if problem is not None:
+            code, text = problem
+            deliveries.refuse_link(link, condition_of(code), text)
+
+    def _attach(self, link: Handle) -> tuple[Code, str] | None:
+        """Make a link of what the client asks for, or say why not."""
+        if self.is_stopping:
+            return Code.UNAVAILABLE, "the node stops"
+        if len(self._links) >= self.settings.links_max:
+            return Code.RESOURCE_EXHAUSTED, "the connection has as many links as it may (amqp.links_max)"
+        if deliveries.is_coordinator(link):
+            return Code.UNIMPLEMENTED, "there are no transactions here"
+        try:
+            return self._attach_outgoing(link) if deliveries.is_sender(link) else self._attach_incoming(link)
+        except InvalidTopic as error:
+            return Code.INVALID_ARGUMENT, str(error)
+
+    def _attach_incoming(self, link: Handle) -> tuple[Code, str] | None:
+        target = deliveries.target(link)
+        topic = self._reply_address() if target.is_dynamic else target.address
+        if topic:
+            check_topic(topic)
+            if not self.may_write(topic):
+                return Code.PERMISSION_DENIED, f"{self.user} may not publish on {topic}"
+        made = Incoming(self, link, topic, RESEND_RELEASED in target.capabilities)
+        self._links[link] = made
+        deliveries.open_link(link, self.message_bytes_max, topic if target.is_dynamic else "")
+        made.give_credit()
+        return None
+
+    def _attach_outgoing(self, link: Handle) -> tuple[Code, str] | None:
+        source = deliveries.source(link)
+        pattern = Pattern(self._reply_address() if source.is_dynamic else source.address)
+        if not source.is_dynamic and not self.may_read(pattern):
+            return Code.PERMISSION_DENIED, f"{self.user} may not read {pattern}"
+        name = ""
+        if source.is_durable and not source.is_dynamic:
+            assert self._engine is not None
+            name = f"amqp/{self._engine.remote_container}/{deliveries.link_name(link)}"
+        self._links[link] = Outgoing(self, link, pattern.text, name, pattern.is_topic)
+        return None
+
+    def _reply_address(self) -> str:
+        address = f"{REPLIES}/{secrets.token_hex(12)}"
+        self.server.replies[address] = None
+        return address
+
+    def attach(self, link: Outgoing) -> None:
+        """The link's subscription stands."""
+        address = link.address if deliveries.source(link.handle).is_dynamic else ""
+        deliveries.open_link(link.handle, 0, address)
+        link.flowed()
+        self.wake()
+
+    def flowed(self, link: Handle) -> None:
+        found = self._links.get(link)
+        if isinstance(found, Outgoing):
+            found.flowed()
+            self._dirty[found] = None
+
+    def delivered(self, link: Handle, delivery: Handle) -> None:
+        found = self._links.get(link)
+        if isinstance(found, Outgoing):
+            found.delivered(delivery)
+        elif found is not None:
+            self._dirty[found] = None
+
+    def link_closed(self, link: Handle, is_closed: bool) -> None:
+        found = self._links.pop(link, None)
+        if found is not None:
+            self._dirty.pop(found, None)
+            if isinstance(found, Incoming):
+                found.take()  # what came before it closed was sent in good faith
+            found.close(is_closed)
+        deliveries.close_link(link, is_detach=not is_closed)
+        deliveries.free_link(link)
+
+    def session_closed(self, links: list[Handle]) -> None:
+        for link in links:
+            found = self._links.pop(link, None)
+            if found is not None:
+                self._dirty.pop(found, None)
+                found.close(is_closed=False)
+
+    def closed(self, condition: str, text: str) -> None:
+        if condition:
+            log.info("%s closed its connection: %s: %s", self.user, condition, text)
+        for link in list(self._links.values()):
+            link.close(is_closed=False)
+        self._links.clear()
+        self._dirty.clear()
+        if self._engine is not None:
+            self._engine.close()
+        self.wake()
+
+    # -- rights
+
+    def may_write(self, topic: str) -> bool:
+        """Whether this client may publish there. Whoever was given an address for replies may be replied to."""
+        return topic in self.server.replies or self.server.rules.may_write(self.user, topic)
+
+    def may_read(self, pattern: Pattern) -> bool:
+        """Whether this client may read all of it."""
+        allowed = self.server.rules.readable(self.user)
+        return allowed is None or any(includes(one, pattern) for one in allowed)
+
+    # -- stopping
+
+    def stop(self) -> None:
+        """Take no more; links end when their messages have outcomes, or when time is up."""
+        self.is_stopping = True
+
+    def abort(self) -> None:
+        """Part at once."""
+        self._transport.abort()
+
+    def end(self, text: str) -> None:
+        """Close every link and the connection, and say why."""
+        engine = self._engine
+        if engine is None:
+            self._transport.abort()
+            return
+        for handle, link in self._links.items():
+            link.close(is_closed=False)
+            deliveries.close_link(handle, DETACH_FORCED, text)
+        engine.close(FORCED, text)
+        self._is_blocked = False
+        self._turn()
+        self._linger()
+
+
+def includes(allowed: Pattern, wanted: Pattern) -> bool:
+    """Whether everything that is wanted is surely allowed.
+
+    >>> includes(Pattern("plant/**"), Pattern("plant/*/temp")), includes(Pattern("plant/*"), Pattern("plant/**"))
+    (True, False)
+    """
+    if allowed.text == wanted.text or (wanted.is_topic and allowed.matches(wanted.text)):
+        return True
+    prefix = "" if allowed.text == "**" else allowed.text.removesuffix("**")
+    is_tree = allowed.text.endswith("**") and "*" not in prefix and wanted.text.startswith(prefix)
+    return (
+        is_tree and "/@" not in f"/{wanted.text.removeprefix(prefix)}"
+    )  # wildcards do not reach into @-segments

@@ -1,0 +1,182 @@
+"""Proton's engine for one connection: bytes in, what happened out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import cproton
+from cproton_ffi import ffi, lib
+
+from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition
+
+
+class User(Protocol):
+    """Who is told what happens on a connection."""
+
+    def opened(self) -> None:
+        """The client opened the connection."""
+
+    def link_opened(self, link: Handle) -> None:
+        """The client attached a link."""
+
+    def link_closed(self, link: Handle, is_closed: bool) -> None:
+        """The client closed a link, or only detached from it."""
+
+    def flowed(self, link: Handle) -> None:
+        """A link's credit changed."""
+
+    def delivered(self, link: Handle, delivery: Handle) -> None:
+        """Something is new about a delivery: more of it arrived, or what the client says about it."""
+
+    def session_closed(self, links: list[Handle]) -> None:
+        """A session ends with its links."""
+
+    def closed(self, condition: str, text: str) -> None:
+        """The client closed the connection, or broke the protocol: nothing more comes."""
+
+
+class Engine:
+    """One connection, on the server's side."""
+
+    def __init__(
+        self, user: User, container: str, frame_bytes_max: int, sessions_max: int, idle_s: float
+    ) -> None:
+        self._user = user
+        self._transport = lib.pn_transport()
+        lib.pn_transport_set_server(self._transport)
+        lib.pn_transport_set_max_frame(self._transport, frame_bytes_max)
+        lib.pn_transport_set_channel_max(self._transport, sessions_max - 1)
+        lib.pn_transport_set_idle_timeout(self._transport, int(idle_s * 1000))
+        self._connection = lib.pn_connection()
+        cproton.pn_connection_set_container(self._connection, container)
+        self._collector = lib.pn_collector()
+        lib.pn_connection_collect(self._connection, self._collector)
+        lib.pn_transport_bind(self._transport, self._connection)
+        self._session_bytes_max = 1 << 20
+        self._is_done = False
+
+    # -- bytes
+
+    def push(self, data: bytes) -> None:
+        """Take what came from the client, and tell what it means."""
+        at, size = 0, len(data)
+        source = ffi.from_buffer(data)
+        while at < size and not self._is_done:
+            room = lib.pn_transport_capacity(self._transport)
+            if room < 0:
+                break
+            taken = lib.pn_transport_push(self._transport, source + at, min(room, size - at))
+            if taken <= 0:
+                break
+            at += taken
+            self._tell()
+        self._tell()
+
+    def output(self) -> bytes:
+        """What is to be sent now; all of it counts as sent."""
+        parts: list[bytearray] = []
+        transport = self._transport
+        while not self._is_done and (size := lib.pn_transport_pending(transport)) > 0:
+            chunk = bytearray(size)
+            lib.pn_transport_peek(transport, ffi.from_buffer(chunk), size)
+            lib.pn_transport_pop(transport, size)
+            parts.append(chunk)
+        return b"".join(parts)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will be sent."""
+        return self._is_done or lib.pn_transport_pending(self._transport) < 0
+
+    def tick(self, now: float) -> float:
+        """Send heartbeats, or notice that none came; when to look again, 0 for never."""
+        due = float(lib.pn_transport_tick(self._transport, int(now * 1000))) / 1000
+        self._tell()
+        return due
+
+    def end_input(self) -> None:
+        """The client's side of the connection is shut."""
+        if not self._is_done:
+            lib.pn_transport_close_tail(self._transport)
+            self._tell()
+
+    def free(self) -> None:
+        """Let go of everything. No handle is good any more."""
+        if not self._is_done:
+            self._is_done = True
+            lib.pn_transport_unbind(self._transport)
+            lib.pn_connection_collect(self._connection, ffi.NULL)
+            lib.pn_collector_free(self._collector)
+            lib.pn_connection_release(self._connection)
+            lib.pn_decref(self._connection)
+            lib.pn_decref(self._transport)
+
+    # -- what happened
+
+    def _tell(self) -> None:
+        collector, user = self._collector, self._user
+        peek, pop, type_of, context = (
+            lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, lib.pn_event_context
+        )  # fmt: skip
+        deliveries = lib.PN_DELIVERY
+        while not self._is_done and (event := peek(collector)):
+            kind = type_of(event)
+            if kind == deliveries:
+                delivery = lib.pn_cast_pn_delivery(context(event))
+                user.delivered(lib.pn_delivery_link(delivery), delivery)
+            else:
+                self._tell_other(kind, event)
+            if not self._is_done:
+                pop(collector)
+
+    def _tell_other(self, kind: int, event: Any) -> None:
+        user = self._user
+        if kind == lib.PN_LINK_FLOW:
+            user.flowed(lib.pn_event_link(event))
+        elif kind == lib.PN_LINK_REMOTE_OPEN:
+            user.link_opened(lib.pn_event_link(event))
+        elif kind in (lib.PN_LINK_REMOTE_CLOSE, lib.PN_LINK_REMOTE_DETACH):
+            user.link_closed(lib.pn_event_link(event), kind == lib.PN_LINK_REMOTE_CLOSE)
+        elif kind == lib.PN_SESSION_REMOTE_OPEN:
+            session = lib.pn_event_session(event)
+            lib.pn_session_set_incoming_capacity(session, self._session_bytes_max)
+            lib.pn_session_open(session)
+        elif kind == lib.PN_SESSION_REMOTE_CLOSE:
+            session = lib.pn_event_session(event)
+            user.session_closed(list(self._links_of(session)))
+            lib.pn_session_close(session)
+            lib.pn_session_free(session)
+        elif kind == lib.PN_CONNECTION_REMOTE_OPEN:
+            user.opened()
+        elif kind == lib.PN_CONNECTION_REMOTE_CLOSE:
+            user.closed(*condition(lib.pn_connection_remote_condition(self._connection)))
+        elif kind == lib.PN_TRANSPORT_ERROR:
+            user.closed(*condition(lib.pn_transport_condition(self._transport)))
+        elif kind == lib.PN_TRANSPORT_TAIL_CLOSED:
+            user.closed("", "")
+
+    def _links_of(self, session: Handle) -> Iterator[Handle]:
+        link = lib.pn_link_head(self._connection, 0)
+        while link:
+            if lib.pn_link_session(link) == session:
+                yield link
+            link = lib.pn_link_next(link, 0)
+
+    # -- the connection
+
+    @property
+    def remote_container(self) -> str:
+        return str(cproton.pn_connection_remote_container(self._connection) or "")
+
+    def open(self, session_bytes_max: int, capabilities: tuple[str, ...] = ()) -> None:
+        """Open our side."""
+        self._session_bytes_max = session_bytes_max
+        put_symbols(lib.pn_connection_offered_capabilities(self._connection), capabilities)
+        lib.pn_connection_open(self._connection)
+
+    def close(self, name: str = "", text: str = "") -> None:
+        """Close our side, and say why."""
+        if not self._is_done:
+            set_condition(lib.pn_connection_condition(self._connection), name, text)
+            lib.pn_connection_close(self._connection)

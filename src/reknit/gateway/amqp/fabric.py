@@ -1,0 +1,172 @@
+"""Where the gateway meets the node: who sends, who receives, and nothing of AMQP.
+
+Topics with the distribution `journal` are published and subscribed to as by any client. The others go by `node.anycast`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from reknit.batch import Batch
+from reknit.client.session import Session
+from reknit.client.subscription import Subscription
+from reknit.errors import Refused, ReknitError
+from reknit.node.delivering import OnHanded, OnPath, OnResults, Receiver, Sender
+from reknit.outcome import Code, Outcome
+from reknit.transport import memory
+
+if TYPE_CHECKING:
+    from reknit.node.node import Node
+
+log = logging.getLogger("reknit.amqp")
+
+JOURNAL = "journal"
+OnReady = Callable[[], None]
+OnEnd = Callable[[int, str], None]
+"""The node ended a subscription: a google.rpc code and words."""
+
+
+class Fabric:
+    """The node, as the gateway uses it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        url = f"memory://{id(node):x}/amqp"
+        self._stop = memory.listen(url, node)
+        self._session = Session(url, "", node.config)
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        await self._session.close()
+        self._stop()
+
+    def sender(self, topic: str, on_results: OnResults, on_path: OnPath, resend_released: bool) -> Sender:
+        """Somebody who offers events on a topic."""
+        return self._node.anycast.sender(topic, on_results, on_path, resend_released)
+
+    def is_anycast(self, pattern: str) -> bool:
+        """Whether an event of these topics goes by `node.anycast`."""
+        return self._node.anycast.distribution(pattern) != JOURNAL
+
+    def receiver(
+        self, pattern: str, name: str, on_handed: OnHanded, on_ready: OnReady, on_end: OnEnd
+    ) -> Taker:
+        """Somebody who takes events; `on_ready` is called when it does. With a name it goes on where that name was."""
+        if not self.is_anycast(pattern):
+            return JournalTaker(self._session, pattern, name, on_handed, on_ready, on_end)
+        asyncio.get_running_loop().call_soon(on_ready)
+        return AnycastTaker(self._node.anycast.receiver(pattern, on_handed, name))
+
+
+class Taker(Protocol):
+    """Who takes events for a client, however its topics are distributed."""
+
+    def credit(self, events: int) -> None:
+        """Take so many more events."""
+
+    async def arrive(self) -> None:
+        """Return when all that there was for it has been handed out, as far as the credit goes."""
+
+    def drain(self) -> int:
+        """Give back what is left of the credit: how much that was."""
+
+    def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
+        """The word on events `[start, stop)` of a batch that was handed out."""
+
+    def close(self, forget: bool = False) -> None:
+        """Take no more. What was handed out and not settled is in doubt; `forget` ends a durable subscription."""
+
+
+class AnycastTaker:
+    """One of the paths of an event that goes to one of many."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.credit = receiver.credit
+        self.drain = receiver.drain
+
+    async def arrive(self) -> None:
+        await asyncio.sleep(0)  # what there is was handed out before; its callback comes with the next turn
+
+    def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
+        self._receiver.settle(batch.topic, batch.source, start, stop, outcome, code, text)
+
+    def close(self, forget: bool = False) -> None:
+        self._receiver.close(is_clean=False)
+
+
+class JournalTaker:
+    """A subscription, taken as the client has credit for it. It hands out whole batches: the last may be over it."""
+
+    def __init__(
+        self,
+        session: Session,
+        pattern: str,
+        name: str,
+        on_handed: OnHanded,
+        on_ready: OnReady,
+        on_end: OnEnd,
+    ) -> None:
+        self._session = session
+        self._subscription = session.subscribe(pattern, name=name, auto_accept=False)
+        self._on_handed, self._on_ready, self._on_end = on_handed, on_ready, on_end
+        self._credit = 0
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            async with self._subscription as subscription:
+                self._on_ready()
+                await self._hand_out(subscription)
+        except Refused as error:
+            self._on_end(error.code, error.text)
+        except ReknitError as error:
+            self._on_end(Code.UNAVAILABLE, str(error))
+        else:
+            self._on_end(Code.UNAVAILABLE, "the node ended the subscription")
+
+    async def _hand_out(self, subscription: Subscription) -> None:
+        batches = subscription.batches()
+        while True:
+            while self._credit <= 0:
+                self._news.clear()
+                await self._news.wait()
+            try:
+                batch = await anext(batches)
+            except StopAsyncIteration:
+                return
+            self._credit -= batch.count
+            self._on_handed(batch, batch.attempt)
+
+    def credit(self, events: int) -> None:
+        self._credit += events
+        self._news.set()
+
+    async def arrive(self) -> None:
+        await self._session.ask("status")  # the answer comes after whatever the node had sent before
+        await asyncio.sleep(0)
+
+    def drain(self) -> int:
+        left, self._credit = max(0, self._credit), min(0, self._credit)
+        return left
+
+    def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
+        assert batch.settle is not None
+        batch.settle(start, stop, outcome, code=code, text=text)
+
+    def close(self, forget: bool = False) -> None:
+        self._closing = asyncio.ensure_future(self._close(forget))
+
+    async def _close(self, forget: bool) -> None:
+        try:
+            if forget:
+                await self._subscription.forget()
+        finally:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,363 @@
+"""An AMQP message as an event, and an event as an AMQP message.
+
+The payload is the message's body. What else a client sent goes along as the bytes that it is, in the column `amqp`, so
+that another AMQP client gets the same message; and as text in `headers`, for everyone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from reknit.batch import Batch
+from reknit.gateway.amqp.encoding import (
+    Described,
+    MalformedValue,
+    Symbol,
+    Timestamp,
+    decode,
+    encode,
+    listed,
+    skip,
+)
+
+HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE, FOOTER = range(
+    0x70, 0x79
+)
+FIELDS: Final = (
+    "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
+    "absolute-expiry-time", "creation-time", "group-id", "group-sequence", "reply-to-group-id",
+)  # fmt: skip
+_ID: Final = (int, UUID, bytes, str)
+_FIELD_TYPES: Final[tuple[Any, ...]] = (
+    _ID, bytes, str, str, str, _ID, Symbol, Symbol, Timestamp, Timestamp, str, int, str
+)  # fmt: skip
+_SYMBOLS: Final = ("content-type", "content-encoding")
+_TIMES: Final = ("absolute-expiry-time", "creation-time")
+SECTIONS_HEADER: Final = "amqp-body"
+"""The header of an event whose payload is a body in AMQP's encoding: neither text nor bytes."""
+TOPIC_ANNOTATION: Final = Symbol("x-opt-reknit-topic")
+_NAMES: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+_PLAIN: Final = bytes.fromhex("00537045 00537345 0053")
+"""An empty header, empty properties, and the beginning of a body."""
+_EMPTY: Final = (b"\x45", b"\xc1\x01\x00", b"\xc0\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00")
+_TEXT, _BYTES, _DATA, _SECTIONS = b"vbdx"
+_SHORT: Final = {_TEXT: b"\x00\x53\x77\xa1", _BYTES: b"\x00\x53\x77\xa0", _DATA: b"\x00\x53\x75\xa0"}
+_LONG: Final = {_TEXT: b"\x00\x53\x77\xb1", _BYTES: b"\x00\x53\x77\xb0", _DATA: b"\x00\x53\x75\xb0"}
+_KIND: Final = {(VALUE, 0xA1): _TEXT, (VALUE, 0xA0): _BYTES, (DATA, 0xA0): _DATA} | {
+    (VALUE, 0xB1): _TEXT, (VALUE, 0xB0): _BYTES, (DATA, 0xB0): _DATA
+}  # fmt: skip
+PRIORITY_DEFAULT: Final = 4
+_DURABLE: Final = 0x80
+NATIVE: Final = bytes((_DATA, PRIORITY_DEFAULT | _DURABLE))
+TTL_MS_MAX: Final = (1 << 32) - 1
+
+
+class Taken(NamedTuple):
+    """A message as it becomes an event."""
+
+    payload: bytes
+    meta: bytes
+    """What kind of body it is, its priority and durability, and its sections as they came."""
+    headers: dict[str, str] | None
+    ttl_ms: int
+    to: str
+
+
+_METAS: Final = {(kind, mark): bytes((kind, mark)) for kind in b"vbdx" for mark in range(256)}
+
+
+# -- from a client
+
+
+def take(data: bytes) -> Taken:
+    """A message's event. Raises `MalformedValue`.
+
+    >>> take(bytes.fromhex("005377a1026869"))
+    Taken(payload=b'hi', meta=b'v\\x04', headers=None, ttl_ms=0, to='')
+    """
+    if data.startswith(_PLAIN):  # most messages are nothing but a body
+        kind, payload = _body(data, 8, 11)
+        if kind != _SECTIONS:
+            return Taken(payload, _METAS[kind, PRIORITY_DEFAULT], None, 0, "")
+    at, end, kept = 0, len(data), b""
+    header: list[Any] = []
+    headers: dict[str, str] | None = None
+    to = ""
+    while (start := at) < end:
+        section, at = _descriptor(data, at)
+        if section in (DATA, SEQUENCE, VALUE):
+            break
+        stop = skip(data, at)
+        if data[at:stop] not in _EMPTY:
+            value, _ = decode(data, at)
+            _check(section, value, at)
+            if section == HEADER:
+                header = value
+            elif section in (ANNOTATIONS, PROPERTIES, APPLICATION):
+                kept += data[start:stop]
+                if section != ANNOTATIONS:
+                    headers = {**_headers(section, value), **(headers or {})}
+                    to = headers.get("to", "") if section == PROPERTIES else to
+        at = stop
+    mark, ttl_ms = _mark(header)
+    kind, payload = _body(data, start, at)
+    if kind == _SECTIONS:
+        headers = {**(headers or {}), SECTIONS_HEADER: "sections"}
+    meta = _METAS[kind, mark]
+    return Taken(payload, meta + kept if kept else meta, headers, ttl_ms, to)
+
+
+def _body(data: bytes, start: int, at: int) -> tuple[int, bytes]:
+    """The kind of body whose section starts at `start` and its value at `at`, and the payload."""
+    if start == len(data):
+        return _SECTIONS, b""
+    kind = _KIND.get((data[start + 2], data[at]) if at == start + 3 and at < len(data) else (0, 0))
+    if kind is None or skip(data, at) != len(data):
+        _check_body(data, start)
+        return _SECTIONS, data[start:]
+    payload = data[at + (2 if data[at] < 0xB0 else 5) :]
+    if kind == _TEXT:
+        _check_text(payload, at)
+    return kind, payload
+
+
+def _descriptor(data: bytes, at: int) -> tuple[int, int]:
+    """Which section begins here, and where its value does."""
+    try:
+        if data[at] == 0 and data[at + 1] == 0x53:
+            return data[at + 2], at + 3
+        if data[at] == 0:
+            found, end = decode(data, at + 1)
+            section = _NAMES.get(found, 0) if isinstance(found, str) else found
+            if isinstance(section, int) and HEADER <= section <= FOOTER:
+                return section, end
+    except IndexError:
+        raise MalformedValue("ends within a section", at) from None
+    raise MalformedValue("a section without its descriptor", at)
+
+
+def _check(section: int, value: Any, at: int) -> None:
+    """A section that is passed on has the types that it must have: who gets it will read it."""
+    if section in (HEADER, PROPERTIES):
+        is_fine = isinstance(value, list)
+        if is_fine and section == PROPERTIES:
+            typed = zip(value, _FIELD_TYPES, strict=False)
+            is_fine = len(value) <= len(FIELDS) and all(
+                one is None or (isinstance(one, kind) and type(one) is not bool) for one, kind in typed
+            )
+    else:
+        is_fine = DELIVERY_ANNOTATIONS <= section <= FOOTER and isinstance(value, dict)
+        if is_fine and section == APPLICATION:
+            is_fine = all(type(key) is str for key in value) and not any(
+                isinstance(one, list | dict | Described) for one in value.values()
+            )
+    if not is_fine:
+        raise MalformedValue(f"section {section:#x} has not the types that it must have", at)
+
+
+def _check_text(payload: bytes, at: int) -> None:
+    try:
+        str(payload, "utf-8")
+    except UnicodeDecodeError:
+        raise MalformedValue("a text that is not UTF-8", at) from None
+
+
+def _check_body(data: bytes, at: int) -> None:
+    """A body that is passed on as it is has to be one: who gets it will read it."""
+    while at < len(data):
+        section, at = _descriptor(data, at)
+        if not DATA <= section <= FOOTER:
+            raise MalformedValue(f"section {section:#x} after the body", at)
+        _, at = decode(data, at)
+
+
+def _mark(header: list[Any]) -> tuple[int, int]:
+    """Priority and durability in a byte, and the time to live."""
+    durable, priority, ttl = (*header, None, None, None)[:3]
+    priority = priority if isinstance(priority, int) and 0 <= priority < 128 else PRIORITY_DEFAULT
+    ttl = ttl if isinstance(ttl, int) and 0 < ttl <= TTL_MS_MAX else 0
+    return priority | (_DURABLE if durable is True else 0), ttl
+
+
+def _headers(section: int, value: Any) -> dict[str, str]:
+    """Properties by their names, application properties by theirs unless a property has it."""
+    if section == PROPERTIES:
+        named = zip(FIELDS, value, strict=False)
+        return {name: _text(one) for name, one in named if one is not None}
+    return {f"app-{key}" if key in FIELDS else str(key): _text(one) for key, one in value.items()}
+
+
+def _text(value: Any) -> str:
+    """A simple value as text: bytes as hex, truths as in JSON."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.hex()
+        case None:
+            return ""
+        case _:
+            return str(value)
+
+
+def columns(taken: Sequence[Taken]) -> dict[str, list[Any]]:
+    """The columns of a batch of these.
+
+    >>> columns([take(bytes.fromhex("005377a1026869"))])
+    {'amqp': [b'v\\x04']}
+    """
+    made: dict[str, list[Any]] = {"amqp": [one.meta for one in taken]}
+    if any(one.headers for one in taken):
+        made["headers"] = [one.headers for one in taken]
+    if any(one.ttl_ms for one in taken):
+        made["ttl"] = [one.ttl_ms for one in taken]
+    return made
+
+
+# -- to a client
+
+
+def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
+    """The messages of a batch's events.
+
+    >>> batch = Batch.build(bytes(16), "plant/temp", 1, [b"21.5"], time_us=0)
+    >>> give(batch, 0)[0].hex(" ")
+    '00 53 70 c0 02 01 41 00 53 75 a0 04 32 31 2e 35'
+    """
+    payloads = batch.payloads()
+    found = batch.columns()
+    metas, headers, ttls = found.get("amqp"), found.get("headers"), found.get("ttl")
+    if metas and not all(map(_is_bytes, metas)):
+        metas = None
+    topic = batch.topic if with_topic else ""
+    if headers is None and ttls is None and not batch.head.ttl_ms:
+        marks = metas or [NATIVE] * len(payloads)
+        return [
+            front(meta, batch.attempt, topic) + body(meta, payload)
+            for meta, payload in zip(marks, payloads, strict=True)
+        ]
+    made: list[bytes] = []
+    for at, payload in enumerate(payloads):
+        meta = metas[at] if metas else meta_of(headers[at] if headers else None)
+        ttl_ms = ttls[at] if ttls else batch.head.ttl_ms
+        left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
+        made.append(_front(meta, batch.attempt, topic, left_ms) + body(meta, payload))
+    return made
+
+
+def _is_bytes(value: Any) -> bool:
+    return type(value) is bytes
+
+
+def body(meta: bytes, payload: bytes) -> bytes:
+    """The body's section. One that says to be in AMQP's encoding, and is not, goes as plain bytes."""
+    kind = meta[0] if _is_meta(meta) else _DATA
+    if kind == _SECTIONS:
+        try:
+            _check_body(payload, 0)
+            return payload
+        except MalformedValue:
+            kind = _DATA
+    size = len(payload)
+    if size < 256:
+        return _SHORT[kind] + bytes((size,)) + payload
+    return _LONG[kind] + size.to_bytes(4, "big") + payload
+
+
+@lru_cache(4096)
+def front(meta: bytes, attempt: int, topic: str) -> bytes:
+    """Everything before the body, for an event that does not expire; mostly the same from event to event."""
+    return _front(meta, attempt, topic, 0)
+
+
+def _front(meta: bytes, attempt: int, topic: str, ttl_ms: int) -> bytes:
+    meta = meta if _is_meta(meta) else NATIVE
+    mark = meta[1]
+    fields = [b"\x41" if mark & _DURABLE else b"\x42"]
+    if mark & ~_DURABLE != PRIORITY_DEFAULT or ttl_ms or attempt > 1:
+        fields.append(bytes((0x50, mark & ~_DURABLE)))
+    if ttl_ms or attempt > 1:
+        fields.append(b"\x70" + ttl_ms.to_bytes(4, "big") if ttl_ms else b"\x40")
+    if attempt > 1:
+        fields += [b"\x42", b"\x70" + min(attempt - 1, TTL_MS_MAX).to_bytes(4, "big")]
+    sections = meta[2:]
+    return b"\x00\x53\x70" + listed(fields) + (_with_topic(sections, topic) if topic else sections)
+
+
+def _with_topic(sections: bytes, topic: str) -> bytes:
+    """The sections with the topic among the annotations. The bare message stays as it is."""
+    pair = encode(TOPIC_ANNOTATION) + encode(topic)
+    if sections[:3] != b"\x00\x53\x72":
+        return (
+            b"\x00\x53\x72" + listed([pair[: len(encode(TOPIC_ANNOTATION))], encode(topic)], 0xC1) + sections
+        )
+    stop = skip(sections, 3)
+    is_short = sections[3] == 0xC1
+    count = sections[5] if is_short else int.from_bytes(sections[8:12], "big")
+    elements = sections[6 if is_short else 12 : stop] + pair
+    size = (len(elements) + 4).to_bytes(4, "big") + (count + 2).to_bytes(4, "big")
+    return b"\x00\x53\x72\xd1" + size + elements + sections[stop:]
+
+
+@lru_cache(4096)
+def _is_meta(meta: bytes) -> bool:
+    """Whether a value of the column is one of ours: any publisher can write there, and no client shall suffer by it."""
+    if len(meta) < 2 or meta[0] not in b"vbdx":
+        return False
+    at, last = 2, DELIVERY_ANNOTATIONS
+    try:
+        while at < len(meta):
+            section, value_at = _descriptor(meta, at)
+            value, at = decode(meta, value_at)
+            _check(section, value, at)
+            if not last < section <= APPLICATION:
+                return False
+            last = section
+    except MalformedValue:
+        return False
+    return True
+
+
+def meta_of(headers: Any) -> bytes:
+    """For an event of another publisher: its headers as properties and application properties.
+
+    >>> meta_of({"subject": "s", "line": "1"}).hex(" ")
+    '64 84 00 53 73 c0 07 04 40 40 40 a1 01 73 00 53 74 c1 0a 02 a1 04 6c 69 6e 65 a1 01 31'
+    """
+    if not isinstance(headers, dict) or not headers:
+        return NATIVE
+    texts = {str(key): str(value) for key, value in headers.items()}
+    fields = [_field(name, texts.pop(name, "")) for name in FIELDS]
+    while fields and fields[-1] == b"\x40":
+        fields.pop()
+    made = NATIVE + (b"\x00\x53\x73" + listed(fields) if fields else b"")
+    return made + (b"\x00\x53\x74" + encode(texts) if texts else b"")
+
+
+def _field(name: str, text: str) -> bytes:
+    """A property from a header's text; one that has to be a number or a time and is none is left out."""
+    if not text:
+        return b"\x40"
+    try:
+        if name in _TIMES:
+            return encode(Timestamp(int(text)))
+        if name == "group-sequence":
+            return b"\x70" + int(text).to_bytes(4, "big")
+        if name == "user-id":
+            return encode(text.encode())
+        return encode(Symbol(text)) if name in _SYMBOLS else encode(text)
+    except (ValueError, OverflowError):
+        return b"\x40"

@@ -1,0 +1,227 @@
+"""A client's receiver: events go to it as messages while it has credit, and its word on each goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from reknit.batch import Batch
+from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
+from reknit.gateway.amqp.deliveries import Handle
+from reknit.gateway.amqp.messages import give
+from reknit.outcome import Code, Outcome
+
+if TYPE_CHECKING:
+    from reknit.gateway.amqp.connection import AmqpConnection
+
+UNDELIVERABLE = "the receiver says that it is undeliverable there"
+
+
+class Handed:
+    """A batch on its way to the client: `at` is the next seq to send."""
+
+    __slots__ = ("at", "batch", "messages", "prefix")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.at = batch.first
+        self.messages: list[bytes] = []
+        self.prefix = base64.urlsafe_b64encode(batch.source)[:22]
+        """A delivery's tag is the event's id: its source in base64, and its seq in hexadecimal digits."""
+
+    @property
+    def left(self) -> int:
+        return self.batch.stop - self.at
+
+
+class Outgoing:
+    """One link."""
+
+    def __init__(
+        self, connection: AmqpConnection, handle: Handle, pattern: str, name: str, is_topic: bool
+    ) -> None:
+        self.connection = connection
+        self.handle = handle
+        self.address = pattern
+        self._with_topic = not is_topic
+        self._is_presettled = deliveries.wants_settled(handle)
+        self._queue: deque[Handed] = deque()
+        self._unsettled: dict[Handle, tuple[Batch, int]] = {}
+        self._asked = 0
+        """Events that were asked for and have not come; a batch may bring more than that."""
+        self._run: tuple[Batch, int, int, Outcome, int, str] | None = None
+        """Outcomes of consecutive events, which go in one call."""
+        self._drain: asyncio.Task[None] | None = None
+        self.is_ready = self.is_gone = False
+        self._is_anycast = connection.server.fabric.is_anycast(pattern)
+        self._taker = connection.server.fabric.receiver(pattern, name, self._handed, self._ready, self._ended)
+
+    # -- life
+
+    def _ready(self) -> None:
+        """The subscription stands: now the client may know."""
+        if not self.is_gone:
+            self.is_ready = True
+            self.connection.attach(self)
+
+    def _ended(self, code: int, text: str) -> None:
+        """The node ended it."""
+        if self.is_gone:
+            return
+        if self.is_ready:
+            deliveries.close_link(self.handle, condition_of(code), text)
+        else:
+            deliveries.refuse_link(self.handle, condition_of(code), text)
+        self.close(is_closed=False)
+        self.connection.wake()
+
+    def close(self, is_closed: bool = True) -> None:
+        """The link is gone: no handle is used any more. What was not sent was not processed: it is released."""
+        if self.is_gone:
+            return
+        self.is_gone = True
+        if self._drain is not None:
+            self._drain.cancel()
+        self.flush()
+        if self._is_anycast:
+            for handed in self._queue:
+                self._taker.settle(handed.batch, handed.at, handed.batch.stop, Outcome.RELEASED, 0, "")
+        self._queue.clear()
+        self._unsettled.clear()
+        self.connection.server.replies.pop(self.address, None)
+        self._taker.close(forget=is_closed)
+
+    # -- events
+
+    def _handed(self, batch: Batch, attempt: int) -> None:
+        if self.is_gone:
+            self._taker.settle(batch, batch.first, batch.stop, Outcome.RELEASED, 0, "")
+            return
+        batch.attempt = attempt
+        self._asked -= batch.count
+        self._queue.append(Handed(batch))
+        self.connection.dirty(self)
+        self.connection.wake()
+
+    def flowed(self) -> None:
+        """The client's credit changed."""
+        if self.is_gone or not self.is_ready:
+            return
+        queued = sum(handed.left for handed in self._queue)
+        wanted = deliveries.credit(self.handle) - queued - max(0, self._asked)
+        if wanted > 0:
+            self._asked = max(0, self._asked) + wanted
+            self._taker.credit(wanted)
+        if deliveries.wants_drain(self.handle) and self._drain is None:
+            self._drain = asyncio.create_task(self._drained())
+
+    async def _drained(self) -> None:
+        """Send what there is, then use up the rest of the credit."""
+        await self._taker.arrive()
+        self._drain = None
+        if not self.is_gone:
+            self._asked -= self._taker.drain()
+            self.take()
+            if not self._queue:
+                deliveries.drained(self.handle)
+            self.connection.wake()
+
+    def take(self) -> None:
+        """Send what is queued, as far as credit and the connection's room go."""
+        if self.is_gone or not self.is_ready:
+            return
+        handle, queue = self.handle, self._queue
+        room = deliveries.credit(handle)
+        bytes_max = self.connection.output_room(handle)
+        while queue and room > 0 and bytes_max > 0:
+            handed = queue[0]
+            count, size = self._send(handed, room, bytes_max)
+            room -= count
+            bytes_max -= size
+            if handed.at == handed.batch.stop:
+                queue.popleft()
+        if queue and room > 0:
+            self.connection.dirty(self)
+
+    def _send(self, handed: Handed, count_max: int, bytes_max: int) -> tuple[int, int]:
+        """Send some of a batch: how many events that was, and how many bytes."""
+        batch = handed.batch
+        if not handed.messages:
+            handed.messages = give(batch, time.time_ns() // 1000, self._with_topic)
+        send, handle, unsettled, is_settled = (
+            deliveries.send,
+            self.handle,
+            self._unsettled,
+            self._is_presettled,
+        )
+        start = handed.at
+        stop = min(batch.stop, start + count_max)
+        left = bytes_max
+        seq = start
+        while seq < stop and left > 0:
+            data = handed.messages[seq - batch.first]
+            delivery = send(handle, handed.prefix + b"%x" % seq, data, is_settled)
+            if not is_settled:
+                unsettled[delivery] = (batch, seq)
+            left -= len(data)
+            seq += 1
+        handed.at = seq
+        if is_settled and seq > start:
+            self._settle(batch, start, seq, Outcome.ACCEPTED)
+        return seq - start, bytes_max - left
+
+    # -- outcomes
+
+    def delivered(self, delivery: Handle) -> None:
+        """The client says something about a delivery."""
+        found = self._unsettled.get(delivery)
+        if found is None:
+            return
+        batch, seq = found
+        state, is_settled = deliveries.said(delivery)
+        if state == deliveries.RECEIVED and not is_settled:
+            self._settle(batch, seq, seq + 1, Outcome.RECEIVED)
+        elif state or is_settled:
+            self._settle(batch, seq, seq + 1, *self._outcome(delivery, state))
+            del self._unsettled[delivery]
+            deliveries.settle(delivery)
+
+    def _outcome(self, delivery: Handle, state: int) -> tuple[Outcome, int, str]:
+        if state == deliveries.ACCEPTED:
+            return Outcome.ACCEPTED, 0, ""
+        if state == deliveries.RELEASED:
+            return Outcome.RELEASED, 0, ""
+        if state == deliveries.REJECTED:
+            name, text = deliveries.said_condition(delivery)
+            return Outcome.REJECTED, int(code_of(name)), text or name
+        if state == deliveries.MODIFIED:
+            return self._modified(*deliveries.said_modified(delivery))
+        return Outcome.ACCEPTED, 0, ""  # settled without a state: the client wants to hear no more of it
+
+    def _modified(self, is_failed: bool, is_undeliverable: bool) -> tuple[Outcome, int, str]:
+        if self._is_anycast:
+            return Outcome.MODIFIED, 0, modified_text(is_failed, is_undeliverable)
+        if is_undeliverable:  # to hand it out here again is what it asks not to do
+            return Outcome.REJECTED, int(Code.FAILED_PRECONDITION), UNDELIVERABLE
+        return (Outcome.FAILED if is_failed else Outcome.RELEASED), 0, ""
+
+    def _settle(
+        self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int = 0, text: str = ""
+    ) -> None:
+        run = self._run
+        if run is not None and run[0] is batch and run[2] == start and run[3:] == (outcome, code, text):
+            self._run = (batch, run[1], stop, outcome, code, text)
+            return
+        self.flush()
+        self._run = (batch, start, stop, outcome, code, text)
+        self.connection.dirty(self)
+
+    def flush(self) -> None:
+        """Pass on the outcomes that gathered."""
+        run, self._run = self._run, None
+        if run is not None:
+            self._taker.settle(*run)
