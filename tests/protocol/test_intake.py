@@ -1,10 +1,12 @@
 """The node's side of publishing: each event once, in order, acknowledged when it is durable."""
 
+from typing import Any
+
 from reknit.batch import Batch
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, Send
-from reknit.protocol.intake import Effect, Full, Intake, Joined, Kept, Left, Room
+from reknit.protocol.intake import Effect, Full, Intake, Joined, Kept, Left, Problem, Refused, Room
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
@@ -95,16 +97,88 @@ def test_sources_do_not_stand_in_each_others_way() -> None:
 
 
 def test_topic_that_is_none_is_refused_for_good() -> None:
-    [refusal] = give(Intake({}), batch(1, topic="plant//temp"))
+    one = batch(1, topic="plant//temp")
+    refusal, dead = give(Intake({}), one)
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert refusal.message.code == Code.INVALID_ARGUMENT
+    assert isinstance(dead, Refused)
+    assert (dead.problem.reason, dead.batch.payloads()) == (Reason.MALFORMED, [b"x"])
 
 
-def test_publisher_that_may_not_is_refused() -> None:
-    intake = Intake({}, permit=lambda peer, topic: "not you")
-    [refusal] = give(intake, batch(1))
+NOT_YOU = Problem(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
+
+
+def test_publisher_that_may_not_is_refused_and_its_events_die() -> None:
+    intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
+    refusal, dead = give(intake, batch(1))
     assert refusal == Send("p", Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "not you"))
+    assert isinstance(dead, Refused)
+    assert (dead.peer, dead.problem, dead.batch.first, dead.batch.stop) == ("p", NOT_YOU, 1, 2)
+
+
+def test_what_is_refused_again_is_no_second_dead_letter() -> None:
+    intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
+    give(intake, batch(1, 3))
+    [refusal] = give(intake, batch(1, 3))
+    assert refusal == Send("p", Refuse(SOURCE, 1, 4, Code.PERMISSION_DENIED, "not you"))
+    _, dead = give(intake, batch(2, 4))
+    assert isinstance(dead, Refused)
+    assert (dead.batch.first, dead.batch.stop) == (4, 6)
+
+
+def test_permission_is_asked_for_every_connections_source_and_topic_and_once() -> None:
+    asked: list[tuple[Peer, bytes, str]] = []
+
+    def permit(peer: Peer, source: bytes, topic: str) -> Problem | None:
+        asked.append((peer, source, topic))
+        return None if peer == "p" and topic == "plant/temp" else NOT_YOU
+
+    intake = Intake({SOURCE: 0}, permit=permit)
+    assert appended(give(intake, batch(1), batch(2))) == [(1, 2), (2, 3)]
+    assert appended(give(intake, batch(3))) == [(3, 4)]
+    assert appended(give(intake, batch(4), peer="q")) == []
+    assert appended(give(intake, batch(4, topic="plant/door"))) == []
+    assert appended(give(intake, batch(4))) == [(4, 5)]
+    assert asked == [("p", SOURCE, "plant/temp"), ("q", SOURCE, "plant/temp"), ("p", SOURCE, "plant/door")]
+    intake.receive(Left(), "p", 0.0)
+    give(intake, batch(5))
+    assert asked[-1] == ("p", SOURCE, "plant/temp")
+
+
+def test_who_may_not_publish_learns_nothing_and_claims_nothing() -> None:
+    allowed = {"p"}
+    intake = Intake({SOURCE: 7}, permit=lambda peer, source, topic: None if peer in allowed else NOT_YOU)
+    refusals = give(intake, batch(1), peer="q")
+    intake.receive(Declare(SOURCE, "plant/temp"), "q", 0.0)
+    refusals += intake.take_effects()
+    refusals += give(intake, batch(20), peer="q")
+    said = [effect.message for effect in refusals if isinstance(effect, Send)]
+    assert [type(message) for message in said] == [Refuse, Refuse, Refuse]
+    assert appended(give(intake, batch(8))) == [(8, 9)]
+
+
+def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
+    seen: list[int] = []
+
+    def inspect(peer: Peer, one: Batch) -> Problem | None:
+        seen.append(one.first)
+        return Problem(Code.INVALID_ARGUMENT, "no", Reason.MALFORMED) if one.first > 3 else None
+
+    def special(first: int, **fields: Any) -> Batch:
+        return Batch.build(SOURCE, "plant/temp", first, [b"x"], 0, **fields)
+
+    intake = Intake({SOURCE: 0}, inspect=inspect)
+    assert appended(give(intake, batch(1), special(2, flags=1), special(3, type=2))) == [
+        (1, 2),
+        (2, 3),
+        (3, 4),
+    ]
+    refusal, dead = give(intake, special(4, flags=1))
+    assert isinstance(refusal, Send)
+    assert isinstance(dead, Refused)
+    assert appended(give(intake, batch(4))) == [(4, 5)]
+    assert seen == [2, 3, 4]
 
 
 def test_one_source_too_many_is_refused() -> None:

@@ -20,7 +20,7 @@ from reknit.outcome import Code
 from reknit.protocol.codec import Frames, encode
 from reknit.protocol.dispatch import Blocked, Dispatch, Grown, Scanned, Trimmed, Vanished
 from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
-from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Room
+from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Refused, Room
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
 from reknit.protocol.messages import Deliver as DeliverMessage
@@ -31,7 +31,8 @@ from reknit.store.journal import Journal, Run
 GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
-Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Scan | Send
+Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Scan | Send
+Staged = Append | AppendRecord | DeadLetter | Refused
 
 
 class Shell(Protocol):
@@ -77,7 +78,7 @@ class Core:
         """The highest number among what was staged."""
         self._is_dirty = False
         self._needs_sync = False
-        self._deferred: deque[Append | AppendRecord | DeadLetter] = deque()
+        self._deferred: deque[Staged] = deque()
         self._seen_end = journal.end
 
     # -- input
@@ -143,7 +144,7 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter():
+            case Append() | AppendRecord() | DeadLetter() | Refused():
                 self._keep(effect, now)
             case Deliver(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
@@ -184,7 +185,7 @@ class Core:
 
     # -- keeping
 
-    def _keep(self, effect: Append | AppendRecord | DeadLetter, now: float) -> None:
+    def _keep(self, effect: Staged, now: float) -> None:
         """Stage for the journal. What does not fit now waits in order: nothing is dropped."""
         if self._deferred:
             self._deferred.append(effect)
@@ -195,7 +196,7 @@ class Core:
             self._deferred.append(effect)
             self.intake.receive(Full(str(error)), JOURNAL, now)
 
-    def _stage(self, effect: Append | AppendRecord | DeadLetter) -> None:
+    def _stage(self, effect: Staged) -> None:
         match effect:
             case Append(number=number, data=data, heads=heads):
                 self.journal.stage(data, heads)
@@ -209,6 +210,12 @@ class Core:
                     return
                 self.journal.stage(bytes(batch.data), [batch.head])
                 number, sync = self.intake.next_number(), True
+            case Refused(batch=refused, problem=problem):
+                letters = self.dead_letters.write_refused(
+                    refused, problem.code, str(problem.reason), problem.text
+                )
+                self.journal.stage(bytes(letters.data), [letters.head])
+                number, sync = self.intake.next_number(), True
             case _:
                 assert_never(effect)
         self._staged_number = max(self._staged_number, number)
@@ -220,7 +227,7 @@ class Core:
 
     def _covered(self) -> int:
         """The number up to which everything is staged. Both machines draw numbers, so order alone does not tell."""
-        waiting = [effect.number for effect in self._deferred if not isinstance(effect, DeadLetter)]
+        waiting = [effect.number for effect in self._deferred if not isinstance(effect, DeadLetter | Refused)]
         return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number
 
     # -- the journal's answers

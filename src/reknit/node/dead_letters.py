@@ -71,6 +71,14 @@ class DeadLetters:
         self._next_seq = batch.stop
         return batch
 
+    def write_refused(self, batch: Batch, code: int, reason: str, text: str) -> Batch:
+        """The batch to append for events that were never taken in, and so are in no journal."""
+        letter = DeadLetter("", batch.topic, batch.source, batch.first, batch.stop, code, reason, text, 0)
+        payloads = [self._encode(letter, batch.time_us, seq, payload) for seq, payload in self._events(batch)]
+        made = Batch.build(self.source, self.topic, self._next_seq, payloads, self._now_us())
+        self._next_seq = made.stop
+        return made
+
     def _events(self, batch: Batch) -> list[tuple[int, bytes]]:
         return [(event.seq, event.payload) for event in batch.events()]
 

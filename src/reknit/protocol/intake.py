@@ -12,9 +12,9 @@ from typing import Final, assert_never
 
 import msgspec
 
-from reknit.batch import Batch, Head
+from reknit.batch import TYPE_PUBLISH, Batch, Head
 from reknit.errors import InvalidTopic
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, Send
 from reknit.protocol.machine import Peer
@@ -23,6 +23,8 @@ from reknit.topic import check_topic
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose spelling was checked are remembered up to this many; then the memory starts anew."""
+REFUSED_SOURCES_MAX: Final = 65_536
+"""So many sources whose events were refused are remembered, so that a repeated one is no second dead letter."""
 SUPERSEDED: Final = "another connection publishes as this source now: give each program a name of its own"
 
 
@@ -50,15 +52,28 @@ class Left(msgspec.Struct, frozen=True):
     """The peer's connection is gone."""
 
 
+class Problem(msgspec.Struct, frozen=True):
+    """Why events are not taken, ever. With a reason, each of them becomes a dead letter."""
+
+    code: Code
+    text: str
+    reason: Reason | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """These events were not taken, and their publisher was told: make dead letters of them."""
+
+    peer: Peer
+    batch: Batch
+    problem: Problem
+
+
 Input = Frames | Declare | Kept | Full | Room | Joined | Left
-Effect = Append | Send
-Permit = Callable[[Peer, str], str]
-"""Says whether a peer may publish on a topic: an empty string, or why not."""
-
-
-def permit_all(peer: Peer, topic: str) -> str:
-    """Everyone may publish everywhere."""
-    return ""
+Effect = Append | Send | Refused
+Permit = Callable[[Peer, bytes, str], Problem | None]
+"""Says whether a peer may publish as a source on a topic. Asked once for each of these on every connection."""
+Inspect = Callable[[Peer, Batch], Problem | None]
+"""Says whether the attributes of a batch's events are fine, where they have some. Asked for every such batch."""
 
 
 class Intake:
@@ -79,7 +94,8 @@ class Intake:
         kept: Mapping[bytes, int],
         sources_max: int = 1_000_000,
         events_max: int = 1 << 20,
-        permit: Permit = permit_all,
+        permit: Permit | None = None,
+        inspect: Inspect | None = None,
     ) -> None:
         self._kept = dict(kept)
         """The last durable seq by source."""
@@ -102,6 +118,11 @@ class Intake:
         self._sources_max = sources_max
         self._events_max = events_max
         self._permit = permit
+        self._inspect = inspect
+        self._permitted: dict[Peer, dict[bytes, str]] = {}
+        """By connection: the sources that may publish, and on which topic. Empty while everyone may."""
+        self._refused: dict[bytes, int] = {}
+        """By source: the seq before which events were refused and have become dead letters."""
         self._number = 0
         self._effects: list[Effect] = []
         self.duplicates = 0
@@ -129,8 +150,12 @@ class Intake:
                 self._take(message, peer)
             case Kept(number=number):
                 self._confirm(number)
-            case Declare(source=source):
-                self._declare(source, peer)
+            case Declare(source=source, topic=topic):
+                if (problem := self._denied(source, topic, peer)) is None:
+                    self._declare(source, peer)
+                else:
+                    refusal = Refuse(source, 1, 1, problem.code, problem.text)
+                    self._effects.append(Send(peer, refusal))
             case Full(text=text):
                 self._stop(text)
             case Room():
@@ -174,6 +199,7 @@ class Intake:
         if self._full:
             self._turn_away(frames.heads, peer)
             return
+        permitted = None if self._permit is None else self._permitted.setdefault(peer, {})
         taken: list[Head] = []
         stops: dict[bytes, int] = {}
         at = taken_at = 0
@@ -181,7 +207,9 @@ class Intake:
             if claims and claims.get(head.source, joined) != joined:
                 is_next = False
             else:
-                is_next = head.first == self._next.get(head.source, head.first) and self._admits(head, peer)
+                is_next = head.first == self._next.get(head.source, head.first) and self._admits(
+                    head, permitted
+                )
             if is_next:
                 self._next[head.source] = stops[head.source] = head.stop
                 taken.append(head)
@@ -209,14 +237,23 @@ class Intake:
         self._waiting.append((number, peer, stops))
         self._effects.append(Append(number, data, heads))
 
-    def _admits(self, head: Head, peer: Peer) -> bool:
-        """Whether the batch's topic and source are fine; known ones cost two look-ups."""
-        return head.topic in self._topics and head.source in self._next and head.count <= self._events_max
+    def _admits(self, head: Head, permitted: dict[bytes, str] | None) -> bool:
+        """Whether the batch is plain, and its topic and source are fine; known ones cost two look-ups."""
+        return (
+            head.topic in self._topics
+            and head.source in self._next
+            and head.count <= self._events_max
+            and head.type == TYPE_PUBLISH
+            and not head.flags
+            and (permitted is None or permitted.get(head.source) == head.topic)
+        )
 
     def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
         expected = self._next.get(head.source) or self._begins.get(head.source, head.first)
-        if self._claims.get(head.source, self._peers[peer]) != self._peers[peer]:
+        if (problem := self._denied(head.source, head.topic, peer)) is not None:
+            self._refuse(Batch(head, data), peer, problem)
+        elif self._claims.get(head.source, self._peers[peer]) != self._peers[peer]:
             refusal = Refuse(head.source, head.first, head.stop, Code.ABORTED, SUPERSEDED)
             self._effects.append(Send(peer, refusal))
         elif head.stop <= expected:
@@ -224,9 +261,8 @@ class Intake:
             self._acknowledge_again(head, peer)
         elif head.first > expected:
             self._ask(head.source, expected, peer)
-        elif (problem := self._problem(head, peer)) is not None:
-            code, text = problem
-            self._effects.append(Send(peer, Refuse(head.source, head.first, head.stop, code, text)))
+        elif (problem := self._problem(Batch(head, data), peer)) is not None:
+            self._refuse(Batch(head, data), peer, problem)
         else:
             self.duplicates += expected - head.first
             batch = Batch(head, data).cut(expected, head.stop)
@@ -249,26 +285,49 @@ class Intake:
             self._asked.add((peer, source))
             self._effects.append(Send(peer, Expect(source, expected)))
 
-    def _problem(self, head: Head, peer: Peer) -> tuple[Code, str] | None:
+    def _refuse(self, batch: Batch, peer: Peer, problem: Problem) -> None:
+        """Tell the publisher, and once make dead letters of what it sent."""
+        source, stop = batch.source, batch.stop
+        self._effects.append(Send(peer, Refuse(source, batch.first, stop, problem.code, problem.text)))
+        if problem.reason is None or stop <= self._refused.get(source, 0):
+            return
+        if len(self._refused) >= REFUSED_SOURCES_MAX:
+            self._refused.clear()
+        rest = batch.cut(self._refused.get(source, 0), stop)
+        self._refused[source] = stop
+        self._effects.append(Refused(peer, rest, problem))
+
+    def _denied(self, source: bytes, topic: str, peer: Peer) -> Problem | None:
+        """Why this connection may not publish as a source on a topic; asked once."""
+        if self._permit is None:
+            return None
+        permitted = self._permitted.setdefault(peer, {})
+        if permitted.get(source) == topic:
+            return None
+        problem = self._permit(peer, source, topic)
+        if problem is None:
+            permitted[source] = topic
+        return problem
+
+    def _problem(self, batch: Batch, peer: Peer) -> Problem | None:
         """Why this batch can't be taken, ever."""
+        head = batch.head
         if head.topic not in self._topics:
             try:
                 check_topic(head.topic)
             except InvalidTopic as error:
-                return Code.INVALID_ARGUMENT, str(error)
+                return Problem(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
             if len(self._topics) >= TOPICS_KNOWN_MAX:
                 self._topics.clear()
             self._topics.add(head.topic)
         if head.count > self._events_max:
-            return Code.INVALID_ARGUMENT, f"a batch of {head.count} events is over limits.batch_events_max"
+            text = f"a batch of {head.count} events is over limits.batch_events_max"
+            return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
         if head.source not in self._next and len(self._next) >= self._sources_max:
-            return (
-                Code.RESOURCE_EXHAUSTED,
-                f"the node knows {self._sources_max} sources already (limits.sources_max)",
-            )
-        denied = self._permit(peer, head.topic)
-        if denied:
-            return Code.PERMISSION_DENIED, denied
+            text = f"the node knows {self._sources_max} sources already (limits.sources_max)"
+            return Problem(Code.RESOURCE_EXHAUSTED, text)
+        if self._inspect is not None and (head.flags or head.type != TYPE_PUBLISH):
+            return self._inspect(peer, batch)
         return None
 
     def _confirm(self, number: int) -> None:
@@ -301,6 +360,7 @@ class Intake:
 
     def _forget(self, peer: Peer) -> None:
         self._peers.pop(peer, None)
+        self._permitted.pop(peer, None)
         self._publishing.discard(peer)
         self._asked = {(who, source) for who, source in self._asked if who != peer}
 
