@@ -23,11 +23,13 @@ from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
 
 __all__ = [
     "AmqpSettings",
+    "AnycastSettings",
     "Config",
     "DispatchSettings",
     "HttpSettings",
     "JournalSettings",
     "LimitSettings",
+    "LinkSettings",
     "NodeSettings",
     "RecoverySettings",
     "RetentionSettings",
@@ -40,6 +42,7 @@ __all__ = [
 
 SCHEMES = ("tcp", "tls")
 KIB, MIB = 1 << 10, 1 << 20
+LINK_COST_MAX = 1_000_000
 
 
 def _check_urls(urls: tuple[str, ...]) -> None:
@@ -218,6 +221,50 @@ class DispatchSettings(Section):
     )
 
 
+def _check_links(texts: tuple[str, ...]) -> None:
+    for text in texts:
+        url, _, cost = text.partition("=")
+        _check_urls((url,))
+        if cost and not (cost.isdigit() and 1 <= int(cost) <= LINK_COST_MAX):
+            raise ValueError(f"{text!r} has no cost from 1 to {LINK_COST_MAX}; write tcp://host:port=10")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings(Section):
+    """Which other nodes this one is linked to, so that they are one fabric.
+
+    >>> LinkSettings(to="tcp://10.0.0.7:7440=10").to
+    ('tcp://10.0.0.7:7440=10',)
+    """
+
+    title: ClassVar[str] = "links"
+    to: tuple[str, ...] = setting((), "nodes to link to: address, or address=cost", check=_check_links)
+    cost: int = setting(1, "what a link costs for which no cost is given", low=1, high=LINK_COST_MAX)
+    edge: bool = setting(False, "have one link at most, and never be on the way between others")
+    beat_s: float = setting(1.0, "how often linked nodes give a sign and compare what they know", low=0.01)
+    timeout_s: float = setting(3.5, "how long a linked node may be silent before it counts as gone", low=0.02)
+    nodes_max: int = setting(1_024, "nodes that one node knows", low=2)
+    window_events: int = setting(65_536, "anycast events that a linked node has and has not settled", low=1)
+    window_bytes: int = setting(16 * MIB, "sent to a linked node and not yet kept there", low=1)
+    heal_s: float = setting(30.0, "how far back to look for what may have got lost when a way changed")
+    hops_max: int = setting(16, "links that an event crosses at most on bridges", low=1, high=255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnycastSettings(Section):
+    """How events are given to one of many.
+
+    >>> AnycastSettings().trail_attempts_max
+    100000
+    """
+
+    title: ClassVar[str] = "anycast"
+    sender_unsettled_max: int = setting(65_536, "events of one sender without an outcome", low=1)
+    held_bytes_max: int = setting(64 * MIB, "taken from the journal and on their way", low=1)
+    parked_max: int = setting(100_000, "ranges of events that nobody takes, waiting for the next try", low=1)
+    trail_attempts_max: int = setting(100_000, "ended attempts that `reknit trail` remembers")
+
+
 def _check_host_port(text: str) -> None:
     parts = urlsplit(f"//{text}")
     if text and (not parts.hostname or parts.port is None or parts.path):
@@ -321,6 +368,10 @@ class TopicSettings(Section):
     title: ClassVar[str] = "topics[]"
     pattern: Pattern = setting(Pattern("**"), "the topics that this is about")  # noqa: RUF009
     durability: Literal["durable", "memory"] = setting("durable", "acknowledge when durable, or at once")
+    distribution: Literal["journal", "multicast", "closest", "balanced"] = setting(
+        "journal",
+        "to every subscriber from the journal; or with outcomes to all, the closest, the least busy",
+    )
     order: Literal["none", "source", "key"] = setting(
         "none", "whether later events of a source, or with the same key, wait for one that is tried again"
     )
@@ -340,6 +391,8 @@ SECTIONS: tuple[type[Section], ...] = (
     TransportSettings,
     RecoverySettings,
     DispatchSettings,
+    LinkSettings,
+    AnycastSettings,
     HttpSettings,
     AmqpSettings,
 )
@@ -352,6 +405,7 @@ AT_MOST = (
     ("transport.heartbeat_s", "transport.peer_timeout_s", 0),
     ("transport.reconnect_backoff_s_min", "transport.reconnect_backoff_s_max", 0),
     ("dispatch.retry_backoff_s_min", "dispatch.retry_backoff_s_max", 0),
+    ("links.beat_s", "links.timeout_s", 0),
 )
 """The first of each row is at most the second less the third."""
 
@@ -371,6 +425,8 @@ class Config:
     transport: TransportSettings = TransportSettings()
     recovery: RecoverySettings = RecoverySettings()
     dispatch: DispatchSettings = DispatchSettings()
+    links: LinkSettings = LinkSettings()
+    anycast: AnycastSettings = AnycastSettings()
     http: HttpSettings = HttpSettings()
     amqp: AmqpSettings = AmqpSettings()
     topics: tuple[TopicSettings, ...] = ()
@@ -387,6 +443,8 @@ class Config:
                 self._refuse([f"{name}.tls_cert_file", f"{name}.tls_key_file"], "needs both files or none")
         if not tls.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
             self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
+        if self.links.edge and len(self.links.to) > 1:
+            self._refuse(["links.to", "links.edge"], "needs one link at most for an edge")
         age_s_max = self.retention.age_s_max
         if self.http.listen and 0 < age_s_max < self.http.grace_s:
             self._refuse(
