@@ -169,7 +169,9 @@ class Batch:
     [b'21.6']
     """
 
-    __slots__ = ("_whole", "_whole_at", "attempt", "counted", "data", "head", "position", "settle")
+    __slots__ = (
+        "_whole", "_whole_at", "attempt", "counted", "data", "head", "is_ordered", "position", "settle",
+    )  # fmt: skip
 
     def __init__(
         self, head: Head, data: Buffer, position: int = -1, whole: tuple[bytes, int] | None = None
@@ -182,6 +184,8 @@ class Batch:
         self.attempt = 1
         self.counted = True
         """Whether it used up a subscriber's credit: what was recovered or handed out again did not."""
+        self.is_ordered = False
+        """Whether none of its events may be processed before those in front of it have ended."""
         self.settle: Callable[..., Any] | None = None
         """Set by the subscriber that handed this batch out: how its events' outcomes find their way back."""
 
@@ -198,15 +202,16 @@ class Batch:
         type: int = TYPE_PUBLISH,
         columns: dict[str, list[Any]] | None = None,
         flags: int = 0,
+        lengths: list[int] | None = None,
     ) -> Batch:
-        """Encode events into a batch. The caller has checked topic, sizes and limits."""
+        """Encode events into a batch. The caller has checked topic, sizes and limits, and may know the lengths."""
         count = len(payloads)
         assert count > 0, "an empty batch"
         assert first > 0, "seqs start at 1"
         assert len(source) == SOURCE_BYTES, "a source has 16 bytes"
         name = topic.encode()
         packed = _columns_encoder.encode(columns) if columns else b""
-        lengths = array("I", map(len, payloads))
+        lengths = list(map(len, payloads)) if lengths is None else lengths
         block_bytes = sum(lengths)
         body_at = HEADER_BYTES + pad8(len(name)) + pad8(len(packed)) + pad8(4 * count)
         length = pad8(body_at + block_bytes)
@@ -215,9 +220,11 @@ class Batch:
         frame = bytearray().join(
             (
                 *(header, name, _PADDING[-len(name) % 8], packed, _PADDING[-len(packed) % 8]),
-                *(lengths, _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
+                *(array("I", lengths), _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
             )
         )
+        if len(frame) != length:
+            raise TypeError("a payload's items are larger than a byte")
         PREFIX.pack_into(frame, 0, MAGIC, KIND_BATCH, flags, length, checksum(frame))
         return cls(Head(source, topic, first, count, length, time_us, ttl_ms, priority, type, flags), frame)
 
@@ -312,9 +319,16 @@ class Batch:
         """None of it is for me: try the next path."""
         return self._settle(Outcome.RELEASED)
 
-    def fail(self, delay_s: float = 0.0) -> Awaitable[None]:
-        """All of it was tried in vain: hand it out again after a back-off of at least `delay_s`."""
-        return self._settle(Outcome.FAILED, delay_s=delay_s)
+    def fail(self, delay_s: float = 0.0, code: int = 0, text: str = "") -> Awaitable[None]:
+        """All of it was tried in vain: hand it out again after a back-off of at least `delay_s`.
+
+        A google.rpc code may have a back-off of its own, or be one that is never retried.
+        """
+        return self._settle(Outcome.FAILED, delay_s=delay_s, code=int(code), text=text)
+
+    def in_progress(self) -> Awaitable[None]:
+        """It takes longer: the lease of all of it begins anew."""
+        return self._settle(Outcome.RECEIVED)
 
     def reject(self, code: int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
         """None of it can ever be processed: make dead letters of its events."""
@@ -348,5 +362,5 @@ class Batch:
             columns,
             head.flags,
         )
-        made.position, made.attempt = self.position, self.attempt
+        made.position, made.attempt, made.is_ordered = self.position, self.attempt, self.is_ordered
         return made

@@ -165,16 +165,34 @@ class Publisher:
 
     def publish_many(self, payloads: Iterable[Buffer | str]) -> Kept:
         """Publish many events in as few batches as the limits allow; done when all of them are kept."""
-        checked = cast(list[bytes], list(payloads))
-        if not checked:
+        many = cast(list[Buffer], payloads if type(payloads) is list else list(payloads))
+        if not many:
             return self._done
-        size = sum(map(len, checked))
-        if size > self._payload_bytes_max or self._failed is not None or set(map(type, checked)) != {bytes}:
-            checked = [self._check(payload) for payload in checked]
-            size = sum(map(len, checked))
-        self._admit(len(checked))
+        lengths = list(map(len, many))
+        self._admit(len(many))
+        if not self._can_put(lengths):
+            return self._gather(many)
+        try:
+            self._put(many, lengths)
+        except TypeError:  # texts among them
+            return self._gather(many)
+        kept: Kept = self._loop.create_future()
+        self._sent([kept])
+        return kept
+
+    def _can_put(self, lengths: list[int]) -> bool:
+        """Whether payloads of these lengths are a batch as they are."""
+        if not self._machine.numbered or self._payloads or self._failed is not None:
+            return False
+        count, size, bytes_max = len(lengths), sum(lengths), self._limits.frame_bytes_max // 2
+        fits = count <= self._limits.batch_events_max and size + 4 * count <= bytes_max
+        return fits and (size <= self._payload_bytes_max or max(lengths) <= self._payload_bytes_max)
+
+    def _gather(self, payloads: Iterable[Buffer | str]) -> Kept:
+        """Look at each of them, and put them behind those that wait."""
+        checked = [self._check(payload) for payload in payloads]
         self._payloads += checked
-        self._bytes += size + 4 * len(checked)
+        self._bytes += sum(map(len, checked)) + 4 * len(checked)
         kept = self._future()
         self._cut()
         return kept
@@ -266,10 +284,17 @@ class Publisher:
         kept = self._kept
         self._payloads, self._bytes, self._kept = [], 0, []
         for part in self._parts(payloads, size):
-            now_us = time.time_ns() // 1000
-            batch = self._machine.put(part, now_us, **self._fields)
-            if self._cache is not None:
-                self._cache.put(batch, now_us)
+            self._put(part)
+        self._sent(kept)
+
+    def _put(self, payloads: list[Buffer], lengths: list[int] | None = None) -> None:
+        now_us = time.time_ns() // 1000
+        batch = self._machine.put(payloads, now_us, lengths=lengths, **self._fields)
+        if self._cache is not None:
+            self._cache.put(batch, now_us)
+
+    def _sent(self, kept: list[Kept]) -> None:
+        """Batches went to the machine: see to heartbeats, and to those who wait for them to be kept."""
         if self._beats_on or self._resends:
             self._beats.published(self._machine.next_seq - 1, self._loop.time())
             self._set_timer()

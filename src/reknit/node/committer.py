@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -15,12 +16,20 @@ log = logging.getLogger("reknit.journal")
 
 RETRY_S = 1.0
 """How long to wait after a failed commit, on a full disk for instance, before it is tried again."""
+SMALL_BYTES = 64 << 10
+IDLE_S = 0.0005
+"""A commit this long after the last one ended is alone: nothing would be gained by a group."""
+SLOW_S = 0.005
+"""A commit on the loop that took so long is the last one there for a while."""
+RESPITE_S = 10.0
 
 
 class Committer:
-    """Runs `journal.commit()` off the loop. What arrives during one sync is the next one's group.
+    """Runs `journal.commit()`, again and again, while there is something to keep.
 
-    A journal in memory has nothing to wait for: its commits run on the loop, without a way to a thread and back.
+    Under load it does so off the loop, and what arrives during one sync is the next one's group. A small commit
+    that comes alone runs on the loop, where it needs no way to a thread and back, as long as the disk is quick.
+    So does every commit in memory.
     """
 
     def __init__(
@@ -39,6 +48,8 @@ class Committer:
         self._is_busy = False
         self._wanted: int | None = None
         self._wants_sync = False
+        self._alone_at = 0.0
+        """From this time on a commit counts as alone."""
         self._thread = threading.Thread(target=self._work, name="reknit-commit", daemon=True)
         self._thread.start()
 
@@ -51,24 +62,41 @@ class Committer:
 
     def _start(self) -> None:
         self._is_busy = True
-        number, sync = self._wanted or 0, self._wants_sync
-        self._wanted, self._wants_sync = None, False
+        while self._wanted is not None:
+            number, sync = self._wanted, self._wants_sync
+            self._wanted, self._wants_sync = None, False
+            if not self._is_alone():
+                self._requests.put((number, sync))
+                return
+            try:
+                end = self._commit_here(sync)
+            except JournalError as error:
+                self._failed(number, sync, error)
+                return
+            self._on_kept(number, end)
+        self._is_busy = False
+
+    def _is_alone(self) -> bool:
         if self._in_memory:
-            self._loop.call_soon(self._commit, self._loop.call_soon, number, sync)
-        else:
-            self._requests.put((number, sync))
+            return True
+        return self._journal.staged_bytes <= SMALL_BYTES and time.monotonic() >= self._alone_at
+
+    def _commit_here(self, sync: bool) -> int:
+        began = time.monotonic()
+        end = self._journal.commit(sync)
+        ended = time.monotonic()
+        self._alone_at = ended + (RESPITE_S if ended - began > SLOW_S else IDLE_S)
+        return end
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
-            self._commit(self._call, *request)
-
-    def _commit(self, call: Callable[..., object], number: int, sync: bool) -> None:
-        try:
-            end = self._journal.commit(sync)
-        except JournalError as error:
-            call(self._failed, number, sync, error)
-        else:
-            call(self._done, number, end)
+            number, sync = request
+            try:
+                end = self._journal.commit(sync)
+            except JournalError as error:
+                self._call(self._failed, number, sync, error)
+            else:
+                self._call(self._done, number, end)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
@@ -78,6 +106,7 @@ class Committer:
 
     def _done(self, number: int, end: int) -> None:
         self._is_busy = False
+        self._alone_at = max(self._alone_at, time.monotonic() + IDLE_S)
         if self._wanted is not None:
             self._start()
         self._on_kept(number, end)
