@@ -288,18 +288,20 @@ def test_a_corrupt_journal_is_one_line(shell: Shell, tmp_path: Path) -> None:
     assert str(middle) in log
 
 
-def test_metrics_are_served(tmp_path: Path) -> None:
-    port = free_port()
-    node = NodeProcess(tmp_path, "--journal", "memory", "--metrics", f"127.0.0.1:{port}")
+def test_metrics_are_served(shell: Shell, tmp_path: Path) -> None:
+    port, web = free_port(), f"127.0.0.1:{free_port()}"
+    node = NodeProcess(tmp_path, "--journal", "memory", "--metrics", f"127.0.0.1:{port}", "--http", web)
     with ending(node):
         node.start()
         with reknit.connect_sync(node.url) as session, session.subscribe("a", name="audit") as events:
             session.publish("a", b"x")
             next(events)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
+        assert f"on http://{web}" in shell("status", "--node", node.url).stdout.decode()
     assert 'reknit_published_total{topic="a"} 1.0' in text
     assert 'reknit_ledger_balanced{subscriber="audit",topic="a"} 1.0' in text
+    assert 'reknit_http{what="tunnels_live"} 0.0' in text
 
 
 # -- config

@@ -86,9 +86,16 @@ def _head(body: dict[str, Any]) -> RenderableType:
     place = body["data_dir"] or "memory"
     grid.add_row("journal", f"{journal['events']:,} events, {size(journal['bytes'])} in {place}")
     grid.add_row("intake", f"{rate:,.0f} events/s, {intake['duplicates']:,} duplicates dropped")
+    if body.get("http"):
+        grid.add_row("http", _http(body["http"]))
     if intake["is_full"]:
         grid.add_row("[red]full[/]", "[red]the journal can't take more: publishers wait[/]")
     return grid
+
+
+def _http(http: dict[str, Any]) -> str:
+    counts = (f"{value:,} {key.replace('_', ' ')}" for key, value in http.items() if key != "url")
+    return f"{', '.join(counts)} on {http['url']}"
 
 
 def _topics(rows: list[dict[str, Any]]) -> RenderableType:

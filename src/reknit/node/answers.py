@@ -113,6 +113,7 @@ class Answers:
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
             "topics": self._topics({})[0],
             "subscribers": self._subscribers(),
+            "http": node.http.status() if node.http is not None else None,
         }
 
     def _topics(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:

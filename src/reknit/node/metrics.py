@@ -54,6 +54,7 @@ class NodeCollector(Collector):
         answer = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
+        yield from _http(status["http"])
         yield from _topics(status["topics"])
         yield from _subscribers(status["subscribers"])
         yield from _ledger(ledger)
@@ -70,6 +71,14 @@ def _plain(status: dict[str, Any]) -> Iterator[Metric]:
         family = CounterMetricFamily if is_counter else GaugeMetricFamily
         yield family(name, doc, value=float(value))
     yield GaugeMetricFamily("reknit_connections", "Connections that are open.", value=len(status["peers"]))
+
+
+def _http(http: dict[str, Any] | None) -> Iterator[Metric]:
+    family = GaugeMetricFamily("reknit_http", "Connections and tunnels over HTTP.", labels=["what"])
+    for what, value in (http or {}).items():
+        if what != "url":
+            family.add_metric([what], value)
+    yield family
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -259,4 +259,5 @@ class HttpServer:
 
     def status(self) -> dict[str, Any]:
         """How the tunnels are."""
-        return {"url": self.url, "connections": len(self.connections), **self.tunnels.counts()}
+        tunnels = {f"tunnels_{state}": count for state, count in self.tunnels.counts().items()}
+        return {"url": self.url, "connections": len(self.connections), **tunnels}
