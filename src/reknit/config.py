@@ -34,6 +34,8 @@ __all__ = [
     "RecoverySettings",
     "RetentionSettings",
     "Row",
+    "RpcSettings",
+    "SecuritySettings",
     "TopicSettings",
     "TransportSettings",
     "describe",
@@ -302,6 +304,41 @@ class HttpSettings(Section):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcSettings(Section):
+    """Requests and their responses.
+
+    >>> RpcSettings().ttl_ms
+    5000
+    """
+
+    title: ClassVar[str] = "rpc"
+    ttl_ms: int = setting(
+        5_000, "how long a request is worth answering, unless it says", low=1, high=(1 << 32) - 1
+    )
+    grace_s: float = setting(1.0, "how long after that a client waits for the node's word on it")
+    requests_max: int = setting(65_536, "requests of one session that wait for their responses", low=1)
+    watched_max: int = setting(1_000_000, "requests that one node watches over; more are refused", low=1)
+    handlers_max: int = setting(64, "requests that one service handles at a time; more wait", low=1)
+    publishers_max: int = setting(1_024, "addresses that one session keeps ready to write to", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings(Section):
+    """Who may do what on this node, and who this node or program is for others.
+
+    >>> SecuritySettings(allow="ann publish plant/**, * subscribe plant/**").allow
+    ('ann publish plant/**', '* subscribe plant/**')
+    """
+
+    title: ClassVar[str] = "security"
+    token: str = setting("", "the token that this node or program shows to nodes")
+    tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
+    allow: tuple[str, ...] = setting(
+        (), "who may do what, as 'ann publish plant/**'; nothing: everyone everything"
+    )
+
+
 MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL")
 
 
@@ -395,6 +432,8 @@ SECTIONS: tuple[type[Section], ...] = (
     AnycastSettings,
     HttpSettings,
     AmqpSettings,
+    RpcSettings,
+    SecuritySettings,
 )
 KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS for one in settings_of(kind)}
 AT_MOST = (
@@ -429,6 +468,8 @@ class Config:
     anycast: AnycastSettings = AnycastSettings()
     http: HttpSettings = HttpSettings()
     amqp: AmqpSettings = AmqpSettings()
+    rpc: RpcSettings = RpcSettings()
+    security: SecuritySettings = SecuritySettings()
     topics: tuple[TopicSettings, ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
@@ -492,7 +533,7 @@ class Config:
         """A file with every setting and its doc, which `load` reads back.
 
         >>> Config().to_toml().splitlines()[-1]
-        'stop_timeout_s = 2.0'
+        'allow = []'
         """
         tables = [(f"[{kind.title}]", getattr(self, kind.title)) for kind in SECTIONS]
         tables += [("[[topics]]", rule) for rule in self.topics]

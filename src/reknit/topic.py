@@ -127,6 +127,24 @@ class Pattern:
                     todo.append(after)
         return False
 
+    def includes(self, other: Pattern) -> bool:
+        """True if every topic that matches the other matches this one too; where that can't be seen, False.
+
+        >>> Pattern("a/**").includes(Pattern("a/*/b")), Pattern("a/*").includes(Pattern("a/**"))
+        (True, False)
+        """
+        ours, theirs = self.parts, other.parts
+        seen, todo = {(0, 0)}, [(0, 0)]
+        while todo:
+            at = todo.pop()
+            if at == (len(ours), len(theirs)):
+                return True
+            for after in _include(ours, theirs, *at):
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+        return False
+
 
 class TopicIndex(Generic[T]):
     """Values under patterns; `match` gives those whose pattern matches a topic, each once, oldest first.
@@ -363,3 +381,24 @@ def _parts_meet(one: Part, two: Part) -> bool:
     # Both have a `$*`, which takes in all that the other has between its ends: only the ends can disagree.
     begins = one[0].startswith(two[0]) or two[0].startswith(one[0])
     return begins and (one[-1].endswith(two[-1]) or two[-1].endswith(one[-1]))
+
+
+def _include(ours: Sequence[Part], theirs: Sequence[Part], at: int, by: int) -> Iterable[tuple[int, int]]:
+    """Where two patterns can be compared next, so that from there on ours includes theirs: one way is enough."""
+    one = ours[at] if at < len(ours) else None
+    two = theirs[by] if by < len(theirs) else None
+    if one == REST:
+        if two is not None and not (isinstance(two, str) and two.startswith(VERBATIM)):
+            yield at, by + 1
+        if two != REST:
+            yield at + 1, by
+    elif one is not None and two is not None and two != REST and _part_includes(one, two):
+        yield at + 1, by + 1
+
+
+def _part_includes(one: Part, two: Part) -> bool:
+    if one == two:
+        return True
+    if isinstance(two, str) and (two == ANY or two.startswith(VERBATIM)):
+        return False
+    return one == ANY or (isinstance(one, tuple) and isinstance(two, str) and _pieces_match(one, two))

@@ -12,7 +12,7 @@ from uuid import UUID
 from reknit.address import Address
 from reknit.batch import FLAG_ATTRIBUTES, TYPE_PUBLISH, Batch
 from reknit.envelope.attributes import NO_EXTENSIONS, Attributes, Format, Kind, Priority, check
-from reknit.errors import InvalidAddress, InvalidAttributes
+from reknit.errors import InvalidAddress, InvalidAttributes, MalformedFrame
 from reknit.outcome import Code, Reason
 
 ID: Final = "up.id"
@@ -91,6 +91,21 @@ def read_attributes(batch: Batch, start: int = 0, stop: int | None = None) -> li
     shared = _shared(batch)
     rows = range(start, batch.count if stop is None else stop)
     return [check(_read(shared, columns, row)) for row in rows]
+
+
+def read_loosely(batch: Batch) -> list[Attributes | None]:
+    """The attributes of a batch's events, sound or not; None where they can't even be read."""
+    several: list[Attributes | None] = []
+    try:
+        columns, shared = batch.columns(), _shared(batch)
+    except (InvalidAttributes, MalformedFrame):
+        return several
+    for row in range(batch.count):
+        try:
+            several.append(_read(shared, columns, row))
+        except InvalidAttributes:
+            several.append(None)
+    return several
 
 
 def _shared(batch: Batch) -> dict[str, Any]:

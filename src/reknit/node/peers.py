@@ -24,6 +24,8 @@ class PeerState:
     connection: Connection
     opened_at: float
     name: str = ""
+    identity: str = ""
+    """Who it has shown to be, where there are rules about that."""
     is_welcome: bool = False
     is_leaving: bool = False
     subscriptions: int = 0

@@ -19,6 +19,10 @@ class Connection(Protocol):
     """When bytes last came in, in the loop's time."""
     sent_at: float
     """When bytes last went out, in the loop's time."""
+    certified: str
+    """The name in the certificate that the other side showed and that was verified; empty without one."""
+    is_inside: bool
+    """Whether the other side is in this very process."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Send these frames, in one go. After `close` it does nothing."""

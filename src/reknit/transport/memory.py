@@ -18,6 +18,7 @@ class MemoryConnection:
 
     def __init__(self, handler: Handler, peer: str, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.peer = peer
+        self.certified, self.is_inside = "", True
         self.received_at = self.sent_at = asyncio.get_running_loop().time()
         self._loop = asyncio.get_running_loop()
         self._handler = handler

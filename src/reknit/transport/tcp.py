@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from reknit.errors import InvalidConfig, MalformedFrame
@@ -42,6 +42,7 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.peer = "?"
+        self.certified, self.is_inside = "", False
         self.received_at = self.sent_at = 0.0
         self._handler = handler
         self._decoder = Decoder(bytes_max)
@@ -55,6 +56,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.peer = _name(transport.get_extra_info("peername"))
+        self.certified = _certified(transport.get_extra_info("peercert"))
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,6 +119,12 @@ def _name(address: object) -> str:
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
     return str(address) if address else "?"
+
+
+def _certified(certificate: Any) -> str:
+    """The common name in a certificate that was verified."""
+    rows = [row for rows in (certificate or {}).get("subject", ()) for row in rows]
+    return next((value for name, value in rows if name == "commonName"), "")
 
 
 async def listen(
