@@ -298,7 +298,7 @@ def test_metrics_are_served(shell: Shell, tmp_path: Path) -> None:
             next(events)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        assert f"on http://{web}" in shell("status", "--node", node.url).stdout.decode()
+        assert f"http://{web}, 0 connections" in shell("status", "--node", node.url).stdout.decode()
     assert 'reknit_published_total{topic="a"} 1.0' in text
     assert 'reknit_ledger_balanced{subscriber="audit",topic="a"} 1.0' in text
     assert 'reknit_http{what="tunnels_live"} 0.0' in text

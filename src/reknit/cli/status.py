@@ -94,8 +94,9 @@ def _head(body: dict[str, Any]) -> RenderableType:
 
 
 def _http(http: dict[str, Any]) -> str:
-    counts = (f"{value:,} {key.replace('_', ' ')}" for key, value in http.items() if key != "url")
-    return f"{', '.join(counts)} on {http['url']}"
+    states = ("live", "behind", "blocked")
+    tunnels = ", ".join(f"{http[f'tunnels_{state}']:,} {state}" for state in states)
+    return f"{http['url']}, {http['connections']:,} connections, tunnels: {tunnels}"
 
 
 def _topics(rows: list[dict[str, Any]]) -> RenderableType:
