@@ -100,9 +100,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         """It was not processed and is not for me: try the next path, without counting an attempt."""
         return self._settle(Outcome.RELEASED)
 
-    def fail(self, delay_s: float = 0.0) -> Awaitable[None]:
-        """It was tried in vain: hand it out again after a back-off of at least `delay_s`."""
-        return self._settle(Outcome.FAILED, delay_s=delay_s)
+    def fail(self, delay_s: float = 0.0, code: Code | int = 0, text: str = "") -> Awaitable[None]:
+        """It was tried in vain: hand it out again after a back-off of at least `delay_s`.
+
+        A google.rpc code may have a back-off of its own, or be one that is never retried.
+        """
+        return self._settle(Outcome.FAILED, delay_s=delay_s, code=int(code), text=text)
+
+    def in_progress(self) -> Awaitable[None]:
+        """It takes longer: its lease begins anew."""
+        return self._settle(Outcome.RECEIVED)
 
     def reject(self, code: Code | int = Code.INVALID_ARGUMENT, text: str = "") -> Awaitable[None]:
         """It can never be processed: make it a dead letter, with this reason."""

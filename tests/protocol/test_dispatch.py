@@ -4,7 +4,9 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.outcome import Code, End, Outcome, Reason
-from reknit.protocol.dispatch import Blocked, Dispatch, Effect, Grown, Input, Open, Scanned, Trimmed, Vanished
+from reknit.protocol.desk import Effect
+from reknit.protocol.dispatch import Dispatch, Input
+from reknit.protocol.dispatch_inputs import Blocked, Grown, Open, Scanned, Trimmed, Vanished
 from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
 from reknit.protocol.intake import Kept, Left
 from reknit.protocol.machine import JOURNAL
@@ -22,6 +24,7 @@ from reknit.protocol.messages import (
     Unsubscribed,
 )
 from reknit.protocol.retry import Retry
+from reknit.protocol.rules import Rules
 from reknit.seqset import SeqSet
 from reknit.store.journal import Removed
 from reknit.store.memory import MemoryJournal
@@ -39,13 +42,13 @@ class Bench:
         self.numbers = 0
         self.is_slow = False
         self.first_held: dict[tuple[str, bytes], int] = {}
-        retry = Retry(1.0, 1.0, attempts_max)
+        rules = Rules(Retry(1.0, 1.0, attempts_max))
         self.dispatch = Dispatch(
             self.journal.ledger,
             self.journal.end,
             self._next_number,
             Random(0),
-            retry,
+            rules,
             first_held=lambda topic, source: self.first_held.get((topic, source), 1),
         )
 
@@ -360,7 +363,7 @@ def test_released_event_comes_again_without_counting() -> None:
     bench.publish(1)
     for number in range(1, 4):
         bench.settle(number, 1, 2, Outcome.RELEASED)
-        assert redelivered(bench.tick(10.0)) == [(1, 2, 2)]
+        assert redelivered(bench.tick(10.0 * number)) == [(1, 2, number + 1)]
 
 
 def test_failed_event_comes_again_after_its_delay() -> None:

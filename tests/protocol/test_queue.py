@@ -89,11 +89,10 @@ def test_what_is_before_the_checkpoint_is_skipped() -> None:
 
 def test_what_is_due_comes_in_the_order_of_its_time() -> None:
     one = queue()
-    one.put_again(STREAM, 1, 2, due=2.0, attempt=2)
-    one.put_again(STREAM, 2, 3, due=1.0, attempt=2)
-    one.put_again(STREAM, 3, 4, due=9.0, attempt=2)
-    assert [again.start for again in one.take_due(5.0)] == [2, 1]
-    assert [again.start for again in one.again] == [3]
+    one.put_again(STREAM, 1, 2, due=2.0)
+    one.put_again(STREAM, 2, 3, due=1.0)
+    one.put_again(STREAM, 3, 4, due=9.0)
+    assert [one.pop_again().start for _ in range(3)] == [2, 1, 3]
 
 
 def test_room_is_credit_less_what_was_sent_and_none_while_blocked() -> None:

@@ -7,34 +7,35 @@ import pytest
 
 from reknit.batch import Batch, Head
 from reknit.node.core import Core
-from reknit.protocol.dispatch import Dispatch
 from reknit.protocol.effects import Send
 from reknit.protocol.intake import Intake
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Ack, Settle, Settled
 from reknit.protocol.publisher import Publisher
 from reknit.protocol.queue import Queue
+from reknit.protocol.settling import Settling
 from reknit.protocol.subscriber import Subscriber
+from reknit.protocol.subscriptions import Subscriptions
 from reknit.store.memory import SimJournal
 from reknit.testing.simulation import Parts, run
 
-SEEDS_MAX = 60
+SEEDS_MAX = 250
 
 
-class ForgetfulDispatch(Dispatch):
+class ForgetfulSubscriptions(Subscriptions):
     """After a reconnection it goes on with the newest event, not with what was left."""
 
     def _resume(self, queue: Queue) -> None:
         super()._resume(queue)
-        queue.cursor = self._end
+        queue.cursor = self._desk.end
 
 
-class DispatchThatPromisesTooSoon(Dispatch):
+class SettlingThatPromisesTooSoon(Settling):
     """Says that outcomes are booked before they are durable."""
 
-    def _settle(self, message: Settle, peer: Peer, now: float) -> None:
-        super()._settle(message, peer, now)
-        self._effects.append(Send(peer, Settled(message.sub, message.number)))
+    def settle(self, message: Settle, peer: Peer) -> None:
+        super().settle(message, peer)
+        self._desk.say(peer, Settled(message.sub, message.number))
 
 
 class HastyIntake(Intake):
@@ -88,12 +89,17 @@ class SubscriberThatTakesAllTwice(Subscriber):
         return batch
 
 
-def core_with(dispatch: type[Dispatch] = Dispatch, intake: type[Intake] = Intake) -> Callable[..., Core]:
+def core_with(
+    subscriptions: type[Subscriptions] = Subscriptions,
+    settling: type[Settling] = Settling,
+    intake: type[Intake] = Intake,
+) -> Callable[..., Core]:
     """Cores whose machines are of these kinds."""
 
     def make(*args: Any, **fields: Any) -> Core:
         core = Core(*args, **fields)
-        core.dispatch.__class__ = dispatch
+        core.dispatch.subscriptions.__class__ = subscriptions
+        core.dispatch.settling.__class__ = settling
         core.intake.__class__ = intake
         return core
 
@@ -101,8 +107,8 @@ def core_with(dispatch: type[Dispatch] = Dispatch, intake: type[Intake] = Intake
 
 
 PLANTED = {
-    "dispatch forgets a range on reconnection": Parts(core=core_with(dispatch=ForgetfulDispatch)),
-    "dispatch promises too soon": Parts(core=core_with(dispatch=DispatchThatPromisesTooSoon)),
+    "dispatch forgets a range on reconnection": Parts(core=core_with(subscriptions=ForgetfulSubscriptions)),
+    "dispatch promises too soon": Parts(core=core_with(settling=SettlingThatPromisesTooSoon)),
     "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),
     "intake takes duplicates": Parts(core=core_with(intake=IntakeThatTakesTwice)),
     "journal loses a synced batch": Parts(journal=JournalThatLosesASyncedBatch),

@@ -41,6 +41,7 @@ from reknit.protocol.messages import (
     Recover,
     Recovered,
     Refuse,
+    Revoked,
     Settled,
     Start,
     Stored,
@@ -305,7 +306,7 @@ class Session:
                 publisher = self._publishers.get(item.source)
                 if publisher is not None:
                     publisher.receive(item)
-            case Settled() | Subscribed() | Unsubscribed() | Lost() | Heartbeat():
+            case Settled() | Subscribed() | Unsubscribed() | Lost() | Heartbeat() | Revoked():
                 subscription = self._subscriptions.get(item.sub)
                 if subscription is not None:
                     subscription.receive(item)
@@ -357,7 +358,8 @@ class Session:
             batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
             at += head.length
         position = deliver.position if rest <= 0 else -1
-        subscription.receive(subscribing.Delivered(batches, position, deliver.attempt, deliver.counted))
+        how = (deliver.attempt, deliver.counted, deliver.is_ordered)
+        subscription.receive(subscribing.Delivered(batches, position, *how))
 
 
 def connect(

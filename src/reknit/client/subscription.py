@@ -22,9 +22,10 @@ from reknit.outcome import Outcome
 from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Span, Start, Unsubscribe
+from reknit.protocol.messages import Span, Start, Subscribed, Unsubscribe
 from reknit.protocol.recovery_history import History
 from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.protocol.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscriber import NODE
 from reknit.seqset import Range
 
@@ -40,6 +41,8 @@ CLOSE_S = 5.0
 
 FLUSH_BATCHES = 32
 """Outcomes are sent when the loop comes round, and after so many batches: a busy application may not let it for long."""
+
+GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
 OnLost = Callable[[machines.Report], None]
 
@@ -90,7 +93,9 @@ class Subscription:
         credit_bytes = session.config.limits.subscribe_credit_bytes
         self._session = session
         recovery = None if name else self._recovery(recovering or Recovering())
-        self._machine = machines.Subscriber(sub, pattern, name, start, credit_bytes, recovery, is_cache)
+        self._machine: machines.Subscriber = machines.Subscriber(
+            sub, pattern, name, start, credit_bytes, recovery, is_cache
+        )
         self._far: dict[Peer, FarCache] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -140,8 +145,11 @@ class Subscription:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None:
+        rest = (self._current, self._current.stop - length_hint(self._events)) if self._current else None
         if self._auto_accept and self._error is None:
             self._accept_handed(all_of_it=kind is None)
+        if isinstance(self._machine, SharedSubscriber):
+            self._give_back(self._machine, rest)
         await self._settle_all()
         self._session.forget(self)
         self._session.inquiries.forget(self)
@@ -150,6 +158,19 @@ class Subscription:
         await asyncio.gather(*(cache.close() for cache in self._far.values()))
         self._session.link.send(Unsubscribe(self.sub))
         self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
+
+    def _give_back(self, machine: SharedSubscriber, rest: tuple[Batch, int] | None) -> None:
+        """Others may have what the application never saw; what it has and has not settled is in doubt."""
+        if rest is not None and self._auto_accept:
+            batch, start = rest
+            machine.settle((batch.topic, batch.source), start, batch.stop, Outcome.RELEASED)
+        for batch in self._batches:
+            machine.settle((batch.topic, batch.source), batch.first, batch.stop, Outcome.RELEASED)
+        self._batches.clear()
+        for stream, start, stop in machine.in_hand():
+            machine.settle(
+                stream, start, stop, Outcome.MODIFIED, text="the subscriber left without a word on it"
+            )
 
     async def forget(self) -> None:
         """End a durable subscription for good: nothing is kept for it from now on."""
@@ -241,9 +262,22 @@ class Subscription:
         text: str = "",
         delay_s: float = 0.0,
     ) -> Awaitable[None]:
-        self._machine.settle((batch.topic, batch.source), start, stop, outcome, code, text, delay_s)
+        stream = (batch.topic, batch.source)
+        if outcome is Outcome.RECEIVED:
+            self._machine.extend(stream, start, stop)
+        else:
+            self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
+        if batch.is_ordered and outcome in GIVEN_BACK:
+            self._give_back_rest(batch, stop)
         self._schedule(outcome is Outcome.ACCEPTED)
         return self._done
+
+    def _give_back_rest(self, batch: Batch, start: int) -> None:
+        """What is behind an event that is to come again has to wait for it."""
+        stream = (batch.topic, batch.source)
+        self._machine.settle(stream, start, batch.stop, Outcome.RELEASED, attempt=batch.attempt)
+        if batch is self._current:
+            self._events = iter(())
 
     def _accept_handed(self, all_of_it: bool) -> None:
         """Accept what the application took of the current batch: all, or all but the event it was at."""
@@ -275,8 +309,17 @@ class Subscription:
 
     def receive(self, message: machines.Input, peer: Peer = NODE) -> None:
         """Something for this subscription came in, or the connection changed."""
+        if isinstance(message, Subscribed) and message.is_shared:
+            self._share()
+        elif isinstance(message, machines.Disconnected) and isinstance(self._machine, SharedSubscriber):
+            self._batches.clear()
         self._machine.receive(message, peer, self._loop.time())
         self._perform()
+
+    def _share(self) -> None:
+        """The node says that others get events of these topics instead of this one."""
+        if not isinstance(self._machine, SharedSubscriber):
+            self._machine = SharedSubscriber.taking_over(self._machine)
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         self.receive(recovering.Found(batches), cache)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
-from reknit.client.subscription import Subscription
+from reknit.client.subscription import GIVEN_BACK, Subscription
 from reknit.errors import Closed
 from reknit.event import Event
 from reknit.outcome import Outcome
@@ -102,7 +102,7 @@ class SyncSubscription:
         if not self._batches:
             raise StopIteration
         batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch.settle)
+        batch.settle = partial(self._settle, batch, batch.settle)
         return batch
 
     # -- outcomes
@@ -120,8 +120,10 @@ class SyncSubscription:
         if stop > batch.first and batch.settle is not None:
             batch.settle(batch.first, stop, Outcome.ACCEPTED)
 
-    def _settle(self, settle: Any, *args: Any, **details: Any) -> None:
+    def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
         """Keep an outcome for the loop, and wake it for the first."""
+        if batch.is_ordered and batch is self._current and args[2] in GIVEN_BACK:
+            self._events = iter(())  # what is behind has to wait
         with self._lock:
             self._outcomes.append(partial(settle, *args, **details))
             is_first = len(self._outcomes) == 1

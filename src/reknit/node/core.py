@@ -18,20 +18,30 @@ from reknit.node.dead_letters import DeadLetters, time_us
 from reknit.node.starts import resolve
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, encode
-from reknit.protocol.dispatch import Blocked, Dispatch, Grown, Scanned, Trimmed, Vanished
-from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
-from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Refused, Room
+from reknit.protocol.dispatch import Dispatch
+from reknit.protocol.dispatch_inputs import Blocked, Grown, Scanned, Sent, Switch, Trimmed, Vanished
+from reknit.protocol.effects import (
+    Append,
+    AppendRecord,
+    DeadLetter,
+    Deliver,
+    Redeliver,
+    Scan,
+    Send,
+    Withhold,
+)
+from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Refused, Room, Withheld
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
 from reknit.protocol.messages import Deliver as DeliverMessage
-from reknit.protocol.retry import Retry
+from reknit.protocol.rules import Rules
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal, Run
 
 GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
-Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Scan | Send
+Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Scan | Send | Withhold
 Staged = Append | AppendRecord | DeadLetter | Refused
 
 
@@ -67,10 +77,10 @@ class Core:
         published = journal.ledger.published
         kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         self.intake = Intake(kept, limits.sources_max, limits.batch_events_max)
-        retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max, dispatch.attempts_max)
-        held = (journal.first_held, journal.start)
+        self.intake.set_clock(zero_us, limits.future_s_max)
+        rules, held = Rules.from_config(config), (journal.first_held, journal.start, journal.paused)
         self.dispatch = Dispatch(
-            journal.ledger, journal.end, self.intake.next_number, rng, retry, zero_us, *held
+            journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
         )
         self.dead_letters = DeadLetters(name, dispatch.dead_letter_topic, journal, now_us)
         self._memory_topics = any(rule.durability == "memory" for rule in config.topics)
@@ -107,6 +117,10 @@ class Core:
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The way to a peer is full, or free again."""
         self.dispatch.receive(Blocked(is_blocked), peer, now)
+
+    def switch(self, message: Switch, peer: Peer, now: float) -> None:
+        """Someone pauses or resumes topics."""
+        self.dispatch.receive(message, peer, now)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -155,6 +169,9 @@ class Core:
             case Redeliver():
                 self._redeliver(effect, now)
             case Scan(key=key, position=position, bytes_max=bytes_max):
+            case Withhold(is_on=is_on, is_less=is_less):
+                refuses = self.dispatch.overflow.refuses if is_on else None
+                self.intake.receive(Withheld(refuses, is_less), JOURNAL, now)
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self.dispatch.receive(Scanned(key, run), JOURNAL, now)
             case _:
@@ -164,12 +181,18 @@ class Core:
         self._shell.send(peer, (encode(message),))
 
     def _redeliver(self, effect: Redeliver, now: float) -> None:
-        found = SeqSet()
+        found, size = SeqSet(), 0
+        counted = effect.attempt == 1
         for batch in self.find(effect.topic, effect.source, effect.start, effect.stop):
             found.add(batch.first, batch.stop)
-            header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted=False)
+            size += batch.head.length
+            header = DeliverMessage(
+                effect.sub, batch.head.length, -1, effect.attempt, counted, effect.is_ordered
+            )
             self._shell.send(effect.peer, [encode(header), batch.data])
         for start, stop in found.missing(effect.start, effect.stop):
+        if counted and size != effect.size:
+            self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)
             gone = Vanished((effect.peer, effect.sub), effect.topic, effect.source, start, stop)
             self.dispatch.receive(gone, JOURNAL, now)
 

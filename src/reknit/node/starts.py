@@ -6,7 +6,7 @@ import time
 
 from reknit.errors import InvalidCheckpoint
 from reknit.ledger import Stream
-from reknit.protocol.dispatch import Open
+from reknit.protocol.dispatch_inputs import Open
 from reknit.protocol.messages import Start, Subscribe
 from reknit.store.journal import Journal
 from reknit.topic import Pattern

@@ -11,6 +11,7 @@ from reknit.batch import Head
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Message
 from reknit.store.records import Record
+from reknit.tally import Try
 
 if TYPE_CHECKING:
     from reknit.store.journal import Run
@@ -74,6 +75,9 @@ class Redeliver(msgspec.Struct, frozen=True):
     start: int
     stop: int
     attempt: int
+    size: int = 0
+    """About how many bytes of credit were taken for it; what it really is comes back as `Sent`."""
+    is_ordered: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -88,3 +92,13 @@ class DeadLetter(msgspec.Struct, frozen=True):
     reason: str
     text: str
     attempts: int
+    path: str = ""
+    tries: tuple[Try, ...] = ()
+
+
+class Withhold(msgspec.Struct, frozen=True):
+    """Subscribers' queues are full: publishers on their topics are to wait; or none is full any more."""
+
+    is_on: bool
+    is_less: bool = False
+    """Whether some queue is not full any more: who waits may try again."""

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from reknit.batch import TYPE_PUBLISH, Batch, Head
+from reknit.batch import TIME_US_MAX, TYPE_PUBLISH, Batch, Head
 from reknit.errors import InvalidTopic
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames
@@ -44,6 +44,14 @@ class Room(msgspec.Struct, frozen=True):
     """The journal takes events again."""
 
 
+class Withheld(msgspec.Struct, frozen=True):
+    """Subscribers' queues are full: what `refuses` gives words for stays with its publisher. None: none is full."""
+
+    refuses: Callable[[str, int], str] | None
+    is_less: bool = True
+    """Whether who waits may try again."""
+
+
 class Joined(msgspec.Struct, frozen=True):
     """The peer's connection stands. Who joined later speaks for a source against who joined before."""
 
@@ -68,7 +76,7 @@ class Refused(msgspec.Struct, frozen=True):
     problem: Problem
 
 
-Input = Frames | Declare | Kept | Full | Room | Joined | Left
+Input = Frames | Declare | Kept | Full | Room | Withheld | Joined | Left
 Effect = Append | Send | Refused
 Permit = Callable[[Peer, bytes, str], Problem | None]
 """Says whether a peer may publish as a source on a topic. Asked once for each of these on every connection."""
@@ -123,6 +131,10 @@ class Intake:
         """By connection: the sources that may publish, and on which topic. Empty while everyone may."""
         self._refused: dict[bytes, int] = {}
         """By source: the seq before which events were refused and have become dead letters."""
+        self._refuses: Callable[[str, int], str] | None = None
+        self._zero_us = self._future_us = 0
+        self._latest_us = TIME_US_MAX
+        """No event may be from later than this."""
         self._number = 0
         self._effects: list[Effect] = []
         self.duplicates = 0
@@ -137,6 +149,10 @@ class Intake:
         self._number += 1
         return self._number
 
+    def set_clock(self, zero_us: int, future_s_max: float) -> None:
+        """What time of day it was at `now` 0, and how far in the future an event may be from; 0: any."""
+        self._zero_us, self._future_us = zero_us, int(future_s_max * 1e6)
+
     def skip(self, source: bytes, seq: int) -> None:
         """What is missing of a source before `seq` will never come: go on there."""
         if seq > self._next.get(source, 1):
@@ -147,7 +163,13 @@ class Intake:
         """Batches or a question from a publisher, or news from the journal."""
         match message:
             case Frames():
-                self._take(message, peer)
+                if self._future_us:
+                    self._latest_us = self._zero_us + int(now * 1e6) + self._future_us
+                self._take(message if self._refuses is None else self._withhold(message, peer), peer)
+            case Withheld(refuses=refuses, is_less=is_less):
+                self._refuses = refuses
+                if is_less and not self._full:
+                    self._go()
             case Kept(number=number):
                 self._confirm(number)
             case Declare(source=source, topic=topic):
@@ -197,7 +219,7 @@ class Intake:
         self._publishing.add(peer)
         claims = self._claims
         if self._full:
-            self._turn_away(frames.heads, peer)
+            self._turn_away(frames.heads, peer, self._full)
             return
         permitted = None if self._permit is None else self._permitted.setdefault(peer, {})
         taken: list[Head] = []
@@ -223,12 +245,25 @@ class Intake:
             at += head.length
         self._append(peer, frames.data[taken_at:at], taken, stops)
 
-    def _turn_away(self, heads: list[Head], peer: Peer) -> None:
+    def _withhold(self, frames: Frames, peer: Peer) -> Frames:
+        """What goes to a full queue stays with its publisher, and so does what follows it; gives what is before."""
+        assert self._refuses is not None
+        at = 0
+        for index, head in enumerate(frames.heads):
+            if text := self._refuses(head.topic, head.priority):
+                self._join(peer)
+                self._publishing.add(peer)
+                self._turn_away(frames.heads[index:], peer, text)
+                return Frames(frames.data[:at], frames.heads[:index])
+            at += head.length
+        return frames
+
+    def _turn_away(self, heads: list[Head], peer: Peer, text: str) -> None:
         """Take nothing for now. A new source begins with what was turned away first, not with what comes next."""
         for head in heads:
             if head.source not in self._next and len(self._begins) < self._sources_max:
                 self._begins.setdefault(head.source, head.first)
-        self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, self._full)))
+        self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, text)))
 
     def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
         if not heads:
@@ -243,6 +278,7 @@ class Intake:
             head.topic in self._topics
             and head.source in self._next
             and head.count <= self._events_max
+            and head.time_us <= self._latest_us
             and head.type == TYPE_PUBLISH
             and not head.flags
             and (permitted is None or permitted.get(head.source) == head.topic)
@@ -323,6 +359,9 @@ class Intake:
         if head.count > self._events_max:
             text = f"a batch of {head.count} events is over limits.batch_events_max"
             return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
+        if head.time_us > self._latest_us:
+            text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
+            return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
         if head.source not in self._next and len(self._next) >= self._sources_max:
             text = f"the node knows {self._sources_max} sources already (limits.sources_max)"
             return Problem(Code.RESOURCE_EXHAUSTED, text)
@@ -352,8 +391,11 @@ class Intake:
     def _resume(self) -> None:
         if self._full:
             self._full = ""
-            self._asked.clear()
-            self._effects += [Send(peer, Go()) for peer in self._sorted_peers()]
+            self._go()
+
+    def _go(self) -> None:
+        self._asked.clear()
+        self._effects += [Send(peer, Go()) for peer in self._sorted_peers()]
 
     def _sorted_peers(self) -> Iterable[Peer]:
         return sorted(self._publishing, key=repr)

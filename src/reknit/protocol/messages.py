@@ -136,6 +136,8 @@ class Subscribed(Message, frozen=True, tag=13):
     sub: int
     position: int
     resumed: bool
+    is_shared: bool = False
+    """Each event goes to one of those who share it: seqs have gaps, and what is released goes to the next."""
 
 
 class Unsubscribe(Message, frozen=True, tag=14):
@@ -169,6 +171,8 @@ class Deliver(Message, frozen=True, tag=17):
     attempt: int = 1
     counted: bool = True
     """Whether these bytes use up credit: a repeated hand-over does not."""
+    is_ordered: bool = False
+    """Whether nothing behind one of these may be processed before it: who gives one back gives back the rest."""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -182,6 +186,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     code: int = 0
     text: str = ""
     delay_s: float = 0.0
+    attempt: int = 0
+    """Which attempt came to this; 0: the last one."""
 
 
 class Settle(Message, frozen=True, tag=18):
@@ -208,6 +214,16 @@ class Lost(Message, frozen=True, tag=20):
     start: int
     stop: int
     reason: str
+
+
+class Revoked(Message, frozen=True, tag=60):
+    """The lease of `[start, stop)` ran out: they go to the next attempt, and only an end of them still counts."""
+
+    sub: int
+    topic: str
+    source: bytes
+    start: int
+    stop: int
 
 
 class Ask(Message, frozen=True, tag=21):
@@ -314,6 +330,9 @@ class Want(Message, frozen=True, tag=40):
     topic: str
     resend: bool
     first: int
+    """The first seq whose outcome is not known yet."""
+    kept: int
+    """The last seq that is known to be kept."""
 
 
 class Fate(msgspec.Struct, frozen=True, array_like=True):
@@ -341,6 +360,8 @@ class PathThere(Message, frozen=True, tag=42):
 
     source: bytes
     is_there: bool
+    is_journal: bool = False
+    """Its topic is delivered from the journal: an event that is kept is accepted."""
 
 
 class Link(Message, frozen=True, tag=43):
@@ -446,5 +467,5 @@ AnyMessage = (
     | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Ask | Answer | Recover
     | Recovered | Survey | Surveyed | Heartbeat | Offer | Require | Stored
     | Want | Told | PathThere | Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull
-    | Carry | Got
+    | Carry | Got | Revoked
 )  # fmt: skip

@@ -22,6 +22,7 @@ from reknit.protocol.messages import (
     Held,
     Lost,
     Message,
+    Revoked,
     Row,
     Settle,
     Settled,
@@ -64,6 +65,7 @@ class Delivered(msgspec.Struct, frozen=True):
     position: int
     attempt: int = 1
     counted: bool = True
+    is_ordered: bool = False
 
 
 class SendMessage(msgspec.Struct, frozen=True):
@@ -107,7 +109,10 @@ class Booked(msgspec.Struct, frozen=True):
     number: int
 
 
-Input = Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost | recovering.Input
+Input = (
+    Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost | Revoked
+    | recovering.Input
+)  # fmt: skip
 Effect = SendMessage | Hand | Report | Opened | Ended | Booked | AskCache | recovering.SurveyCache
 
 
@@ -143,6 +148,8 @@ class Subscriber:
         self._in_hand: dict[Stream, SeqSet] = {}
         self._again: dict[Stream, SeqSet] = {}
         """Events that the application gave back and that will be handed out once more."""
+        self._revoked: dict[Stream, SeqSet] = {}
+        """Those of them that were taken back from it: it may still have them, and say that they are done."""
         self._buffered = 0
         self._granted = 0
         self._owed = 0
@@ -178,6 +185,8 @@ class Subscriber:
             case Unsubscribed(code=code, text=text):
                 self.state = State.ENDED
                 self._effects.append(Ended(code, text))
+            case Revoked(topic=topic, source=source, start=start, stop=stop):
+                self._revoke((topic, source), start, stop)
             case Lost(topic=topic, source=source, start=start, stop=stop, reason=reason):
                 self._miss((topic, source), start, stop, reason, now)
             case _:
@@ -280,13 +289,14 @@ class Subscriber:
         if self._recovery is not None and message.attempt == 1:
             self._deliver_in_order(self._recovery, message, now)
             return
-        if message.attempt > 1:
+        if message.attempt > 1 or (message.is_ordered and self.name):
             fresh = [part for batch in message.batches for part in self._take_again(batch)]
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._position = max(self._position, message.position)
         for batch in fresh:
             batch.attempt, batch.counted = message.attempt, message.counted
+            batch.is_ordered = message.is_ordered
             self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
         if message.counted:
@@ -424,8 +434,11 @@ class Subscriber:
         code: int = 0,
         text: str = "",
         delay_s: float = 0.0,
+        attempt: int = 0,
     ) -> None:
         """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
+        if outcome.is_final and stream in self._revoked:
+            self._end_revoked(stream, start, stop, outcome, code, text)
         seqs = self._in_hand.get(stream)
         if seqs is None:
             return
@@ -441,18 +454,62 @@ class Subscriber:
                 last = self._rows[-1]
                 self._rows[-1] = Row(last.topic, last.source, last.start, high, last.outcome)
             else:
-                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
+                number = 0 if outcome.is_final else attempt
+                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
         if not seqs:
             del self._in_hand[stream]
         rejected, self._hands.rejected = self._hands.rejected, []
         self._effects += [Report(*gone, low, high, "REJECTED") for gone, low, high in rejected]
 
+    def _end_revoked(
+        self, stream: Stream, start: int, stop: int, outcome: Outcome, code: int, text: str
+    ) -> None:
+        """Late, but done: the node takes that if nobody else has the event by then."""
+        for low, high in self._revoked[stream].overlap(start, stop):
+            self._revoked[stream].discard(low, high)
+            self._drop_again(stream, self._again_within(stream, low, high))
+            self._rows.append(Row(*stream, low, high, int(outcome), code, text))
+
     def _take_again(self, batch: Batch) -> list[Batch]:
-        """What of a repeated hand-over was given back and is waited for; anything else came already."""
+        """What of a repeated hand-over was given back and is waited for; anything else came already.
+
+        A durable subscription may also be handed what another process gave back, and what others overtook.
+        """
         stream = (batch.topic, batch.source)
-        ranges = self._again_within(stream, batch.first, batch.stop)
-        self._drop_again(stream, ranges)
+        again = self._again_within(stream, batch.first, batch.stop)
+        self._drop_again(stream, again)
+        ranges = self._not_known(stream, batch.first, batch.stop) if self.name else again
+        if ranges:
+            self._next[stream] = max(self._next.get(stream, 0), ranges[-1][1])
+        if stream in self._revoked:
+            self._revoked[stream].discard(batch.first, batch.stop)
         return [batch.cut(low, high) for low, high in ranges]
+
+    def _not_known(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
+        """Without what the application has in hand, and what it has ended and the node may not know of yet."""
+        known = self._in_hand.get(stream, SeqSet()).copy()
+        for row in [*self._rows, *(row for _, rows in self._unbooked for row in rows)]:
+            if (row.topic, row.source) == stream and Outcome(row.outcome).is_final:
+                known.add(row.start, row.stop)
+        return known.missing(start, stop)
+
+    def _revoke(self, stream: Stream, start: int, stop: int) -> None:
+        """Events were held for longer than their lease: they come again, unless the application ends them first."""
+        seqs = self._in_hand.get(stream)
+        if seqs is None:
+            return
+        for low, high in seqs.overlap(start, stop):
+            seqs.discard(low, high)
+            self._again.setdefault(stream, SeqSet()).add(low, high)
+            self._revoked.setdefault(stream, SeqSet()).add(low, high)
+        if not seqs:
+            del self._in_hand[stream]
+
+    def extend(self, stream: Stream, start: int, stop: int) -> None:
+        """The application is still at these: their lease begins anew."""
+        seqs = self._in_hand.get(stream)
+        for low, high in seqs.overlap(start, stop) if seqs is not None else ():
+            self._rows.append(Row(*stream, low, high, int(Outcome.RECEIVED)))
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; gives the number up to which all are sent."""

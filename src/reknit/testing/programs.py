@@ -127,7 +127,8 @@ class Program:
             at += head.length
         position = deliver.position if rest <= 0 else -1
         self.sim.tell(f"{self.name} < {self.node}", deliver, *batches)
-        self.take(subscribing.Delivered(batches, position, deliver.attempt, deliver.counted))
+        how = (deliver.attempt, deliver.counted, deliver.is_ordered)
+        self.take(subscribing.Delivered(batches, position, *how))
 
     # -- what a kind of program adds
 

@@ -17,6 +17,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     Lost,
     Message,
+    Revoked,
     Settled,
     Span,
     Start,
@@ -82,7 +83,7 @@ class SubscriberProgram(Program):
 
     def take(self, item: object) -> None:
         match item:
-            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost():
+            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost() | Revoked():
                 self._receive(item)
 
     def _receive(self, item: subscribing.Input, peer: Peer = subscribing.NODE) -> None:

@@ -1,0 +1,108 @@
+"""Ends: an event and a subscriber part for good, once, and it is written down: the dead letter first, then the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reknit.ledger import Stream
+from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
+from reknit.protocol.desk import Desk
+from reknit.protocol.effects import DeadLetter
+from reknit.protocol.overflow import Overflow
+from reknit.protocol.queue import Queue
+from reknit.seqset import Range
+from reknit.store.records import OutcomeRow, Outcomes
+from reknit.tally import Tally, Try
+
+
+class Endings:
+    """Ends events of queues, and of durable subscribers that are away."""
+
+    def __init__(self, desk: Desk, overflow: Overflow) -> None:
+        self._desk = desk
+        self._overflow = overflow
+
+    def row(
+        self,
+        stream: Stream,
+        bounds: Range,
+        end: End,
+        code: int = 0,
+        reason: str = "",
+        text: str = "",
+        attempts: int = 1,
+    ) -> OutcomeRow:
+        return OutcomeRow(*stream, *bounds, end, int(code), str(reason), text, attempts, self._desk.time_us)
+
+    def accept(self, queue: Queue, stream: Stream, bounds: Range) -> list[OutcomeRow]:
+        """The subscriber has processed these."""
+        ranges = queue.at_hand(stream, *bounds, is_final=True) if stream in queue.waiting else [bounds]
+        return [
+            self.row(stream, ended, End.ACCEPTED, Code.OK)
+            for one in ranges
+            for ended in queue.end(stream, *one)
+        ]
+
+    def dead_letter(
+        self,
+        queue: Queue,
+        stream: Stream,
+        bounds: Range,
+        code: int,
+        reason: Reason,
+        text: str,
+        last: Try | None = None,
+    ) -> list[OutcomeRow]:
+        """End open events as dead letters; `last` is the attempt that led to it and is in no tally yet."""
+        rows: list[OutcomeRow] = []
+        seqs = queue.open.get(stream)
+        for low, high in seqs.overlap(*bounds) if seqs else ():
+            for start, stop, tally in queue.alike(stream, low, high):
+                counted = (tally or Tally()).tried(last) if last is not None else tally or Tally()
+                rows.append(
+                    self.letter(
+                        queue.name, stream, (start, stop), code, reason, text, counted, str(queue.peer)
+                    )
+                )
+        queue.end(stream, *bounds)
+        return rows
+
+    def letter(
+        self,
+        name: str,
+        stream: Stream,
+        bounds: Range,
+        code: int,
+        reason: Reason,
+        text: str,
+        tally: Tally,
+        path: str = "",
+    ) -> OutcomeRow:
+        """Make dead letters of events; gives the end that is to be booked after them."""
+        code = code or int(CODE_OF[reason])
+        self._desk.effects.append(
+            DeadLetter(name, *stream, *bounds, code, str(reason), text, tally.acquired, path, tally.tries)
+        )
+        return self.row(stream, bounds, End.DEAD_LETTERED, code, reason, text, tally.acquired)
+
+    def reject(self, queue: Queue, stream: Stream, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
+        """The subscriber refuses these for good."""
+        text = text or "rejected by the subscriber"
+        last = Try(self._desk.time_us, Outcome.REJECTED, code)
+        return [
+            row
+            for one in queue.at_hand(stream, *bounds, is_final=True)
+            for row in self.dead_letter(queue, stream, one, code, Reason.REJECTED, text, last)
+        ]
+
+    def book(self, queue: Queue, rows: list[OutcomeRow]) -> None:
+        """Write down what ended for a connected subscriber."""
+        floor = queue.move_floor(self._desk.end)
+        if queue.is_durable and rows:
+            queue.recorded = self.record(queue.name, rows, floor)
+
+    def record(self, name: str, rows: Sequence[OutcomeRow], floor: int) -> int:
+        """Write down what ended for a durable subscriber; gives the record's number."""
+        self._desk.floors[name] = floor
+        self._overflow.ended(name, rows)
+        return self._desk.append(Outcomes(name, list(rows), floor))

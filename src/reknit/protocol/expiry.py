@@ -1,0 +1,136 @@
+"""Time to live: a deadline on the node's own clock, `min(t, now) + ttl` when an event comes in.
+
+Deadlines are kept by tenths of a second and as ranges, so that many events of a source cost as little as one. What is
+due and still waits becomes a dead letter; what is with the subscriber may be finished, but is not tried again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Final
+
+from reknit.batch import Batch, Head
+from reknit.ledger import Stream
+from reknit.outcome import Reason
+from reknit.protocol.desk import Desk
+from reknit.protocol.endings import Endings
+from reknit.protocol.queue import Queue
+from reknit.seqset import Range, SeqSet
+from reknit.store.journal import Run
+from reknit.store.records import OutcomeRow
+from reknit.tally import Tally
+
+STEP_US: Final = 100_000
+TEXT: Final = "its ttl ran out before it was delivered"
+
+
+class Expiry:
+    """The deadlines of everything that may still wait for a durable subscriber."""
+
+    def __init__(self, desk: Desk, endings: Endings) -> None:
+        self._desk = desk
+        self._endings = endings
+        self._due: list[int] = []
+        self._steps: dict[int, dict[Stream, SeqSet]] = {}
+
+    def has_ttl(self, head: Head) -> bool:
+        """Whether a batch's events expire. A batch whose events differ says the longest ttl of them."""
+        rules = self._desk.rules
+        return bool(head.ttl_ms) or (rules.has_ttl and bool(rules.of(head.topic).ttl_ms))
+
+    def note(self, run: Run, index: int) -> None:
+        """An event with a ttl is in the journal."""
+        for start, stop, deadline_us in self.deadlines(run, index):
+            head = run.entries[index].head
+            step = -(-deadline_us // STEP_US)
+            streams = self._steps.get(step)
+            if streams is None:
+                streams = self._steps[step] = {}
+                heapq.heappush(self._due, step)
+            streams.setdefault((head.topic, head.source), SeqSet()).add(start, stop)
+
+    def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
+        """(start, stop, deadline in microseconds since 1970) of a batch's events that expire."""
+        head = run.entries[index].head
+        born_us = min(head.time_us, self._desk.time_us)
+        columns = Batch(head, run.cut(index, index + 1)).columns() if head.ttl_ms else {}
+        usual_ms = head.ttl_ms or self._desk.rules.of(head.topic).ttl_ms
+        if "ttl" not in columns:
+            yield head.first, head.stop, born_us + usual_ms * 1000
+            return
+        for seq, ttl_ms in enumerate(columns["ttl"], head.first):
+            if ttl_ms:
+                yield seq, seq + 1, born_us + ttl_ms * 1000
+
+    def next_due(self) -> float | None:
+        """When something expires, on the node's clock."""
+        desk = self._desk
+        return desk.now + (self._due[0] * STEP_US - desk.time_us) / 1e6 if self._due else None
+
+    def tick(self) -> None:
+        """Make dead letters of what has expired and waits."""
+        while self._due and self._due[0] * STEP_US <= self._desk.time_us:
+            for stream, seqs in self._steps.pop(heapq.heappop(self._due)).items():
+                for name, account in sorted(self._desk.ledger.accounts.items()):
+                    if account.pattern.matches(stream[0]):
+                        self.end_waiting(name, stream, seqs.ranges(), 0, Reason.EXPIRED, TEXT)
+
+    def end_waiting(
+        self, name: str, stream: Stream, ranges: list[Range], code: int, reason: Reason, text: str
+    ) -> int:
+        """Make dead letters of what of these still waits for a subscriber, here or away; gives how many."""
+        account = self._desk.ledger.accounts[name]
+        queue = self._desk.by_name.get(name)
+        since = account.since.get(stream, 1)
+        ended = account.ended(stream)
+        left = [part for low, high in ranges if since < high for part in ended.missing(max(low, since), high)]
+        if queue is None:
+            tallies = account.tallies.get(stream, {})
+            rows = [
+                self._endings.letter(name, stream, piece, code, reason, text, tally)
+                for low, high in left
+                for piece, tally in _by_tally(low, high, tallies)
+            ]
+            floor = account.floor
+        else:
+            rows = [row for one in left for row in self._end_queued(queue, stream, one, code, reason, text)]
+            floor = queue.move_floor(self._desk.end)
+        if rows:
+            number = self._endings.record(name, rows, floor)
+            if queue is not None:
+                queue.recorded = number
+        return sum(row.stop - row.start for row in rows)
+
+    def _end_queued(
+        self, queue: Queue, stream: Stream, bounds: Range, code: int, reason: Reason, text: str
+    ) -> list[OutcomeRow]:
+        """The same for a queue: what it has passed and not, but not what is with the subscriber."""
+        seqs, waiting = queue.open.get(stream, SeqSet()), queue.waiting.get(stream, SeqSet()).copy()
+        rows: list[OutcomeRow] = []
+        for low, high in seqs.overlap(*bounds):
+            if reason is Reason.EXPIRED:
+                for held in waiting.missing(low, high):
+                    queue.overdue.setdefault(stream, SeqSet()).add(*held)
+            for one in waiting.overlap(low, high):
+                rows += self._endings.dead_letter(queue, stream, one, code, reason, text)
+        gone = queue.ended.setdefault(stream, SeqSet())
+        ahead = [part for one in seqs.missing(*bounds) for part in gone.missing(*one)]
+        passed = queue.passed.get(stream, 0)
+        for low, high in [(max(low, passed), high) for low, high in ahead if passed < high]:
+            rows.append(self._endings.letter(queue.name, stream, (low, high), code, reason, text, Tally()))
+            gone.add(low, high)
+            queue.resumed_to = max(queue.resumed_to, self._desk.end)
+        return rows
+
+
+def _by_tally(start: int, stop: int, tallies: dict[int, Tally]) -> Iterator[tuple[Range, Tally]]:
+    """`[start, stop)`: events that were tried one by one, the rest as ranges."""
+    at = start
+    for seq in sorted(seq for seq in tallies if start <= seq < stop):
+        if at < seq:
+            yield (at, seq), Tally()
+        yield (seq, seq + 1), tallies[seq]
+        at = seq + 1
+    if at < stop:
+        yield (at, stop), Tally()

@@ -1,0 +1,54 @@
+"""Which topics are paused: nothing of them is handed out, though their ttl runs and what is in hand can be settled."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+from reknit.topic import Pattern
+
+TOPICS_KNOWN_MAX: Final = 100_000
+
+
+class Pauses:
+    """Paused patterns, and whether a topic is among them.
+
+    >>> pauses = Pauses({"plant/**"})
+    >>> pauses.is_paused("plant/a"), pauses.is_paused("car/1")
+    (True, False)
+    >>> pauses.resume("plant/**"), bool(pauses)
+    (True, False)
+    """
+
+    def __init__(self, patterns: Set[str] = frozenset()) -> None:
+        self._patterns = {text: Pattern(text) for text in sorted(patterns)}
+        self._known: dict[str, bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    @property
+    def patterns(self) -> list[str]:
+        return sorted(self._patterns)
+
+    def pause(self, pattern: str) -> bool:
+        """Whether that is news. Raises `InvalidTopic`."""
+        is_new = pattern not in self._patterns
+        self._patterns[pattern] = Pattern(pattern)
+        self._known.clear()
+        return is_new
+
+    def resume(self, pattern: str) -> bool:
+        """Whether it was paused, in these very words."""
+        self._known.clear()
+        return self._patterns.pop(pattern, None) is not None
+
+    def is_paused(self, topic: str) -> bool:
+        if not self._patterns:
+            return False
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= TOPICS_KNOWN_MAX:
+                self._known.clear()
+            found = self._known[topic] = any(one.matches(topic) for one in self._patterns.values())
+        return found

@@ -1,0 +1,163 @@
+"""Subscribers come and go. A durable one has an account, which is durable before it is told that it has one."""
+
+from __future__ import annotations
+
+from reknit.outcome import Code
+from reknit.protocol.desk import Desk
+from reknit.protocol.dispatch_inputs import Key, Open
+from reknit.protocol.handing import Handing
+from reknit.protocol.lanes import Lanes
+from reknit.protocol.leases import Leases
+from reknit.protocol.losses import Losses
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Subscribed, Unsubscribed
+from reknit.protocol.overflow import Overflow
+from reknit.protocol.queue import Queue
+from reknit.seqset import SeqSet
+from reknit.store.records import SubscriberClosed, SubscriberOpened
+
+
+class Subscriptions:
+    """Opens and drops queues."""
+
+    def __init__(self, desk: Desk, handing: Handing, losses: Losses, overflow: Overflow) -> None:
+        self._desk = desk
+        self._handing = handing
+        self._losses = losses
+        self._overflow = overflow
+        self._new: dict[str, int] = {}
+        """Durable subscribers whose account is not durable yet, and the number of its record."""
+        self._opening: dict[Key, Open] = {}
+        """Subscriptions that wait for that."""
+
+    def open(self, message: Open, peer: Peer) -> None:
+        """Someone subscribes."""
+        request, desk = message.request, self._desk
+        key, name = (peer, request.sub), request.name
+        if key in desk.queues or key in self._opening:
+            text = f"subscription {request.sub} is there already on this connection"
+            self._refuse(key, Code.ALREADY_EXISTS, text)
+            return
+        if name and name not in desk.ledger.accounts and name not in self._new:
+            self._new[name] = self._open_account(message)
+        if name in self._new:
+            self._opening[key] = message
+        else:
+            self._begin(message, peer, resumed=bool(name))
+
+    def _open_account(self, message: Open) -> int:
+        name, pattern = message.request.name, message.pattern.text
+        floor = self._desk.end if message.position < 0 else message.position
+        return self._desk.append(SubscriberOpened.at(name, pattern, message.since, floor, self._desk.time_us))
+
+    def kept(self, number: int) -> None:
+        """Accounts became durable: who waits for that goes on."""
+        if not self._new:
+            return
+        for key, message in list(self._opening.items()):
+            if self._new.get(message.request.name, 0) <= number:
+                del self._opening[key]
+                self._losses.lose_removed(message.request.name)
+                self._overflow.opened(message.request.name)
+                self._begin(message, key[0], resumed=False)
+        self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
+
+    def _begin(self, message: Open, peer: Peer, resumed: bool) -> None:
+        desk, request = self._desk, message.request
+        key = (peer, request.sub)
+        account = desk.ledger.accounts.get(request.name) if request.name else None
+        if account is not None and account.pattern != message.pattern:
+            text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
+            self._refuse(key, Code.FAILED_PRECONDITION, text)
+            return
+        if request.name:
+            self._take_over(request.name)
+        position = message.position if account is None else account.floor
+        queue = self._queue(message, peer, position)
+        if account is not None:
+            self._resume(queue)
+            desk.by_name[queue.name] = queue
+            desk.floors[queue.name] = queue.floor
+        self._hold(queue, message)
+        if queue.cursor >= desk.end:
+            queue.cursor = -1
+        desk.queues[key] = queue
+        desk.index.add(queue.pattern, queue)
+        desk.say(peer, Subscribed(request.sub, queue.floor, resumed))
+        if not queue.is_durable and 0 <= position < self._losses.start:
+            self._losses.tell_removed(queue, position)
+        self._handing.pump(queue)
+
+    def _queue(self, message: Open, peer: Peer, position: int) -> Queue:
+        desk, request = self._desk, message.request
+        queue = Queue(peer, request.sub, request.name, message.pattern, position, request.credit)
+        queue.after = dict(message.after)
+        queue.floor = desk.end if position < 0 else position
+        queue.lanes = Lanes(desk.pauses.is_paused)
+        queue.leases = Leases(desk.rules.lease_s) if desk.rules.lease_s else None
+        return queue
+
+    def _resume(self, queue: Queue) -> None:
+        """A durable subscriber goes on: from its floor, without what has ended since, counting where it was."""
+        account = self._desk.ledger.accounts[queue.name]
+        queue.resumed_to = self._desk.end
+        queue.ended = {stream: account.ended(stream) for stream in account.ends}
+        queue.tallies = {stream: dict(tallies) for stream, tallies in account.tallies.items()}
+        for stream, seq in account.since.items():
+            queue.ended.setdefault(stream, SeqSet()).add(0, seq)
+
+    def _hold(self, queue: Queue, message: Open) -> None:
+        """What the subscriber has in hand from before is its own, and is not sent again."""
+        for held in message.request.held:
+            stream = (held.topic, held.source)
+            queue.hold(stream, held.start, held.stop)
+            if queue.leases is not None:
+                for start, stop, tally in queue.alike(stream, held.start, held.stop):
+                    attempt = 1 if tally is None else tally.acquired + 1
+                    queue.leases.note(self._desk.now, stream, start, stop, attempt)
+                self._desk.backing_off[queue] = None
+        if message.request.held:
+            queue.resumed_to = self._desk.end
+
+    def _take_over(self, name: str) -> None:
+        """A second connection for the same name: the newer one goes on, the older one is told."""
+        other = self._desk.by_name.get(name)
+        if other is not None:
+            self._drop((other.peer, other.sub))
+            text = f"subscriber {name!r} was opened by another connection, which goes on from here"
+            self._desk.say(other.peer, Unsubscribed(other.sub, Code.ABORTED, text))
+
+    def _refuse(self, key: Key, code: Code, text: str) -> None:
+        self._desk.say(key[0], Unsubscribed(key[1], code, text))
+
+    def unsubscribe(self, key: Key, forget: bool) -> None:
+        """Someone unsubscribes; to forget is durable before it is confirmed."""
+        desk = self._desk
+        opening, queue = self._opening.pop(key, None), desk.queues.get(key)
+        if opening is None and queue is None:
+            return
+        name = opening.request.name if opening is not None else ""
+        if queue is not None:
+            self._drop(key)
+            name = queue.name
+        if forget and name:
+            number = desk.append(SubscriberClosed(name, desk.time_us))
+            self._new.pop(name, None)
+            if (withhold := self._overflow.closed(name)) is not None:
+                desk.effects.append(withhold)
+            desk.promise(number, key[0], Unsubscribed(key[1]))
+        else:
+            desk.say(key[0], Unsubscribed(key[1]))
+
+    def leave(self, peer: Peer) -> None:
+        """A connection is gone."""
+        for key in [key for key in self._desk.queues if key[0] == peer]:
+            self._drop(key)
+        self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
+
+    def _drop(self, key: Key) -> None:
+        queue = self._desk.queues.pop(key)
+        self._desk.backing_off.pop(queue, None)
+        self._desk.index.remove(queue.pattern, queue)
+        if self._desk.by_name.get(queue.name) is queue:
+            del self._desk.by_name[queue.name]
