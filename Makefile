@@ -35,8 +35,11 @@ check: setup ## Lint, formatting and strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict src tests
 
-bench: setup ## Measure reknit beside its peers (writes bench/results.json)
+PARTS ?= recovery tunnel group spark audit
+
+bench: setup ## Measure reknit beside its peers (writes bench/results.json); PARTS="recovery tunnel" chooses what follows
 	@$(BIN)/python -m bench
+	@for part in $(PARTS); do echo; echo "python -m bench.$$part"; $(BIN)/python -m bench.$$part || exit 1; done
 
 sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0))

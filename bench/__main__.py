@@ -21,7 +21,7 @@ from bench.cases import CASES, Case, choose
 from bench.harness import measure
 from bench.machine import describe, versions_of
 from bench.peers import SUBJECTS, TITLES, find_peers
-from bench.results import RESULTS, Results, gather_results, read, write
+from bench.results import RESULTS, Results, gather_results, keep_parts, read, write
 from bench.rounds import Turn, plan, run
 
 ROUNDS = 3
@@ -99,7 +99,7 @@ def keep(measured: Results, options: argparse.Namespace, console: Console) -> No
             "[dim]A partial run: bench/results.json stays as it is; --output FILE keeps this one.[/]"
         )
         return
-    write(measured, path)
+    write(keep_parts(measured, path), path)
     console.print(f"Written: {path}")
     if is_whole:
         draw_picture(measured, console)

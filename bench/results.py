@@ -102,5 +102,26 @@ def write(results: Results, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
 
 
+def merge(rows: Iterable[Row], goals: Iterable[Verdict], path: Path = RESULTS) -> None:
+    """Put a part's rows and verdicts beside the others', in place of those of its last run."""
+    rows, goals = tuple(rows), tuple(goals)
+    cases, titles = {row.case for row in rows}, {goal.title for goal in goals}
+    old = read(path) if path.exists() else Results((), (), (), {}, {}, {})
+    kept = tuple(row for row in old.rows if row.case not in cases)
+    judged = tuple(goal for goal in old.goals if goal.title not in titles)
+    write(msgspec.structs.replace(old, rows=kept + rows, goals=judged + goals), path)
+
+
+def keep_parts(results: Results, path: Path = RESULTS) -> Results:
+    """Results with the rows and verdicts that other parts have written there."""
+    if not path.exists():
+        return results
+    known = {case.name for case in CASES}
+    old, ours = read(path), {goal.title for goal in GOALS}
+    rows = tuple(row for row in old.rows if row.case not in known)
+    goals = tuple(goal for goal in old.goals if goal.title not in ours)
+    return msgspec.structs.replace(results, rows=results.rows + rows, goals=results.goals + goals)
+
+
 def read(path: Path) -> Results:
     return msgspec.json.decode(path.read_bytes(), type=Results)

@@ -18,9 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.goals import Verdict
+from bench.results import Row, merge, short
 from bench.tunnel_clients import Clients, Probe, raise_limit
 
 ROUNDS = 3
@@ -197,21 +200,44 @@ def storm(tunnels: int) -> dict[str, Any]:
             clients.close()
 
 
-def verdicts(rows: list[dict[str, Any]]) -> list[str]:
+FIGURES = {
+    "deliveries_per_s": ("deliveries", "events/s"),
+    "one_by_one_per_s": ("one-by-one", "events/s"),
+    "p99_ms": ("p99", "ms"),
+    "kb_a_tunnel": ("memory", "KiB/tunnel"),
+}
+
+
+def rows_of(found: list[dict[str, Any]]) -> list[Row]:
+    """The figures as `bench/results.json` has them."""
+    return [
+        Row(f"tunnels-{one['tunnels']:.0f}-{name}", one["server"], short(one[key]), unit)
+        for one in found
+        if "server" in one
+        for key, (name, unit) in FIGURES.items()
+        if key in one
+    ]
+
+
+def verdicts(rows: list[dict[str, Any]]) -> Iterator[Verdict]:
     """What was aimed at, beside what was found."""
-    told: list[str] = []
+    peers = {row["tunnels"]: row for row in rows if row.get("server") == "starlette"}
     for mine in rows:
-        if str(mine.get("server")).startswith("reknit"):
-            peer = next(r for r in rows if r.get("server") == "starlette" and r["tunnels"] == mine["tunnels"])
-            size = f"{mine['server']}, {mine['tunnels']:,.0f} tunnels"
+        if mine.get("server") == "reknit":
+            peer, size = peers[mine["tunnels"]], f"{mine['tunnels']:,.0f} tunnels"
             if "deliveries_per_s" in mine:
-                ratio = mine["deliveries_per_s"] / peer["deliveries_per_s"]
-                single = mine["one_by_one_per_s"] / peer["one_by_one_per_s"]
-                told.append(f"{size}: {ratio:.1f}x deliveries/s (aim: 4x), one by one {single:.1f}x")
+                ratio = short(mine["deliveries_per_s"] / peer["deliveries_per_s"])
+                yield Verdict(f"{size}: ≥ 4x Starlette's deliveries/s", ratio, ratio >= 4)
             if "p99_ms" in mine:
-                told.append(f"{size}: p99 {mine['p99_ms'] / peer['p99_ms']:.2f} of theirs (aim: 0.25)")
-            told.append(f"{size}: {mine['kb_a_tunnel']:.1f} KB a tunnel (aim: 4)")
-    return told
+                ratio = short(mine["p99_ms"] / peer["p99_ms"])
+                yield Verdict(f"{size}, 20,000 deliveries/s: p99 ≤ 1/4 of Starlette's", ratio, ratio <= 0.25)
+            kib = short(mine["kb_a_tunnel"])
+            yield Verdict(f"{size}: ≤ 4 KiB a tunnel", kib, kib <= 4)
+        elif "idle" in mine:
+            yield Verdict("20,000 idle tunnels on one node", mine["idle"], mine["idle"] >= 20_000)
+        elif "storm" in mine:
+            wrong = mine["tunnels_with_gaps_or_repeats"]
+            yield Verdict("after a storm of 5,000: tunnels with gaps or repeats", wrong, wrong == 0)
 
 
 def main() -> None:
@@ -234,7 +260,10 @@ def main() -> None:
         rows.append(storm(5_000))
     for row in rows:
         print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()}))
-    print("\n".join(verdicts(rows)))
+    judged = list(verdicts(rows))
+    for verdict in judged:
+        print(f"{'met   ' if verdict.is_met else 'missed'} {verdict.title}: {verdict.value:g}")
+    merge(rows_of(rows), judged)
 
 
 if __name__ == "__main__":
