@@ -15,6 +15,10 @@
     │   ├── VersionMismatch     no version of the protocol in common
     │   └── Refused             the peer answered with a code other than OK
     │       └── RequestFailed   a request was answered with such a code, or not at all
+    ├── Undelivered             nobody took an event whose publisher wanted to know
+    │   ├── Released            not processed: whoever was there gave it back; publish it again at will
+    │   ├── Rejected            a subscriber refused it for good
+    │   └── Modified            tried in vain, or in doubt: it may have been processed
     ├── Gone                    (also LookupError) asked for what retention has removed
     └── JournalError            the journal could not read or write
         ├── JournalFull         no room left; nothing staged was lost
@@ -42,11 +46,15 @@ __all__ = [
     "JournalLocked",
     "LocalError",
     "MalformedFrame",
+    "Modified",
     "NotConnected",
     "Refused",
+    "Rejected",
     "ReknitError",
+    "Released",
     "RemoteError",
     "RequestFailed",
+    "Undelivered",
     "VersionMismatch",
 ]
 
@@ -268,6 +276,70 @@ class RequestFailed(Refused):
 
     def __str__(self) -> str:
         return f"the request to {self.address} failed with code {self.code}: {self.text}"
+
+
+class Undelivered(ReknitError):
+    """What became of events `[start, stop)` whose publisher wants outcomes, when nobody accepted them.
+
+    >>> print(Undelivered("orders", bytes(16), 7, 8, "not an order", 3, "north", "billing", 2))
+    undelivered: [7, 8) of 00000000000000000000000000000000 on 'orders': not an order, at billing on north, 2 attempts
+    """
+
+    word = "undelivered"
+
+    def __init__(
+        self,
+        topic: str,
+        source: bytes,
+        start: int,
+        stop: int,
+        text: str = "",
+        code: int = 0,
+        node: str = "",
+        path: str = "",
+        attempts: int = 0,
+    ) -> None:
+        super().__init__(topic, source, start, stop, text, code, node, path, attempts)
+        self.topic, self.source, self.start, self.stop = topic, source, start, stop
+        self.text, self.code, self.node, self.path, self.attempts = text, code, node, path, attempts
+
+    def __str__(self) -> str:
+        where = (
+            f", at {self.path} on {self.node}" if self.path else (f", on {self.node}" if self.node else "")
+        )
+        what = f"[{self.start}, {self.stop}) of {self.source.hex()} on {_shown(self.topic)}"
+        said = f": {self.text}" if self.text else ""
+        return f"{self.word}: {what}{said}{where}, {self.attempts} attempts"
+
+
+class Released(Undelivered):
+    """Nobody processed it: everyone who was there gave it back, or nobody was there.
+
+    >>> print(Released("orders", bytes(16), 7, 8, attempts=3))
+    released: [7, 8) of 00000000000000000000000000000000 on 'orders', 3 attempts
+    """
+
+    word = "released"
+
+
+class Rejected(Undelivered):
+    """A subscriber refused it for good.
+
+    >>> print(Rejected("orders", bytes(16), 7, 8, "not an order", attempts=1))
+    rejected: [7, 8) of 00000000000000000000000000000000 on 'orders': not an order, 1 attempts
+    """
+
+    word = "rejected"
+
+
+class Modified(Undelivered):
+    """It was tried in vain, or is in doubt: a path was lost with it, and it may have been processed.
+
+    >>> print(Modified("orders", bytes(16), 7, 8, "in doubt", attempts=1))
+    modified: [7, 8) of 00000000000000000000000000000000 on 'orders': in doubt, 1 attempts
+    """
+
+    word = "modified"
 
 
 class Gone(ReknitError, LookupError):

@@ -45,10 +45,11 @@ class Link:
         config: Config,
         token: str = "",
         tls: ssl.SSLContext | None = None,
+        role: str = "client",
     ) -> None:
         self.url = url
         self.welcome: Welcome | None = None
-        self._hello = Hello(VERSION, name, token)
+        self._hello = Hello(VERSION, name, token, role)
         self._user = user
         self._config = config
         self._tls = tls
@@ -105,7 +106,7 @@ class Link:
             async with asyncio.timeout(self._config.transport.hello_timeout_s):
                 await self._ready
         except TimeoutError:
-            self._drop()
+            self.drop()
             raise NotConnected(self.url, "somebody answers there, but not as a node") from None
 
     async def _keep(self) -> None:
@@ -135,7 +136,7 @@ class Link:
                 silent_s = loop.time() - self._connection.received_at
                 if silent_s > settings.peer_timeout_s:
                     log.warning("%s was silent for %.1f s: connecting again", self.url, silent_s)
-                    self._drop()
+                    self.drop()
                 elif silent_s > settings.heartbeat_s:
                     self.send(Ping())
 
@@ -146,7 +147,8 @@ class Link:
         )
         return random.uniform(ceiling / 2, ceiling)
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Break the connection; it is opened again."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -163,7 +165,7 @@ class Link:
                 async with asyncio.timeout(1.0):
                     await self._gone.wait()
             except TimeoutError:
-                self._drop()
+                self.drop()
 
     # -- the connection's side
 
@@ -191,7 +193,7 @@ class Link:
     def _welcomed(self, welcome: Welcome) -> None:
         if welcome.version != VERSION:
             self._fail(VersionMismatch(VERSION, welcome.version))
-            self._drop()
+            self.drop()
             return
         self.welcome = welcome
         if self._ready is not None and not self._ready.done():

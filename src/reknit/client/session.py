@@ -17,6 +17,7 @@ from reknit.checkpoint import Checkpoint
 from reknit.client.cache import reply
 from reknit.client.inquiries import Inquiries
 from reknit.client.link import Link
+from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
 from reknit.config import Config
@@ -38,6 +39,7 @@ from reknit.protocol.messages import (
     Hold,
     Lost,
     Offer,
+    PathThere,
     Recover,
     Recovered,
     Refuse,
@@ -48,6 +50,7 @@ from reknit.protocol.messages import (
     Subscribed,
     Survey,
     Surveyed,
+    Told,
     Unsubscribed,
     Welcome,
 )
@@ -127,6 +130,8 @@ class Session:
         heartbeat_s: float | None = None,
         is_heartbeat_periodic: bool = False,
         stored_by: int = 1,
+        resend_released: bool = False,
+        outcome: bool = False,
     ) -> Publisher:
         """A publisher on one topic, with a source of its own.
 
@@ -135,6 +140,10 @@ class Session:
         who misses some, unless `cache=False`. `heartbeat_s` tells its last seq so often, when that has changed and then
         ever more rarely, or always. With `stored_by=2` an event is kept when the node and one more cache
         have stored it.
+
+        With `outcome`, publishing waits for what became of the event: it gives `Outcome.ACCEPTED`, or raises
+        `Released`, `Rejected` or `Modified`. With `resend_released`, what a subscriber releases goes to the next one
+        first, wherever in the fabric that is. This is for topics with a distribution; on others, kept is accepted.
         """
         check_topic(topic)
         self._count += 1
@@ -144,7 +153,11 @@ class Session:
         if source in self._publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
         recovery = Recoverable.of(self.config, cache, history, heartbeat_s, is_heartbeat_periodic, stored_by)
-        publisher = Publisher(self, source, topic, lasting, wait, ttl_ms, priority, recovery)
+        how = (self, source, topic, lasting, wait, ttl_ms, priority, recovery)
+        if outcome or resend_released:
+            publisher: Publisher = OutcomePublisher(*how, is_resent=resend_released)
+        else:
+            publisher = Publisher(*how)
         self._publishers[source] = publisher
         if self.link.is_up:
             publisher.receive(publishing.Connected())
@@ -310,6 +323,10 @@ class Session:
                 subscription = self._subscriptions.get(item.sub)
                 if subscription is not None:
                     subscription.receive(item)
+            case Told() | PathThere():
+                outcomes = self._publishers.get(item.source)
+                if isinstance(outcomes, OutcomePublisher):
+                    outcomes.hear(item)
             case Hold(text=text):
                 log.warning("the node asks publishers to wait: %s", text)
                 self._tell_publishers(item)

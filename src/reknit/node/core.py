@@ -208,6 +208,10 @@ class Core:
 
     # -- keeping
 
+    def keep(self, effect: Append | AppendRecord | DeadLetter, now: float) -> None:
+        """Stage something that none of the core's own machines wants kept; `run` makes it durable."""
+        self._keep(effect, now)
+
     def _keep(self, effect: Staged, now: float) -> None:
         """Stage for the journal. What does not fit now waits in order: nothing is dropped."""
         if self._deferred:

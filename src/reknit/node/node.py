@@ -18,32 +18,45 @@ from typing import TYPE_CHECKING
 from reknit.config import Config
 from reknit.errors import InvalidConfig, JournalError, MalformedFrame
 from reknit.node.answers import Answers
+from reknit.node.anycast import NodeAnycast
 from reknit.node.caches import Caches
 from reknit.node.committer import Committer
 from reknit.node.core import Core
 from reknit.node.journals import open_journal
+from reknit.node.links import Links
 from reknit.node.peers import Peers, PeerState
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.messages import (
     VERSION,
+    Announce,
     Ask,
+    AskWhole,
+    Beat,
     Bye,
+    Carry,
     Credit,
     Declare,
+    Forward,
+    Got,
     Heartbeat,
     Hello,
+    Link,
+    LinkState,
     Offer,
     Ping,
     Pong,
+    Pull,
     Recover,
     Recovered,
     Require,
+    Returned,
     Settle,
     Subscribe,
     Survey,
     Surveyed,
     Unsubscribe,
+    Want,
     Welcome,
 )
 from reknit.transport import memory, tcp
@@ -95,12 +108,14 @@ class Node:
             log.warning("journal: %s", self.journal.report)
         self.peers = Peers(self.config)
         zero_us = time.time_ns() // 1000 - int(self._now() * 1e6)
-        self.core = Core(self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
+        self.core: Core = Core(self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
         self.intake, self.dispatch, self.find = self.core.intake, self.core.dispatch, self.core.find
         self.committer = Committer(
             self.journal, self._on_kept, self._on_failed, self.config.journal.kind == "memory"
         )
         self.send, self.commit = self.peers.send_buffers, self.committer.request
+        self.links: Links = Links(self)
+        self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
         self.answers = Answers(self)
         self.caches = Caches(self)
         try:
@@ -115,6 +130,9 @@ class Node:
             raise
         self._schedule(self._now() + HOUSEKEEPING_S)
         self._checkpointing = asyncio.create_task(self._checkpoint())
+        self.anycast.start()
+        self.links.start()
+        self.run_machines()
         await self._start_relays()
 
     async def _start_relays(self) -> None:
@@ -191,6 +209,8 @@ class Node:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
         for relay in self._relays:
             await relay.stop()
+        await self.links.stop()
+        await self.anycast.stop()
         if self.amqp is not None:
             await self.amqp.stop()
         if self.http is not None:
@@ -233,6 +253,9 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self.core.left(peer.id, self._now())
+            self.anycast.left(peer.id)
+            self.links.lost_peer(peer.id)
+            self.links.subscriptions_moved()
             self.caches.left(peer)
             self._run()
 
@@ -245,6 +268,8 @@ class Node:
         peer = self.peers.of(connection)
         if peer is not None:
             self.core.blocked(peer.id, is_blocked, self._now())
+            self.anycast.blocked(peer.id, is_blocked)
+            self.links.blocked(peer.id, is_blocked)
             self._run()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
@@ -282,17 +307,45 @@ class Node:
 
     def _take(self, item: Item, peer: PeerState, now: float) -> None:
         match item:
+            case Frames() if peer.id in self.links.by_peer:
+                self.links.take_from_peer(item, peer)
             case Frames():
                 published = self.caches.take_frames(item, peer)
                 if published is not None:
                     self.core.receive(published, peer.id, now)
-            case Declare() | Credit() | Unsubscribe():
+            case Declare():
                 self.core.receive(item, peer.id, now)
-            case Settle() | Subscribe():
+            case Credit() | Unsubscribe() | Settle() | Subscribe() if self.anycast.take(item, peer):
+                pass
+            case Credit():
+                self.core.receive(item, peer.id, now)
+            case Unsubscribe():
+                self.core.receive(item, peer.id, now)
+                self.links.subscriptions_moved()
+            case Want():
+                self.anycast.want(item, peer)
+            case Settle():
+                self.caches.watch(item, peer)
+                self.core.receive(item, peer.id, now)
+            case Subscribe():
+                self.links.subscriptions_moved()
                 self.caches.watch(item, peer)
                 self.core.receive(item, peer.id, now)
             case Recover() | Recovered() | Survey() | Surveyed() | Heartbeat() | Offer() | Require():
                 self.caches.take(item, peer)
+            case (
+                Link()
+                | LinkState()
+                | Announce()
+                | AskWhole()
+                | Beat()
+                | Forward()
+                | Returned()
+                | Pull()
+                | Carry()
+                | Got()
+            ):
+                self.links.take_from_peer(item, peer)
             case Ask():
                 self.answers.answer(item, peer)
             case Ping():
@@ -313,10 +366,27 @@ class Node:
 
     def _run(self) -> None:
         """Let the core do what its machines want, and be there when it wants something next."""
-        self.core.run(self._now())
-        due = self.core.next_deadline()
+        now = self._now()
+        self.core.run(now)
+        while self.anycast.is_due or self.links.is_due:
+            self.links.run(now)
+            self.anycast.run(now)
+            self.core.run(now)
+        due = self._next_deadline()
         if due is not None and due < self._timer_at:
             self._schedule(due)
+
+    def run_machines(self) -> None:
+        """See to what the machines want, for those who spoke to one of them directly."""
+        self._run()
+
+    def _next_deadline(self) -> float | None:
+        due = (
+            self.core.next_deadline(),
+            self.anycast.machine.next_deadline(),
+            self.links.routes.next_deadline(),
+        )
+        return min((at for at in due if at is not None), default=None)
 
     def _schedule(self, due: float) -> None:
         """Look after what is due by then, or after the usual while."""
@@ -330,9 +400,11 @@ class Node:
         """A commit ended: what it covers is acknowledged and handed out."""
         was_full = self.intake.is_full
         self.core.kept(number, end, self._now())
+        self.anycast.kept()
         if was_full and not self.intake.is_full:
             log.warning("the journal takes events again")
         self._run()
+        self.links.kept()
         self.caches.kept()
         for watcher in self.watchers:
             watcher()
@@ -352,13 +424,15 @@ class Node:
         now = self._now()
         self._timer_at = float("inf")
         self.core.tick(now)
+        self.anycast.machine.tick(now)
+        self.links.routes.tick(now)
         if now >= self._house_at:
             self._house_at = now + HOUSEKEEPING_S
             self.peers.check(now)
             self.core.trim(now)
         self._run()
         self.answers.sample(now)
-        due = self.core.next_deadline()
+        due = self._next_deadline()
         self._schedule(now + HOUSEKEEPING_S if due is None else due)
 
     async def _checkpoint(self) -> None:

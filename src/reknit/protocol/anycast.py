@@ -103,6 +103,11 @@ class Anycast:
 
     # -- questions
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether there is something to be done."""
+        return bool(self._effects)
+
     def has_path(self, topic: str) -> bool:
         """Whether anyone is there who may take an event, with or without room for it."""
         if self._index.match(topic):

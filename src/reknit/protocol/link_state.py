@@ -23,21 +23,20 @@ class Way(NamedTuple):
     before: str
 
 
-def graph_of(states: Mapping[str, LinkState]) -> Graph:
-    """The links that both ends know of.
+def graph_of(states: Mapping[str, LinkState], both: bool = True) -> Graph:
+    """The links that both ends know of, or at least one.
 
     >>> a = LinkState("a", 1, 1, {"b": 2, "c": 1})
     >>> b = LinkState("b", 1, 1, {"a": 5})
     >>> graph_of({"a": a, "b": b})
     {'a': {'b': 5}, 'b': {'a': 5}}
     """
-    graph: Graph = {}
+    graph: Graph = {name: {} for name in states}
     for name, state in states.items():
-        graph[name] = {
-            other: max(cost, states[other].links[name])
-            for other, cost in state.links.items()
-            if other in states and name in states[other].links
-        }
+        for other, cost in state.links.items():
+            back = states[other].links.get(name) if other in states else None
+            if other in states and (back is not None or not both):
+                graph[name][other] = graph[other][name] = max(cost, back or 0)
     return graph
 
 

@@ -129,16 +129,35 @@ class Routes:
             found = self._ways[key] = shortest(self._topology(), key[0], self._edges, key[1])
         return found
 
-    def children(self, origin: str, nodes: Iterable[str]) -> dict[str, list[str]]:
-        """For what is published on `origin`: the neighbours that get it from here, and for which of these nodes."""
-        tree = self.ways(start=origin)
+    @property
+    def has_effects(self) -> bool:
+        """Whether there is something to be done."""
+        return bool(self._effects)
+
+    def children(self, origin: str, nodes: Iterable[str], with_lost: bool = False) -> dict[str, list[str]]:
+        """For what is published on `origin`: the neighbours that get it from here, and for which of these nodes.
+
+        With `lost` ones, what is for a node that can't be reached goes as far as possible on the way where it was.
+        """
+        live = self.ways(start=origin)
         found: dict[str, list[str]] = {}
         for node in nodes:
+            tree = self._ways_before(origin) if with_lost and node not in live else live
             at = node
             while at in tree and tree[at].before != self.name:
                 at = tree[at].before
             if at in tree and at in self._links:
                 found.setdefault(at, []).append(node)
+        return found
+
+    def _ways_before(self, origin: str) -> dict[str, Way]:
+        """The ways with links that only one end still knows of."""
+        key = (f"{origin} before", frozenset[str]())
+        found = self._ways.get(key)
+        if found is None:
+            states = {name: known.state for name, known in self.known.items()}
+            graph = graph_of(states, both=False)
+            found = self._ways[key] = shortest(graph, origin, self._edges)
         return found
 
     def _topology(self) -> Graph:

@@ -1,0 +1,466 @@
+"""A node's anycast: takes events of topics with a distribution from the journal, gives each to who should have it, and
+tells its publisher what became of it.
+
+The machine decides (`reknit.protocol.anycast`); this gives it the journal, connections, gateways and the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from reknit.batch import Batch
+from reknit.errors import Gone, InvalidConfig, InvalidTopic
+from reknit.ledger import Stream
+from reknit.node.anycast_ends import FeedOfSenders, GatewayReceiver, GatewaySender
+from reknit.node.bookings import Bookings
+from reknit.node.delivering import OnHanded, OnPath, OnResults
+from reknit.node.peers import PeerState
+from reknit.node.trail import Attempt, Trail
+from reknit.outcome import Code, End, Outcome
+from reknit.protocol import anycast as machines
+from reknit.protocol.anycast_messages import (
+    Attach,
+    Detach,
+    Grant,
+    Hand,
+    Input,
+    Offered,
+    Pass,
+    Resolve,
+    Rows,
+    Stall,
+    Tried,
+)
+from reknit.protocol.anycast_state import HERE
+from reknit.protocol.codec import encode
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import (
+    Credit,
+    Deliver,
+    Fate,
+    PathThere,
+    Return,
+    Row,
+    Settle,
+    Settled,
+    Subscribe,
+    Subscribed,
+    Told,
+    Unsubscribe,
+    Unsubscribed,
+    Want,
+)
+from reknit.protocol.retry import Retry
+from reknit.topic import Pattern
+from reknit.within import is_within
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from reknit.node.node import Node
+
+JOURNAL: Final = "journal"
+BOOK_S: Final = 0.02
+"""Ends go into the journal together, so often."""
+READ_BYTES: Final = 1 << 20
+
+
+class Wanting(msgspec.Struct):
+    """Who wants to hear of a source's events: a connection, or a gateway's sender."""
+
+    topic: str
+    resend: bool
+    peer: int = 0
+    sender: GatewaySender | None = None
+    has_path: bool | None = None
+
+
+class NodeAnycast:
+    """All anycast of one node; `node.anycast`."""
+
+    def __init__(self, node: Node, rng: Random) -> None:
+        config = node.config
+        self._node = node
+        self._rules = [rule for rule in config.topics if rule.distribution != JOURNAL]
+        self._check_rules()
+        dispatch = config.dispatch
+        retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
+        limits = machines.Limits(config.links.window_events, retry)
+        self.machine = machines.Anycast(node.name, node.links.routes, rng, limits)
+        self.trail = Trail(config.anycast.trail_attempts_max)
+        self.bookings = Bookings(node.core, [rule.pattern for rule in self._rules])
+        self.is_on = bool(self._rules)
+        self._modes: dict[str, str] = {}
+        self._subs: dict[tuple[int, int], Pattern] = {}
+        self._wanting: dict[bytes, Wanting] = {}
+        self._told: dict[bytes, list[Fate]] = {}
+        self._paths_moved = False
+        self._cursor = self._resumed_to = node.journal.end
+        self._feed = FeedOfSenders(node, self._kept_of_sender)
+        self._is_scheduled = False
+        self._booking: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def _check_rules(self) -> None:
+        """An account's pattern says which topics it is about: no other rule may take some of them out."""
+        topics = self._node.config.topics
+        for at, rule in enumerate(topics):
+            for before in topics[:at]:
+                differs = before.distribution != rule.distribution and rule.distribution != JOURNAL
+                if differs and before.pattern.intersects(rule.pattern):
+                    text = f"has topics in common with {before.pattern.text!r} before it, which is {before.distribution}"
+                    origin = dict(self._node.config.origins).get("topics", "code")
+                    raise InvalidConfig(f"topics[{at}].distribution", origin, text)
+
+    def start(self) -> None:
+        """Open the accounts, and take up what was on its way when the node stopped."""
+        if self.is_on:
+            self._cursor = self.bookings.open(self._now())
+            self.kept()
+
+    async def stop(self) -> None:
+        """Write down what ended."""
+        if self._booking is not None:
+            self._booking.cancel()
+        self._book()
+        await self._feed.close()
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    # -- distributions
+
+    def mode(self, topic: str) -> str:
+        """How a topic is distributed."""
+        if not self.is_on:
+            return JOURNAL
+        mode = self._modes.get(topic)
+        if mode is None:
+            if len(self._modes) >= self._node.config.limits.subscriptions_max:
+                self._modes.clear()
+            mode = self._modes[topic] = self._node.config.topic(topic).distribution
+        return mode
+
+    def distribution(self, pattern: str) -> str:
+        """How the topics that match are distributed; see `reknit.node.delivering`."""
+        for rule in self._rules:
+            if is_within(Pattern(pattern), rule.pattern):
+                return rule.distribution
+        return JOURNAL
+
+    # -- connections
+
+    def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
+        """Whether this was for here: about a subscription that shares events with others."""
+        key = (peer.id, item.sub)
+        if isinstance(item, Subscribe):
+            return self.is_on and key not in self._subs and self._subscribe(item, peer)
+        if key not in self._subs:
+            return False
+        match item:
+            case Credit(total=total):
+                self.give(Grant(total), key)
+            case Settle(number=number, rows=rows):
+                self.give(Rows(rows), key)
+                peer.send(Settled(item.sub, number))
+            case Unsubscribe():
+                self._drop(key, is_clean=True)
+                peer.send(Unsubscribed(item.sub))
+        return True
+
+    def _subscribe(self, request: Subscribe, peer: PeerState) -> bool:
+        start = request.start
+        is_past = start.history or start.position is not None or start.checkpoint is not None
+        try:
+            watches = bool(request.name) or is_past or self.distribution(request.pattern) == JOURNAL
+        except InvalidTopic:
+            return False
+        if watches:
+            return False
+        key, pattern = (peer.id, request.sub), Pattern(request.pattern)
+        peer.send(Subscribed(request.sub, self._node.journal.end, False, is_shared=True))
+        self._subs[key] = pattern
+        self.attach(key, Attach(pattern, "bytes", request.credit, str(peer)))
+        return True
+
+    def _drop(self, key: tuple[int, int], is_clean: bool) -> None:
+        self.detach(key, self._subs.pop(key), is_clean)
+
+    def attach(self, key: Peer, message: Attach) -> None:
+        """A new path: everyone hears of it."""
+        self._node.links.interest([(message.pattern.text, "any")], [])
+        self.give(message, key)
+        self._paths_moved = True
+
+    def detach(self, key: Peer, pattern: Pattern, is_clean: bool) -> None:
+        """A path is gone."""
+        self._node.links.interest([], [(pattern.text, "any")])
+        self.give(Detach(is_clean), key)
+        self._paths_moved = True
+
+    def left(self, peer_id: int) -> None:
+        """A connection is gone, with what it had in hand."""
+        for key in [key for key in self._subs if key[0] == peer_id]:
+            self._drop(key, is_clean=False)
+        for source in [source for source, who in self._wanting.items() if who.peer == peer_id]:
+            del self._wanting[source]
+
+    def blocked(self, peer_id: int, is_blocked: bool) -> None:
+        """A connection takes nothing for now, or takes something again."""
+        for key in self._subs:
+            if key[0] == peer_id:
+                self.give(Stall(is_blocked), key)
+
+    def want(self, want: Want, peer: PeerState) -> None:
+        """A publisher wants to hear what becomes of its events; what is known already is told at once."""
+        is_journal = self.mode(want.topic) == JOURNAL
+        self._wanting[want.source] = Wanting(want.topic, want.resend, peer.id)
+        stream = (want.topic, want.source)
+        if not is_journal:
+            self._tell_past(stream, want)
+        peer.send(PathThere(want.source, is_journal or self.machine.has_path(want.topic), is_journal))
+        self._wanting[want.source].has_path = is_journal or self.machine.has_path(want.topic)
+
+    def _tell_past(self, stream: Stream, want: Want) -> None:
+        stop = want.kept + 1
+        for start, end, how in self.bookings.ends(stream, want.first, stop):
+            is_accepted = how is End.ACCEPTED
+            outcome = Outcome.ACCEPTED if is_accepted else Outcome.MODIFIED
+            text = "" if is_accepted else "it ended meanwhile, see the dead letters"
+            self._tell(stream[1], Fate(start, end, outcome, 0, text, self._node.name))
+        published = self._node.journal.ledger.published.get(stream)
+        text = "this node's journal does not have it"
+        if want.first < stop:
+            missing = published.missing(want.first, stop) if published else [(want.first, stop)]
+            for start, end in missing:
+                self._tell(stream[1], Fate(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node.name))
+
+    # -- gateways
+
+    def sender(
+        self,
+        topic: str,
+        on_results: OnResults,
+        on_path: OnPath | None = None,
+        resend_released: bool = False,
+        source: bytes | None = None,
+    ) -> GatewaySender:
+        """Somebody who offers events on a topic; see `reknit.node.delivering`."""
+        is_journal = self.mode(topic) == JOURNAL
+        there = is_journal or self.machine.has_path(topic)
+        sender = GatewaySender(self._feed, topic, on_results, on_path, source, there, is_journal)
+        self._wanting[sender.source] = Wanting(topic, resend_released, sender=sender, has_path=there)
+        sender.on_close = lambda: self._wanting.pop(sender.source, None)
+        return sender
+
+    def _kept_of_sender(self, batch: Batch) -> None:
+        """On a topic of the journal, durable is all that there is to it."""
+        who = self._wanting.get(batch.source)
+        if who is not None and who.sender is not None and self.mode(batch.topic) == JOURNAL:
+            fate = Fate(batch.first, batch.stop, Outcome.ACCEPTED, node=self._node.name)
+            self._tell(batch.source, fate)
+            self.soon()
+
+    def receiver(self, pattern: str, on_handed: OnHanded, name: str = "") -> GatewayReceiver:
+        """Somebody who takes events; see `reknit.node.delivering`."""
+        receiver = GatewayReceiver(self, Pattern(pattern), on_handed)
+        self.attach(receiver, Attach(receiver.pattern, "events", 0, name or f"gateway {id(receiver):x}"))
+        self.soon()
+        return receiver
+
+    # -- the machine
+
+    def give(self, message: Input, peer: Peer) -> None:
+        """Tell the machine; what it wants is done in this turn of the loop, or the next."""
+        self.machine.receive(message, peer, self._now())
+
+    def soon(self) -> None:
+        """See to what the machine wants when the loop comes round: for calls that don't come from a connection."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._come_round)
+
+    def _come_round(self) -> None:
+        self._is_scheduled = False
+        self._node.run_machines()
+
+    def kept(self) -> None:
+        """More of the journal is durable: offer what is to be delivered, as far as there is room for it in memory."""
+        config, journal, now = self._node.config.anycast, self._node.journal, self._now()
+        while (
+            self.is_on
+            and self._cursor < journal.end
+            and self.machine.held_bytes < config.held_bytes_max
+            and self.machine.parked < config.parked_max
+        ):
+            try:
+                run = journal.read(self._cursor, journal.end, READ_BYTES)
+            except Gone:
+                self._cursor = journal.start
+                continue
+            for index, entry in enumerate(run.entries):
+                mode = self.mode(entry.head.topic)
+                if mode != JOURNAL:
+                    self._offer(Batch(entry.head, run.cut(index, index + 1), entry.position), mode, now)
+            self._cursor = run.next_position
+
+    def _offer(self, batch: Batch, mode: str, now: float) -> None:
+        stream, head = (batch.topic, batch.source), batch.head
+        who = self._wanting.get(batch.source)
+        deadline = None
+        if head.ttl_ms:
+            deadline = now + (head.time_us + head.ttl_ms * 1000 - time.time_ns() // 1000) / 1e6
+        resend, keeps = (who.resend, False) if who is not None else (True, True)
+        ranges = [(head.first, head.stop)]
+        if batch.position < self._resumed_to:
+            ranges = self.bookings.owed(stream, *ranges[0])
+        for start, stop in ranges:
+            self.bookings.start(batch.position, stream, start, stop)
+            offered = Offered(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
+            self.give(offered, HERE)
+
+    def run(self, now: float) -> None:
+        """Do what the machine wants, and tell those who wait."""
+        while effects := self.machine.take_effects():
+            for effect in effects:
+                match effect:
+                    case Hand():
+                        self._hand(effect, now)
+                    case Pass():
+                        self._pass(effect, now)
+                    case Resolve():
+                        self._resolve(effect)
+                    case Tried():
+                        self._tried(effect, now)
+            self.kept()
+        if self._paths_moved:
+            self._tell_paths()
+        if self._told:
+            self._tell_all()
+        if self.bookings.is_due and self._booking is None:
+            self._booking = self._loop.call_later(BOOK_S, self._book_later)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.machine.has_effects or self._paths_moved or self._told)
+
+    def _load(self, effect: Hand | Pass) -> Batch | None:
+        """The events, cut to the range; None if retention removed them meanwhile."""
+        if effect.batch is not None:
+            return effect.batch.cut(effect.start, effect.stop)
+        found = self._node.find(effect.topic, effect.source, effect.start, effect.stop)
+        if len(found) == 1 and found[0].count == effect.stop - effect.start:
+            return found[0]
+        return None
+
+    def _hand(self, effect: Hand, now: float) -> None:
+        batch = self._load(effect)
+        if batch is None:
+            self._vanish(effect)
+        elif isinstance(effect.key, GatewayReceiver):
+            effect.key.hand(batch, effect.attempt)
+        else:
+            assert isinstance(effect.key, tuple)
+            peer_id, sub = effect.key
+            header = Deliver(sub, batch.head.length, -1, effect.attempt)
+            self._node.peers.send_buffers(peer_id, [encode(header), batch.data])
+
+    def _vanish(self, effect: Hand | Pass) -> None:
+        text = "retention removed it before it was delivered"
+        fate = Fate(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._node.name)
+        if isinstance(effect, Pass):
+            row = Return(effect.topic, effect.source, fate, [])
+            self._node.links.returned_here(str(effect.key), row)
+        else:
+            row_ = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
+            self.give(Rows([row_]), effect.key)
+
+    def _pass(self, effect: Pass, now: float) -> None:
+        batch = self._load(effect)
+        if batch is None:
+            self._vanish(effect)
+        else:
+            self._node.links.forward(effect, batch, now)
+
+    def _resolve(self, effect: Resolve) -> None:
+        if effect.up != HERE:
+            self._node.links.give_back(
+                str(effect.up), Return(effect.topic, effect.source, effect.fate, effect.visited)
+            )
+            return
+        if effect.fate.outcome != Outcome.RECEIVED:
+            self.bookings.end(effect.topic, effect.source, effect.fate)
+        if not effect.keeps or effect.source in self._wanting:
+            self._tell(effect.source, effect.fate)
+
+    def _tried(self, effect: Tried, now: float) -> None:
+        now_us = time.time_ns() // 1000
+        sent_us = now_us - int((now - effect.sent_at) * 1e6)
+        self.trail.add(
+            Attempt(
+                effect.topic,
+                effect.source,
+                effect.start,
+                effect.stop,
+                self._node.name,
+                effect.path,
+                effect.path in self._node.links.routes.known,
+                sent_us,
+                now_us,
+                effect.outcome,
+                effect.text,
+            )
+        )
+
+    # -- telling
+
+    def _tell(self, source: bytes, fate: Fate) -> None:
+        if source in self._wanting:
+            self._told.setdefault(source, []).append(fate)
+
+    def _tell_all(self) -> None:
+        told, self._told = self._told, {}
+        for source, fates in told.items():
+            who = self._wanting.get(source)
+            if who is None:
+                continue
+            if who.sender is not None:
+                who.sender.tell(fates)
+            elif (peer := self._node.peers.get(who.peer)) is not None:
+                peer.send(Told(source, fates))
+
+    def paths_moved(self) -> None:
+        """Paths elsewhere came or went."""
+        self._paths_moved = True
+
+    def _tell_paths(self) -> None:
+        self._paths_moved = False
+        known: dict[str, bool] = {}
+        for source, who in self._wanting.items():
+            there = known.get(who.topic)
+            if there is None:
+                is_journal = self.mode(who.topic) == JOURNAL
+                there = known[who.topic] = is_journal or self.machine.has_path(who.topic)
+            if there == who.has_path:
+                continue
+            who.has_path = there
+            if who.sender is not None:
+                who.sender.path(there)
+            elif (peer := self._node.peers.get(who.peer)) is not None:
+                peer.send(PathThere(source, there))
+
+    # -- the ledger
+
+    def _book_later(self) -> None:
+        self._booking = None
+        self._book()
+        self._node.run_machines()
+
+    def _book(self) -> None:
+        if self.bookings.is_due:
+            self.bookings.flush(self._cursor, self._now())

@@ -1,0 +1,173 @@
+"""The ends of anycast that gateways hold: who offers events, and who takes them. See `reknit.node.delivering`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reknit.batch import SOURCE_BYTES, Batch
+from reknit.errors import Closed, Full
+from reknit.frame import Buffer
+from reknit.node.delivering import OnHanded, OnPath, OnResults
+from reknit.node.feed import Feed
+from reknit.outcome import Outcome
+from reknit.protocol.anycast_messages import Grant, Rows
+from reknit.protocol.messages import Fate, Row
+from reknit.topic import Pattern, check_topic
+
+if TYPE_CHECKING:
+    from reknit.node.anycast import NodeAnycast
+    from reknit.node.node import Node
+
+
+class FeedOfSenders:
+    """The one feed that all senders of a node share; opened when the first of them offers something."""
+
+    def __init__(self, node: Node, on_kept: Callable[[Batch], None]) -> None:
+        self.node = node
+        self._feed = Feed(node, "senders", on_kept)
+        self._waiting: list[Batch] = []
+        self._opening: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    def put(self, batch: Batch) -> None:
+        """Keep it, as soon as possible."""
+        if self._is_open:
+            self._feed.put([batch])
+            return
+        self._waiting.append(batch)
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        await self._feed.open()
+        self._is_open = True
+        waiting, self._waiting = self._waiting, []
+        self._feed.put(waiting)
+
+    async def close(self) -> None:
+        """Part from the node."""
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+            await self._feed.close()
+
+
+class GatewaySender:
+    """One source on one topic. Made by `node.anycast.sender`."""
+
+    def __init__(
+        self,
+        feed: FeedOfSenders,
+        topic: str,
+        on_results: OnResults,
+        on_path: OnPath | None,
+        source: bytes | None,
+        has_path: bool,
+        is_journal: bool,
+    ) -> None:
+        self.topic = check_topic(topic)
+        self.source = source or secrets.token_bytes(SOURCE_BYTES)
+        self.has_path = has_path
+        self.unsettled = 0
+        self.on_close: Callable[[], object] = lambda: None
+        self._feed = feed
+        self._on_results = on_results
+        self._on_path = on_path
+        self._is_journal = is_journal
+        self._next = 1
+        self._is_open = True
+
+    def offer(self, payloads: Sequence[Buffer], **fields: Any) -> tuple[int, int]:
+        """Give in events; the range of seqs that they got. Raises `Full`, `Closed`."""
+        if not self._is_open:
+            raise Closed(f"the sender on {self.topic!r}")
+        unsettled_max = self._feed.node.config.anycast.sender_unsettled_max
+        if self.unsettled + len(payloads) > unsettled_max:
+            raise Full(f"{self.unsettled} events have no outcome yet", "anycast.sender_unsettled_max")
+        time_us = fields.pop("time_us", None) or time.time_ns() // 1000
+        batch = Batch.build(self.source, self.topic, self._next, payloads, time_us, **fields)
+        self._next = batch.stop
+        self.unsettled += batch.count
+        self._feed.put(batch)
+        return batch.first, batch.stop
+
+    def close(self) -> None:
+        """No outcome is wanted any more; what was offered goes on its way."""
+        self._is_open = False
+        self.on_close()
+
+    # -- the node's side
+
+    def tell(self, fates: list[Fate]) -> None:
+        """Outcomes came."""
+        for fate in fates:
+            if fate.outcome != Outcome.RECEIVED:
+                self.unsettled -= fate.stop - fate.start
+        if self._is_open:
+            asyncio.get_running_loop().call_soon(self._on_results, fates)
+
+    def path(self, has_path: bool) -> None:
+        """Somebody is there to take events, or nobody any more."""
+        self.has_path = has_path
+        if self._on_path is not None and self._is_open:
+            asyncio.get_running_loop().call_soon(self._on_path, has_path)
+
+
+class GatewayReceiver:
+    """A path that a gateway speaks for. Made by `node.anycast.receiver`."""
+
+    def __init__(self, anycast: NodeAnycast, pattern: Pattern, on_handed: OnHanded) -> None:
+        self.pattern = pattern
+        self._anycast = anycast
+        self._on_handed = on_handed
+        self._granted = 0
+        self._handed = 0
+        self._is_open = True
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait for credit."""
+        return self._anycast.machine.waiting(self.pattern)
+
+    def credit(self, events: int) -> None:
+        """Take so many more events."""
+        self._granted += events
+        self._anycast.give(Grant(self._granted), self)
+        self._anycast.soon()
+
+    def drain(self) -> int:
+        """Give back what is left of the credit: how much that was."""
+        self._anycast.run(asyncio.get_running_loop().time())
+        left = self._granted - self._handed
+        self._granted = self._handed
+        self._anycast.give(Grant(self._granted), self)
+        return left
+
+    def settle(
+        self,
+        topic: str,
+        source: bytes,
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        code: int = 0,
+        text: str = "",
+    ) -> None:
+        """The word on events that were handed out."""
+        self._anycast.give(Rows([Row(topic, source, start, stop, int(outcome), code, text)]), self)
+        self._anycast.soon()
+
+    def close(self, is_clean: bool = True) -> None:
+        """No longer a path."""
+        if self._is_open:
+            self._is_open = False
+            self._anycast.detach(self, self.pattern, is_clean)
+            self._anycast.soon()
+
+    def hand(self, batch: Batch, attempt: int) -> None:
+        """Events for this receiver."""
+        self._handed += batch.count
+        asyncio.get_running_loop().call_soon(self._on_handed, batch, attempt)

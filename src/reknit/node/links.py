@@ -1,0 +1,516 @@
+"""Links between nodes: who is there, which way things go, and what is said over each link.
+
+The machine decides (`reknit.protocol.routes`); this gives it connections, and remembers what has to outlast them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from reknit.batch import Batch
+from reknit.errors import InvalidConfig, LocalError
+from reknit.ledger import Stream
+from reknit.node.bookings import ACCOUNT
+from reknit.node.carrying import Inflow, Outflow
+from reknit.node.lines import Line, LineIn, LineOut
+from reknit.node.peers import PeerState
+from reknit.outcome import Code
+from reknit.protocol import messages
+from reknit.protocol.anycast_messages import (
+    NeighbourDown,
+    NeighbourUp,
+    NewRoutes,
+    Offered,
+    Pass,
+    Returns,
+    Stall,
+)
+from reknit.protocol.codec import Frames, Item, encode
+from reknit.protocol.messages import (
+    Announce,
+    AskWhole,
+    Beat,
+    Carry,
+    Forward,
+    Got,
+    LinkState,
+    Pull,
+    Return,
+    Returned,
+)
+from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.transport.tcp import parse_url
+
+if TYPE_CHECKING:
+    from reknit.node.node import Node
+
+log = logging.getLogger("reknit.node")
+
+FILE: Final = "links.json"
+SAVE_S: Final = 1.0
+ORIGINS_MAX: Final = 100_000
+"""Of so many sources it is remembered on which node they are published."""
+
+
+class Remembered(msgspec.Struct):
+    """What a node knows of its links across restarts."""
+
+    positions: dict[str, tuple[str, int]] = {}
+    """By neighbour: its journal's epoch, and the position up to which everything from there is kept here."""
+    origins: dict[str, str] = {}
+    added: dict[str, int] = {}
+    """Links that were added while the node ran, and their costs."""
+
+
+def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
+    """The address and the cost of a link.
+
+    >>> parse_link("tcp://10.0.0.7:7440=10")
+    ('tcp://10.0.0.7:7440', 10)
+    >>> parse_link("tcp://10.0.0.7:7440")
+    ('tcp://10.0.0.7:7440', 1)
+    """
+    url, _, given = text.partition("=")
+    parse_url(url)
+    if given and not given.isdigit():
+        raise InvalidConfig("links.to", text, "has no number for its cost: write tcp://HOST:PORT=10")
+    return url, int(given) if given else cost
+
+
+class Links:
+    """All links of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.config = node.config
+        settings = node.config.links
+        self._instance = time.time_ns()
+        self.routes = Routes(
+            node.name, self._instance, settings.beat_s, settings.timeout_s, settings.edge, settings.nodes_max
+        )
+        self.is_on = False
+        self.by_peer: dict[int, LineIn] = {}
+        self._outs: dict[str, LineOut] = {}
+        self._lines: dict[str, list[Line]] = {}
+        self._outflows: dict[str, Outflow] = {}
+        self._inflows: dict[str, Inflow] = {}
+        self._returns: dict[str, list[Return]] = {}
+        self._announced: set[str] = set()
+        self._subscriptions_moved = False
+        self._signature = (-1, -1)
+        self._wanted: dict[tuple[str, Stream], bool] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._file = node.config.node.data_dir / FILE if node.config.journal.kind == "disk" else None
+        self._memory = self._load()
+        self._saving: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    # -- life
+
+    def start(self) -> None:
+        """Link to whom the configuration names, and to whom was added before."""
+        for text in self.config.links.to:
+            self.add(*parse_link(text, self.config.links.cost), is_lasting=False)
+        for url, cost in self._memory.added.items():
+            self.add(url, cost, is_lasting=False)
+
+    async def stop(self) -> None:
+        """Part from all."""
+        await asyncio.gather(*(line.stop() for line in self._outs.values()))
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for inflow in self._inflows.values():
+            await inflow.stop()
+        if self._saving is not None:
+            self._saving.cancel()
+            self._save()
+
+    def add(self, url: str, cost: int, is_lasting: bool = True) -> None:
+        """Link to a node, now and whenever it is there. Raises `LocalError`."""
+        parse_url(url)
+        if url in self._outs:
+            raise LocalError(f"there is a link to {url} already")
+        if self.config.links.edge and self._outs:
+            raise LocalError("an edge has one link at most (links.edge)")
+        self.is_on = True
+        line = self._outs[url] = LineOut(self, url, cost, self._hello)
+        line.start()
+        if is_lasting:
+            self._memory.added[url] = cost
+            self._save_soon()
+
+    def remove(self, url: str) -> None:
+        """Link to a node no more. Raises `LocalError`."""
+        line = self._outs.pop(url, None)
+        if line is None:
+            raise LocalError(f"there is no link to {url}: `reknit link list` has all")
+        task = asyncio.create_task(line.stop())
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        self._memory.added.pop(url, None)
+        self._save_soon()
+
+    def _hello(self, line: Line) -> messages.Link:
+        edge, urls = self.config.links.edge, list(self.node.urls)
+        return messages.Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
+
+    # -- lines
+
+    def take(self, item: Item, line: Line) -> None:
+        """Something came over a line."""
+        name, now = line.name, self._loop.time()
+        if isinstance(item, messages.Link):
+            self._greeted(item, line)
+            return
+        if not name or name not in self._lines:
+            return  # it was dismissed, and what it sent before it knew comes to nothing
+        match item:
+            case LinkState() | Announce() | AskWhole() | Beat():
+                self.routes.receive(item, name, now)
+            case Forward() | Carry():
+                line.announce(item)
+                if item.size == 0 and isinstance(item, Carry):
+                    self._inflows[name].take(item, [], True)
+            case Frames():
+                self._take_frames(item, line, now)
+            case Returned(rows=rows):
+                self.node.anycast.give(Returns(rows), name)
+            case Pull():
+                self._outflows[name].pull(item, line)
+            case Got(position=position):
+                self._outflows[name].got(position)
+            case _:
+                log.debug("ignored %r", item)
+
+    def take_from_peer(self, item: Item, peer: PeerState) -> None:
+        """A node that connected to this one says something."""
+        line = self.by_peer.get(peer.id)
+        if line is None:
+            line = self.by_peer[peer.id] = LineIn(peer, self.config.links.cost)
+        self.take(item, line)
+
+    def _take_frames(self, frames: Frames, line: Line, now: float) -> None:
+        taken = line.take(frames)
+        if taken is None:
+            log.error("%s sent batches that were not announced: dropped", line.name)
+            return
+        message, batches, is_last = taken
+        if isinstance(message, Carry):
+            self._inflows[line.name].take(message, batches, is_last)
+            return
+        deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
+        for batch in batches:
+            self.node.anycast.give(
+                Offered(
+                    batch,
+                    message.mode,
+                    message.resend,
+                    message.origin,
+                    tuple(message.visited),
+                    deadline=deadline,
+                ),
+                line.name,
+            )
+
+    def _greeted(self, hello: messages.Link, line: Line) -> None:
+        problem = self._objection(hello)
+        if problem:
+            line.dismiss(Code.FAILED_PRECONDITION, problem)
+            return
+        if isinstance(line, LineIn):
+            line.send(self._hello(line))
+        line.hello = hello
+        lines = self._lines.setdefault(hello.node, [])
+        lines.append(line)
+        if len(lines) == 1:
+            self._up(hello.node, line)
+
+    def _objection(self, hello: messages.Link) -> str:
+        if hello.node == self.routes.name:
+            return f"both nodes are called {hello.node!r}: give each a name of its own (node.name)"
+        if self.config.links.edge and set(self._lines) - {hello.node}:
+            return f"{self.routes.name} is an edge and has its one link already (links.edge)"
+        if hello.is_edge and self.config.links.edge:
+            return "two edges can't be linked: one of them has to be no edge (links.edge)"
+        return ""
+
+    def _up(self, name: str, line: Line) -> None:
+        assert line.hello is not None
+        log.info("linked to %s", name)
+        self.is_on = True
+        self._outflows.setdefault(name, Outflow(self, name))
+        self.routes.receive(LinkUp(line.cost), name, self._loop.time())
+        self.node.anycast.give(NeighbourUp(), name)
+        inflow = self._inflows.get(name)
+        if inflow is None:
+            inflow = self._inflows[name] = Inflow(self, name, _url_of(line))
+            self._start_inflow(inflow, line)
+        else:
+            inflow.pull(line)
+
+    def _start_inflow(self, inflow: Inflow, line: Line) -> None:
+        async def start() -> None:
+            await inflow.start()
+            if self._lines.get(line.name, [None])[0] is line:
+                inflow.pull(line)
+
+        task = asyncio.create_task(start())
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def lost(self, line: Line) -> None:
+        """A line is gone; another one to the same node may take its place."""
+        if isinstance(line, LineIn):
+            self.by_peer.pop(line.peer.id, None)
+        name, line.hello = line.name, None
+        lines = self._lines.get(name, [])
+        if line not in lines:
+            return
+        was_first = lines[0] is line
+        lines.remove(line)
+        line.told.clear()
+        if was_first:
+            self._down(name)
+        if not lines:
+            del self._lines[name]
+        elif was_first:
+            self._up(name, lines[0])
+        self.came_round()
+
+    def _down(self, name: str) -> None:
+        log.info("the link to %s is gone", name)
+        self._outflows[name].stop()
+        self.routes.receive(LinkDown(), name, self._loop.time())
+        self._tell_routes()
+        self.node.anycast.give(NeighbourDown(), name)
+
+    def lost_peer(self, peer_id: int) -> None:
+        """A connection to this node is gone."""
+        line = self.by_peer.get(peer_id)
+        if line is not None:
+            self.lost(line)
+
+    def blocked(self, peer_id: int, is_blocked: bool) -> None:
+        """A connection takes nothing for now, or takes something again."""
+        line = self.by_peer.get(peer_id)
+        if line is not None and line.name:
+            self.node.anycast.give(Stall(is_blocked), line.name)
+
+    # -- the machine
+
+    def run(self, now: float) -> None:
+        """Say what is to be said, and see to what changed."""
+        self._look_at_subscriptions()
+        self._tell_routes()
+        returns, self._returns = self._returns, {}
+        for name, rows in returns.items():
+            self._say(name, Returned(rows))
+
+    @property
+    def is_due(self) -> bool:
+        return self.is_on and bool(self._returns or self.routes.has_effects or self._subscriptions_moved)
+
+    def came_round(self) -> None:
+        """Let the node do what this led to."""
+        self.node.run_machines()
+
+    def _tell_routes(self) -> None:
+        is_new = False
+        for effect in self.routes.take_effects():
+            match effect:
+                case Tell(peer=peer, message=message):
+                    self._say(str(peer), message)
+                case Drop(peer=peer):
+                    log.warning("%s gave no sign: the link is closed", peer)
+                    for line in list(self._lines.get(str(peer), [])):
+                        line.drop()
+                case Rerouted():
+                    is_new = True
+        if is_new:
+            self._wanted.clear()
+            self.node.anycast.give(NewRoutes(), self.routes.name)
+            self.node.anycast.paths_moved()
+            for outflow in self._outflows.values():
+                outflow.look_back()
+
+    def _say(self, name: str, message: messages.Message) -> None:
+        lines = self._lines.get(name)
+        if lines:
+            lines[0].send(message)
+
+    # -- anycast
+
+    def interest(self, added: list[Interest], removed: list[Interest]) -> None:
+        """Subscribers of this node came and went: all others hear of it."""
+        self.routes.receive(Interests(added, removed), self.routes.name, self._loop.time())
+
+    def forward(self, effect: Pass, batch: Batch, now: float) -> None:
+        """Give events to a neighbour, after all that is known of the routes."""
+        self._tell_routes()
+        lines = self._lines.get(str(effect.key))
+        if not lines:
+            return  # the line was lost in this very turn: the machine is about to hear of it
+        ttl_ms = max(1, int((effect.deadline - now) * 1000)) if effect.deadline is not None else 0
+        header = Forward(
+            batch.head.length,
+            effect.origin,
+            effect.mode,
+            effect.resend,
+            effect.attempt,
+            ttl_ms,
+            effect.visited,
+        )
+        lines[0].send_buffers([encode(header), batch.data])
+
+    def give_back(self, name: str, row: Return) -> None:
+        """Tell a neighbour what became of what it gave."""
+        self._returns.setdefault(name, []).append(row)
+
+    def returned_here(self, name: str, row: Return) -> None:
+        """As if the neighbour had said so."""
+        self.node.anycast.give(Returns([row]), name)
+
+    # -- events that everyone gets
+
+    def kept(self) -> None:
+        """More of the journal is durable: it may be wanted elsewhere."""
+        for outflow in self._outflows.values():
+            outflow.pump()
+
+    def subscriptions_moved(self) -> None:
+        """Somebody subscribed, or does so no more."""
+        self._subscriptions_moved = True
+
+    def _look_at_subscriptions(self) -> None:
+        dispatch, ledger = self.node.dispatch, self.node.journal.ledger
+        signature = (len(dispatch.queues), len(ledger.accounts))
+        if not self._subscriptions_moved and signature == self._signature:
+            return
+        self._subscriptions_moved, self._signature = False, signature
+        wanted = {queue.pattern.text for queue in dispatch.queues.values()}
+        wanted |= {
+            account.pattern.text for name, account in ledger.accounts.items() if not name.startswith(ACCOUNT)
+        }
+        added = [(text, "journal") for text in sorted(wanted - self._announced)]
+        removed = [(text, "journal") for text in sorted(self._announced - wanted)]
+        self._announced = wanted
+        if added or removed:
+            self.interest(added, removed)
+
+    def is_wanted(self, name: str, stream: Stream) -> bool:
+        """Whether a neighbour is to get a stream from here."""
+        key = (name, stream)
+        found = self._wanted.get(key)
+        if found is None:
+            nodes = self.routes.destinations(stream[0], "journal")
+            found = self.node.anycast.mode(stream[0]) == "journal" and bool(nodes)
+            if found:
+                found = name in self.routes.children(self.origin(stream[1]), nodes, with_lost=True)
+            if len(self._wanted) >= ORIGINS_MAX:
+                self._wanted.clear()
+            self._wanted[key] = found
+        return found
+
+    def origin(self, source: bytes) -> str:
+        """The node on which a source is published, as far as it is known: here."""
+        return self._memory.origins.get(source.hex(), self.routes.name)
+
+    def learn(self, source: bytes, origin: str) -> None:
+        """A source is published elsewhere."""
+        if origin != self.routes.name and len(self._memory.origins) < ORIGINS_MAX:
+            self._memory.origins[source.hex()] = origin
+            self._save_soon()
+
+    def came(self, stream: Stream, stop: int, name: str) -> None:
+        """Events of a stream came from a neighbour."""
+        self._outflows[name].came(stream, stop)
+
+    # -- what outlasts the connections
+
+    @property
+    def positions(self) -> dict[str, tuple[str, int]]:
+        return self._memory.positions
+
+    def remember(self, name: str, epoch: str, position: int) -> None:
+        """Everything from a neighbour's journal up to this position is kept here."""
+        self._memory.positions[name] = (epoch, position)
+        self._save_soon()
+
+    def _load(self) -> Remembered:
+        if self._file is None or not self._file.exists():
+            return Remembered()
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=Remembered)
+        except (msgspec.DecodeError, OSError) as error:
+            log.error("%s can't be read and is not used: %s", self._file, error)
+            return Remembered()
+
+    def _save_soon(self) -> None:
+        if self._file is not None and self._saving is None:
+            self._saving = self._loop.call_later(SAVE_S, self._save)
+
+    def _save(self) -> None:
+        self._saving = None
+        if self._file is None:
+            return
+        try:
+            part = self._file.with_suffix(".new")
+            part.write_bytes(msgspec.json.encode(self._memory))
+            part.replace(self._file)
+        except OSError as error:
+            log.error("%s can't be written: %s", self._file, error)
+
+    # -- questions
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every link and every node that is known, for people."""
+        ways = self.routes.ways()
+        rows: list[dict[str, Any]] = [
+            {
+                "node": name,
+                "state": "linked" if name in self._lines else ("reached" if name in ways else "away"),
+                "cost": ways[name].cost if name in ways else None,
+                "via": ways[name].first if name in ways else "",
+                "is_edge": known.state.is_edge,
+                "url": self._url(name),
+                "subscriptions": len(known.interests),
+                "unsettled": self.node.anycast.machine.unsettled(name),
+                "sent": self._outflows[name].events if name in self._outflows else 0,
+                "received": self._inflows[name].events if name in self._inflows else 0,
+                "problem": "",
+            }
+            for name, known in sorted(self.routes.known.items())
+            if name != self.routes.name
+        ]
+        rows += [
+            {"node": "", "state": "waiting", "cost": line.cost, "via": "", "is_edge": False, "url": url}
+            | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": line.problem}
+            for url, line in self._outs.items()
+            if not line.name
+        ]
+        return rows
+
+    def _url(self, name: str) -> str:
+        lines = self._lines.get(name)
+        return _url_of(lines[0]) if lines else ""
+
+
+def _url_of(line: Line) -> str:
+    """Where the other node can be connected to: as we did, or as it says, or where it came from."""
+    if isinstance(line, LineOut):
+        return line.url
+    assert isinstance(line, LineIn)
+    urls = line.hello.urls if line.hello is not None else []
+    for url in urls:
+        if url.startswith(("tcp://", "tls://")):
+            scheme, host, port = parse_url(url)
+            if host in ("0.0.0.0", "::"):
+                host = line.peer.connection.peer.rpartition(":")[0]
+            return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return urls[0] if urls else ""

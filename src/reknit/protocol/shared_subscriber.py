@@ -1,0 +1,84 @@
+"""The subscribing side of a subscription that shares events with others: each event goes to one of them.
+
+Nothing is in order here, nothing is missed and nothing comes again by itself: what is handed over is handed on, and
+what is said of it goes back. What was in hand when the connection broke is in doubt, and not this one's any more.
+"""
+
+from __future__ import annotations
+
+from reknit.ledger import Stream
+from reknit.outcome import Outcome
+from reknit.protocol.machine import Peer
+from reknit.protocol.messages import Row, Start
+from reknit.protocol.subscriber import Delivered, Disconnected, Hand, Input, Subscriber
+from reknit.seqset import SeqSet
+
+
+class SharedSubscriber(Subscriber):
+    """Takes the place of a plain one when the node says that its topics are shared."""
+
+    @classmethod
+    def taking_over(cls, plain: Subscriber) -> SharedSubscriber:
+        """Go on for a subscription that has just asked the node."""
+        shared = cls(plain.sub, plain.pattern, "", Start(), plain._window)
+        shared.state, shared._epoch = plain.state, plain._epoch
+        shared._granted, shared._owed = plain._granted, plain._owed
+        return shared
+
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
+        """From the node, or about the connection to it."""
+        if isinstance(message, Disconnected):
+            self._in_hand.clear()
+            self._rows.clear()
+            self._unbooked.clear()
+            self._buffered = self._owed = 0
+        if isinstance(message, Delivered):
+            self._hand_over(message)
+        else:
+            super().receive(message, peer, now)
+
+    def _hand_over(self, message: Delivered) -> None:
+        for batch in message.batches:
+            batch.attempt, batch.counted = message.attempt, True
+            self._buffered += batch.head.length
+            self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
+        self._effects.append(Hand(message.batches))
+
+    def in_hand(self) -> list[tuple[Stream, int, int]]:
+        """What came and is not settled."""
+        return [(stream, *bounds) for stream, seqs in self._in_hand.items() for bounds in seqs.ranges()]
+
+    def settle(
+        self,
+        stream: Stream,
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        code: int = 0,
+        text: str = "",
+        delay_s: float = 0.0,
+        attempt: int = 0,
+    ) -> None:
+        """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
+        seqs = self._in_hand.get(stream)
+        if seqs is None:
+            return
+        for low, high in seqs.overlap(start, stop):
+            if outcome is not Outcome.RECEIVED:
+                seqs.discard(low, high)
+            last = self._rows[-1] if self._rows else None
+            if last is not None and not text and _follows(last, stream, low, outcome):
+                self._rows[-1] = Row(*stream, last.start, high, int(outcome), code)
+            else:
+                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
+        if not seqs:
+            del self._in_hand[stream]
+
+    def extend(self, stream: Stream, start: int, stop: int) -> None:
+        """The application is at these: a release is not resent from now on."""
+        self.settle(stream, start, stop, Outcome.RECEIVED)
+
+
+def _follows(row: Row, stream: Stream, start: int, outcome: Outcome) -> bool:
+    same = row.stop == start and row.outcome == outcome and not row.text
+    return same and (row.topic, row.source) == stream
