@@ -293,7 +293,11 @@ class Subscription:
             self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
 
     def _schedule(self, can_wait: bool) -> None:
-        if not can_wait:
+        if isinstance(self._machine, SharedSubscriber):
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self._flush)
+        elif not can_wait:
             self._loop.call_soon(self._flush)
         elif not self._is_scheduled:
             self._is_scheduled = True
