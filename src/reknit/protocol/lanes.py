@@ -148,6 +148,9 @@ class Lanes:
     def discard(self, stream: Stream, start: int, stop: int) -> None:
         """Events that wait in a lane ended there. Looks at all lanes of their topic: this is rare."""
         for lane in [one for one in self._by_key.values() if one.topic == stream[0]]:
+            first = lane.parts[0] if lane.parts else None
+            if first is not None and first.stream == stream and start <= first.start < stop:
+                lane.due = 0.0  # it was the head that others waited for
             lane.back = [at for at in lane.back if not (at[0] == stream and start <= at[1] < stop)]
             kept = [piece for part in lane.parts for piece in _without(part, stream, start, stop)]
             self.parts += len(kept) - len(lane.parts)
