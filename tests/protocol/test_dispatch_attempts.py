@@ -13,6 +13,7 @@ from reknit.protocol.messages import Held, Row, Settle, Settled
 from reknit.protocol.retry import Retry
 from reknit.store.records import Attempts, Outcomes
 from reknit.tally import Tally
+from reknit.topic import Pattern
 from tests.protocol.dispatching import SOURCE, STREAM, Bench, delivered, letters, ranges, redelivered, said
 
 
@@ -141,7 +142,7 @@ def test_code_with_a_back_off_of_its_own_waits_as_long() -> None:
 
 
 def test_attempts_of_a_topic_go_before_those_of_the_node() -> None:
-    bench = Bench(topics=[TopicSettings(pattern="plant/**", attempts_max=1)])
+    bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), attempts_max=1)])
     bench.subscribe("audit")
     bench.publish(1)
     assert letters(bench.say(Outcome.FAILED, 1)) == [(1, 2, "attempts_exhausted")]

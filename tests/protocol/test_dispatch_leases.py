@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reknit.outcome import End, Outcome
 from reknit.protocol.intake import Left
 from reknit.protocol.leases import WINDOW_FIRST
@@ -11,7 +13,7 @@ from tests.protocol.dispatching import SOURCE, STREAM, Bench, letters, ranges, r
 LEASE_S = 10.0
 
 
-def leased(count: int = 1, **fields: int) -> Bench:
+def leased(count: int = 1, **fields: Any) -> Bench:
     bench = Bench(lease_s=LEASE_S, **fields)
     bench.subscribe("audit")
     bench.publish(1, count)

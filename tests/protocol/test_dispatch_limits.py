@@ -11,13 +11,14 @@ from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
 from reknit.protocol.intake import Intake, Left, Withheld
 from reknit.protocol.messages import Go, Hold, Unsubscribe
+from reknit.topic import Pattern
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, seqs
 
 
-def limited(overflow: Any, **fields: int) -> Bench:
+def limited(overflow: Any, **fields: Any) -> Bench:
     """A subscriber that is away and may have 10 events wait, one of which is kept for CS5 and CS6."""
     fields = {"queue_events_max": 10, **fields}
-    bench = Bench(topics=[TopicSettings(pattern="plant/**", overflow=overflow)], **fields)
+    bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), overflow=overflow)], **fields)
     bench.subscribe("audit")
     bench.give(Left())
     return bench
@@ -45,7 +46,7 @@ def test_nothing_is_dead_lettered_while_publishers_wait() -> None:
 def test_full_queue_is_full_after_a_restart() -> None:
     bench = limited("withhold")
     bench.publish(1, 20)
-    again = bench.restart(topics=[TopicSettings(pattern="plant/**")], queue_events_max=10)
+    again = bench.restart(topics=[TopicSettings(pattern=Pattern("plant/**"))], queue_events_max=10)
     assert withheld(again.perform()) == [True]
 
 
@@ -110,14 +111,16 @@ def test_oldest_is_dropped_into_the_dead_letters() -> None:
 def test_oldest_from_before_a_restart_is_dropped_first() -> None:
     bench = limited("drop_oldest")
     bench.publish(1, 9)
-    rule = TopicSettings(pattern="plant/**", overflow="drop_oldest")
+    rule = TopicSettings(pattern=Pattern("plant/**"), overflow="drop_oldest")
     again = bench.restart(topics=[rule], queue_events_max=10)
     again.tick(0.1)
     assert letters(again.publish(10, 2, now=0.2)) == [(1, 3, "egress_full")]
 
 
 def test_what_is_being_processed_is_not_dropped() -> None:
-    bench = Bench(topics=[TopicSettings(pattern="plant/**", overflow="drop_oldest")], queue_events_max=10)
+    bench = Bench(
+        topics=[TopicSettings(pattern=Pattern("plant/**"), overflow="drop_oldest")], queue_events_max=10
+    )
     bench.subscribe("audit", credit=1)
     bench.publish(1, 5)
     bench.publish(6, 4)

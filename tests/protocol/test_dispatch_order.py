@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
 from reknit.protocol.effects import Redeliver
 from reknit.protocol.intake import Left
 from reknit.protocol.messages import Held
+from reknit.topic import Pattern
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, redelivered, seqs
 
 OTHER = b"t" * 16
-BY_SOURCE = TopicSettings(pattern="plant/**", order="source", attempts_max=2)
-BY_KEY = TopicSettings(pattern="plant/**", order="key", attempts_max=2)
+BY_SOURCE = TopicSettings(pattern=Pattern("plant/**"), order="source", attempts_max=2)
+BY_KEY = TopicSettings(pattern=Pattern("plant/**"), order="key", attempts_max=2)
 
 
-def ordered(rule: TopicSettings = BY_SOURCE, **fields: int) -> Bench:
+def ordered(rule: TopicSettings = BY_SOURCE, **fields: Any) -> Bench:
     bench = Bench(topics=[rule], **fields)
     bench.subscribe("audit")
     return bench
@@ -72,7 +75,7 @@ def test_rejected_head_frees_its_key() -> None:
 
 
 def test_expired_head_frees_its_key() -> None:
-    bench = ordered(TopicSettings(pattern="plant/**", order="source", ttl_ms=3000))
+    bench = ordered(TopicSettings(pattern=Pattern("plant/**"), order="source", ttl_ms=3000))
     bench.publish(1, now=0.0)
     bench.say(Outcome.FAILED, 1, delay_s=1000.0)
     bench.publish(2, now=2.9)

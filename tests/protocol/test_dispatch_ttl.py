@@ -9,6 +9,7 @@ from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, DeadLetter, Send
 from reknit.protocol.intake import Intake, Left
 from reknit.protocol.messages import Credit, Refuse
+from reknit.topic import Pattern
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, redelivered, seqs
 
 
@@ -99,7 +100,7 @@ def test_event_without_ttl_never_expires() -> None:
 
 
 def test_topic_gives_a_ttl_to_events_that_say_nothing() -> None:
-    bench = Bench(topics=[TopicSettings(pattern="plant/**", ttl_ms=2000)])
+    bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), ttl_ms=2000)])
     bench.subscribe("audit")
     bench.give(Left())
     bench.publish(1)
