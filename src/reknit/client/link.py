@@ -49,7 +49,7 @@ class Link:
     ) -> None:
         self.url = url
         self.welcome: Welcome | None = None
-        self._hello = Hello(VERSION, name, token, role)
+        self._hello = Hello(VERSION, name, token or config.security.token, role)
         self._user = user
         self._config = config
         self._tls = tls

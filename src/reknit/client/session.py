@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.cache import reply
@@ -19,8 +20,11 @@ from reknit.client.inquiries import Inquiries
 from reknit.client.link import Link
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Kept, Publisher, Recoverable
+from reknit.client.rpc import Caller, Handler, Reply, Service, address_of, default_address
+from reknit.client.rpc_outlet import Outlet, Outlets
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
 from reknit.config import Config
+from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, Gone, NotConnected, Refused
 from reknit.frame import Buffer
 from reknit.outcome import Code
@@ -70,6 +74,7 @@ class Session:
         token: str = "",
         tls: ssl.SSLContext | None = None,
         wait_s: float = 5.0,
+        address: Address | str = "",
     ) -> None:
         self.url = url
         self.name = name
@@ -78,7 +83,11 @@ class Session:
         self._wait_s = wait_s
         self._id = secrets.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
-        self._publishers: dict[bytes, Publisher] = {}
+        self.address = address_of(address) if address else default_address(name, self._id)
+        """Where responses to this session's requests go."""
+        self.outlets = Outlets(self)
+        self._caller: Caller | None = None
+        self._publishers: dict[bytes, Publisher | Outlet] = {}
         self._by_topic: dict[str, Publisher] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
@@ -97,6 +106,8 @@ class Session:
 
     async def close(self) -> None:
         """Return when everything published is kept, then part."""
+        if self._caller is not None:
+            await self._caller.close()
         try:
             if self.link.is_up:
                 await asyncio.gather(*(publisher.flush() for publisher in list(self._publishers.values())))
@@ -158,10 +169,14 @@ class Session:
             publisher: Publisher = OutcomePublisher(*how, is_resent=resend_released)
         else:
             publisher = Publisher(*how)
-        self._publishers[source] = publisher
+        self.add_publisher(publisher)
+        return publisher
+
+    def add_publisher(self, publisher: Publisher | Outlet) -> None:
+        """What the node says about its source is for this publisher from now on."""
+        self._publishers[publisher.source] = publisher
         if self.link.is_up:
             publisher.receive(publishing.Connected())
-        return publisher
 
     def _source(self, topic: str) -> bytes:
         if self.name:
@@ -181,6 +196,43 @@ class Session:
     def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> Kept:
         """Publish many events in one call and as few batches as possible; returns when all are kept."""
         return self._publisher_of(topic).publish_many(payloads)
+
+    def publish_event(self, attributes: Attributes, payload: bytes) -> Kept:
+        """Publish one event with attributes of uProtocol; they say where to. Raises `InvalidAttributes`."""
+        return self.outlets.send(attributes, payload)
+
+    # -- requests
+
+    async def request(
+        self,
+        address: Address | str,
+        payload: bytes | str = b"",
+        *,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+        **attributes: Any,
+    ) -> Reply:
+        """Ask whoever serves the address, and wait for the reply: for `ttl_ms`, or as `rpc.ttl_ms` says.
+
+        Raises `RequestFailed` with a google.rpc code if there is none, or the service says no. UNAVAILABLE means that
+        nobody was asked; after DEADLINE_EXCEEDED it is not known whether the request was carried out. Further
+        `attributes` may be `permission_level`, `token`, `traceparent` and `payload_format`.
+        """
+        if self._caller is None:
+            self._caller = Caller(self)
+        made = self._caller.make(address_of(address), ttl_ms, priority, attributes)
+        return await self._caller.request(made, payload.encode() if isinstance(payload, str) else payload)
+
+    def serve(
+        self, address: Address | str, handler: Handler, *, name: str = "", handlers_max: int | None = None
+    ) -> Service:
+        """Answer requests to the address with what the handler returns, while in its `async with`.
+
+        Requests that come while nobody serves wait until their ttl is over. One session at a time serves an address:
+        the latest, unless each has a `name` of its own.
+        """
+        limit = self.config.rpc.handlers_max if handlers_max is None else handlers_max
+        return Service(self, address_of(address), handler, name, limit)
 
     # -- subscribing
 
@@ -278,11 +330,12 @@ class Session:
         welcome = self.link.welcome
         return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
 
-    def forget(self, member: Publisher | Subscription) -> None:
+    def forget(self, member: Publisher | Outlet | Subscription) -> None:
         if isinstance(member, Subscription):
             self._subscriptions.pop(member.sub, None)
             return
-        self._publishers.pop(member.source, None)
+        if self._publishers.get(member.source) is member:
+            del self._publishers[member.source]
         if self._by_topic.get(member.topic) is member:
             del self._by_topic[member.topic]
 
@@ -387,9 +440,11 @@ def connect(
     token: str = "",
     tls: ssl.SSLContext | None = None,
     wait_s: float = 5.0,
+    address: Address | str = "",
 ) -> Session:
     """A session with the node at `url`, to be used with `async with`.
 
-    With a `name`, what this session publishes keeps its identity across restarts of the program.
+    With a `name`, what this session publishes keeps its identity across restarts of the program. Responses to its
+    requests go to `address`, or to one that is made up from the name.
     """
-    return Session(url, name, config, token, tls, wait_s)
+    return Session(url, name, config, token, tls, wait_s, address)

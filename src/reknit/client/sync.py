@@ -13,14 +13,18 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.client.loops import loop_factory
+from reknit.client.rpc import Reply
+from reknit.client.rpc_sync import SyncHandler, SyncService
 from reknit.client.session import Session, connect
 from reknit.client.subscription import OnLost
 from reknit.client.sync_publisher import SyncPublisher
 from reknit.client.sync_subscription import SyncSubscription
 from reknit.config import Config
+from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, LocalError
 from reknit.frame import Buffer
 
@@ -187,6 +191,38 @@ class SyncSession:
         """Publish many events in one call; returns when all are kept."""
         self._publisher_of(topic).publish_many(payloads)
 
+    def publish_event(self, attributes: Attributes, payload: bytes) -> None:
+        """Publish one event with attributes of uProtocol; returns when it is kept."""
+        self._loop.run(self._publish_event(attributes, payload))
+
+    async def _publish_event(self, attributes: Attributes, payload: bytes) -> None:
+        await self._session.publish_event(attributes, payload)
+
+    # -- requests
+
+    def request(
+        self,
+        address: Address | str,
+        payload: bytes | str = b"",
+        *,
+        ttl_ms: int | None = None,
+        priority: int | None = None,
+        **attributes: Any,
+    ) -> Reply:
+        """Ask whoever serves the address, and wait for the reply; see `Session.request`."""
+        asked = self._session.request(address, payload, ttl_ms=ttl_ms, priority=priority, **attributes)
+        return self._loop.run(asked)
+
+    def serve(
+        self, address: Address | str, handler: SyncHandler, *, name: str = "", handlers_max: int | None = None
+    ) -> SyncService:
+        """Answer requests to the address with what the handler returns, while in its `with`; see `Session.serve`.
+
+        Each is handled in a thread of its own, `handlers_max` at a time.
+        """
+        limit = self._session.config.rpc.handlers_max if handlers_max is None else handlers_max
+        return SyncService(self._loop, self._session, address, handler, name, limit)
+
     # -- subscribing
 
     def subscribe(
@@ -236,9 +272,12 @@ def connect_sync(
     token: str = "",
     tls: ssl.SSLContext | None = None,
     wait_s: float = 5.0,
+    address: Address | str = "",
 ) -> SyncSession:
     """A blocking session with the node at `url`, to be used with `with`.
 
-    With a `name`, what this session publishes keeps its identity across restarts of the program.
+    With a `name`, what this session publishes keeps its identity across restarts of the program. Responses to its
+    requests go to `address`, or to one that is made up from the name.
     """
-    return SyncSession(lambda: connect(url, name=name, config=config, token=token, tls=tls, wait_s=wait_s))
+    settings: dict[str, Any] = {"name": name, "config": config, "token": token, "tls": tls}
+    return SyncSession(lambda: connect(url, **settings, wait_s=wait_s, address=address))

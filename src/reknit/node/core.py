@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, assert_never
 
+from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.dead_letters import DeadLetters, time_us
+from reknit.node.responses import Responses
 from reknit.node.starts import resolve
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, encode
@@ -30,10 +32,11 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
-from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Refused, Room, Withheld
+from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
 from reknit.protocol.messages import Deliver as DeliverMessage
+from reknit.protocol.rpc import Respond
 from reknit.protocol.rules import Rules
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal, Run
@@ -41,8 +44,8 @@ from reknit.store.journal import Journal, Run
 GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
-Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Scan | Send | Withhold
-Staged = Append | AppendRecord | DeadLetter | Refused
+Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Respond | Scan | Send | Withhold
+Staged = Append | AppendRecord | DeadLetter | Refused | Respond
 
 
 class Shell(Protocol):
@@ -53,6 +56,19 @@ class Shell(Protocol):
 
     def commit(self, number: int, sync: bool) -> None:
         """Make everything staged by now durable; then call `kept(number, …)`, or `failed` and try again."""
+
+
+class Edge(Protocol):
+    """Who says what peers may do; see `reknit.node.permissions`."""
+
+    def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
+        """Why a peer may not publish as a source on a topic."""
+
+    def may_be(self, peer: Peer, address: Address) -> bool:
+        """Whether events from an address may come from a peer."""
+
+    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+        """Why events with attributes, which are sound, may not come from a peer."""
 
 
 class Core:
@@ -68,6 +84,7 @@ class Core:
         rng: Random,
         zero_us: int = 0,
         now_us: Callable[[], int] = time_us,
+        edge: Edge | None = None,
     ) -> None:
         self.epoch = epoch
         self.journal = journal
@@ -76,7 +93,10 @@ class Core:
         limits, dispatch = config.limits, config.dispatch
         published = journal.ledger.published
         kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
-        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max)
+        self._edge = edge
+        permit = None if edge is None else edge.permit
+        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self._inspect)
+        self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = Rules.from_config(config), (journal.first_held, journal.start, journal.paused)
         self.dispatch = Dispatch(
@@ -125,9 +145,19 @@ class Core:
     def tick(self, now: float) -> None:
         """Time passed."""
         self.dispatch.tick(now)
+        self.responses.tick(now)
 
     def next_deadline(self) -> float | None:
-        return self.dispatch.next_deadline()
+        due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
+        return min((at for at in due if at is not None), default=None)
+
+    def _inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+        """Why events with attributes are not taken: they are not sound, or the peer may not be their source."""
+        problem = self.responses.inspect(batch)
+        return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
+
+    def _may_be(self, peer: Peer, address: Address) -> bool:
+        return self._edge is None or self._edge.may_be(peer, address)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
         subscriptions_max = self.config.limits.subscriptions_max
@@ -147,35 +177,48 @@ class Core:
     def run(self, now: float) -> None:
         """Carry out what the machines want until they want nothing more; then see to durability."""
         while True:
-            effects: list[Effect] = [*self.intake.take_effects(), *self.dispatch.take_effects()]
+            # What is handed out comes before what is acknowledged: a subscriber waits for its event.
+            effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
+            effects += self.responses.take_effects()
             if not effects:
                 break
             for effect in effects:
                 self._perform(effect, now)
         if self._is_dirty:
-            self._shell.commit(self._covered(), self._needs_sync)
-            self._is_dirty = self._needs_sync = False
+            sync, self._is_dirty, self._needs_sync = self._needs_sync, False, False
+            self._shell.commit(self._covered(), sync)
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter() | Refused():
+            case Append() | AppendRecord() | DeadLetter() | Refused() | Respond():
                 self._keep(effect, now)
             case Deliver(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
                 cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
                 self._shell.send(peer, [header, *cuts])
+                if self.responses.watch and self._serves(peer, sub):
+                    for piece in pieces:
+                        entries = piece.run.entries[piece.low : piece.high]
+                        self.responses.handed(entry.head for entry in entries)
             case Send(peer=peer, message=message):
                 self._say(peer, message)
             case Redeliver():
+                if self.responses.watch and self._serves(effect.peer, effect.sub):
+                    self.responses.handed_range(effect.topic, effect.source, effect.start, effect.stop)
                 self._redeliver(effect, now)
-            case Scan(key=key, position=position, bytes_max=bytes_max):
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
                 self.intake.receive(Withheld(refuses, is_less), JOURNAL, now)
+            case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self.dispatch.receive(Scanned(key, run), JOURNAL, now)
             case _:
                 assert_never(effect)
+
+    def _serves(self, peer: Peer, sub: int) -> bool:
+        """Whether a subscription is to one topic, as that of who serves an address is: others just look on."""
+        queue = self.dispatch.queues.get((peer, sub))
+        return queue is not None and queue.pattern.is_topic
 
     def _say(self, peer: Peer, message: Message) -> None:
         self._shell.send(peer, (encode(message),))
@@ -190,9 +233,9 @@ class Core:
                 effect.sub, batch.head.length, -1, effect.attempt, counted, effect.is_ordered
             )
             self._shell.send(effect.peer, [encode(header), batch.data])
-        for start, stop in found.missing(effect.start, effect.stop):
         if counted and size != effect.size:
             self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)
+        for start, stop in found.missing(effect.start, effect.stop):
             gone = Vanished((effect.peer, effect.sub), effect.topic, effect.source, start, stop)
             self.dispatch.receive(gone, JOURNAL, now)
 
@@ -227,11 +270,14 @@ class Core:
         match effect:
             case Append(number=number, data=data, heads=heads):
                 self.journal.stage(data, heads)
+                if heads[0].flags:  # such a batch comes alone
+                    self.responses.staged(data, heads)
                 sync = not self._memory_topics or any(self._is_durable(head.topic) for head in heads)
             case AppendRecord(number=number, record=record):
                 self.journal.stage_record(record)
                 sync = True
             case DeadLetter():
+                self.responses.died(effect)
                 batch = self.dead_letters.write(effect)
                 if batch is None:
                     return
@@ -242,6 +288,11 @@ class Core:
                     refused, problem.code, str(problem.reason), problem.text
                 )
                 self.journal.stage(bytes(letters.data), [letters.head])
+                number, sync = self.intake.next_number(), True
+                self.responses.refused(effect, self._may_be)
+            case Respond():
+                response = self.responses.write(effect)
+                self.journal.stage(bytes(response.data), [response.head])
                 number, sync = self.intake.next_number(), True
             case _:
                 assert_never(effect)
@@ -254,7 +305,11 @@ class Core:
 
     def _covered(self) -> int:
         """The number up to which everything is staged. Both machines draw numbers, so order alone does not tell."""
-        waiting = [effect.number for effect in self._deferred if not isinstance(effect, DeadLetter | Refused)]
+        waiting = [
+            effect.number
+            for effect in self._deferred
+            if not isinstance(effect, DeadLetter | Refused | Respond)
+        ]
         return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number
 
     # -- the journal's answers

@@ -25,6 +25,7 @@ from reknit.node.core import Core
 from reknit.node.journals import open_journal
 from reknit.node.links import Links
 from reknit.node.peers import Peers, PeerState
+from reknit.node.permissions import Permissions
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.messages import (
@@ -108,7 +109,9 @@ class Node:
             log.warning("journal: %s", self.journal.report)
         self.peers = Peers(self.config)
         zero_us = time.time_ns() // 1000 - int(self._now() * 1e6)
-        self.core: Core = Core(self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
+        self.permissions = Permissions(self.config, self.peers) if self.config.security.allow else None
+        parts = (self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
+        self.core: Core = Core(*parts, edge=self.permissions)
         self.intake, self.dispatch, self.find = self.core.intake, self.core.dispatch, self.core.find
         self.committer = Committer(
             self.journal, self._on_kept, self._on_failed, self.config.journal.kind == "memory"
@@ -203,6 +206,9 @@ class Node:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
+        if settings.tls_ca_file:
+            context.load_verify_locations(settings.tls_ca_file)
+            context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
     async def stop(self) -> None:
@@ -299,6 +305,8 @@ class Node:
             text = f"this node speaks version {VERSION} of the protocol, not {item.version}: upgrade the older side"
             peer.dismiss(Code.UNIMPLEMENTED, text)
             return
+        if self.permissions is not None and not self.permissions.greet(item.token, peer):
+            return
         peer.name = item.name
         peer.is_welcome = True
         heartbeat_s = self.config.transport.heartbeat_s
@@ -306,6 +314,8 @@ class Node:
         peer.send(Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max))
 
     def _take(self, item: Item, peer: PeerState, now: float) -> None:
+        if self.permissions is not None and not self.permissions.admits(item, peer):
+            return
         match item:
             case Frames() if peer.id in self.links.by_peer:
                 self.links.take_from_peer(item, peer)
