@@ -139,6 +139,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.published: dict[Stream, SeqSet] = {}
+        self.skipped: dict[Stream, SeqSet] = {}
+        """Events that exist and never came here: nobody had them. Their streams go on behind them."""
         self.accounts: dict[str, Account] = {}
         self.letters: dict[bytes, Letters] = {}
         """What became of dead letters, by the source of the letters."""
@@ -156,6 +158,34 @@ class Ledger:
             seqs = self.published[stream] = SeqSet()
         seqs.add(start, stop)
         self._changed_streams.add(stream)
+
+    def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[tuple[int, int]]:
+        """Events `[start, stop)` will never come here; gives the ranges for which this was news."""
+        stream = (topic, source)
+        skipped = self.skipped.setdefault(stream, SeqSet())
+        kept = self.published.get(stream, SeqSet())
+        fresh = [part for bounds in kept.missing(start, stop) for part in skipped.missing(*bounds)]
+        for low, high in fresh:
+            skipped.add(low, high)
+            self._changed_streams.add(stream)
+        return fresh
+
+    def existing(self, stream: Stream) -> SeqSet:
+        """Every event of the stream that was published as far as is known here, kept or not."""
+        published, skipped = self.published.get(stream, SeqSet()), self.skipped.get(stream)
+        return published.union(skipped) if skipped else published
+
+    def untold(self, name: str) -> list[tuple[Stream, int, int]]:
+        """What never came here, is owed to a durable subscriber, and has not ended for it: it is to be told."""
+        account = self.accounts.get(name)
+        if account is None:
+            return []
+        return [
+            (stream, start, stop)
+            for stream, seqs in sorted(self.skipped.items())
+            if account.pattern.matches(stream[0])
+            for start, stop in account.owed(stream, seqs).difference(account.ended(stream)).ranges()
+        ]
 
     def open(self, name: str, pattern: Pattern, since: Mapping[Stream, int], floor: int) -> Account:
         """A durable subscriber appears. One that is there already stays as it is."""
@@ -252,7 +282,7 @@ class Ledger:
             account = self.accounts[name]
             held = None if known is None else known.get(name)
             by_topic: dict[str, list[Stream]] = {}
-            for stream in {*self.published, *account.ends}:
+            for stream in {*self.published, *self.skipped, *account.ends}:
                 if account.pattern.matches(stream[0]):
                     by_topic.setdefault(stream[0], []).append(stream)
             rows += [self._row(account, topic, by_topic[topic], held) for topic in sorted(by_topic)]
@@ -265,7 +295,7 @@ class Ledger:
         counts = dict.fromkeys(End, 0)
         problems: list[str] = []
         for stream in sorted(streams):
-            owed = account.owed(stream, self.published.get(stream, SeqSet()))
+            owed = account.owed(stream, self.existing(stream))
             ended = account.ended(stream)
             waiting = owed.difference(ended)
             published += owed.count
@@ -278,6 +308,7 @@ class Ledger:
             ]
             if held is not None:
                 silent = waiting.difference(held.get(stream, SeqSet()))
+                silent = silent.difference(self.skipped.get(stream, SeqSet()))
                 problems += [f"{source} {span(r)} has no end and nobody has it" for r in silent.ranges()]
         ends = (counts[End.ACCEPTED], counts[End.DEAD_LETTERED], counts[End.LOST])
         return Row(account.name, topic, published, *ends, in_flight, tuple(problems))

@@ -176,23 +176,7 @@ class ZenohGateway:
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
                 if one.source == batch.source and one.first < batch.first and seq < one.stop
             ]
-        self._fill(batch, seq, found)
-
-    def _fill(self, batch: Batch, seq: int, found: list[Batch]) -> None:
-        """Give in what was found; what is missing before each piece is lost."""
-        at = seq
-        for one in [*found, batch]:
-            if one.first > at:
-                self.lost += one.first - at
-                log.error("lost [%d, %d) of %s on %s", at, one.first, batch.source.hex(), batch.topic)
-            at = one.stop
-        first = found[0].first if found else batch.first
-        if first > seq:
-            self._node.intake.skip(batch.source, first)
-        if found:
-            self._feed.put_before(found)
-        else:
-            self._feed.skip(batch.source, first)
+        self.lost += self._feed.fill(batch, seq, found, "nobody in the Zenoh network has it any more")
 
     def _appeared(self, token: zenoh.Sample) -> None:
         """On one of Zenoh's threads: an advanced publisher is there. Take what it holds, before what it puts next."""

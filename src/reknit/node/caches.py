@@ -18,6 +18,7 @@ from reknit.client.inquiries import Inquiries
 from reknit.errors import Gone, InvalidTopic
 from reknit.ledger import Stream
 from reknit.node.peers import PeerState
+from reknit.node.skips import Skips
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol import alignment
 from reknit.protocol.cache import Cache, Keeper, answer, total
@@ -142,6 +143,7 @@ class Caches:
         self._searches: set[_Search | _Survey] = set()
         self._beats: dict[tuple[str, bytes], Heartbeat] = {}
         self._replies = PutReplies(node)
+        self.skips = Skips(node)
         self.questions = 0
         """How many questions came: none in stable times."""
 
@@ -226,12 +228,15 @@ class Caches:
         return frames if inquiries is None else inquiries.take_frames(frames)
 
     def watch(self, message: Subscribe | Settle, peer: PeerState) -> None:
-        """Caches that subscribe tell by their outcomes what they stored."""
+        """Caches that subscribe tell by their outcomes what they stored; who subscribes is told what is lost."""
+        if isinstance(message, Subscribe):
+            self.skips.watch(message, peer.id)
         self._replies.watch(message, peer)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""
         self._offers.pop(peer.id, None)
+        self.skips.left(peer.id)
         self._replies.left(peer.id)
         inquiries = self._inquiries.pop(peer.id, None)
         if inquiries is not None:
@@ -241,6 +246,7 @@ class Caches:
 
     def kept(self) -> None:
         """Pass on heartbeats, not before the events that they tell of could be handed out."""
+        self.skips.kept()
         journal = self._node.journal
         if not self._beats or journal.staged_end > journal.end:
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
 from reknit.client.link import Link
+from reknit.node.skips import TEXT
 from reknit.protocol.codec import Frames, Item
 from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse, Welcome
 from reknit.transport import memory
@@ -83,10 +84,16 @@ class Feed:
             self._unacked[source] = deque(sorted(self._unacked[source], key=lambda batch: batch.first))
             self._link.send_buffers([batch.data for batch in self._unacked[source]])
 
-    def skip(self, source: bytes, seq: int) -> None:
-        """What is missing before `seq` will never come: go on there."""
-        self._node.intake.skip(source, seq)
-        self._link.send_buffers([batch.data for batch in self._unacked.get(source, ())])
+    def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
+        """Give in what was found of `[seq, batch.first)`; what is missing before that is lost, and gives how much."""
+        first = found[0].first if found else batch.first
+        if first > seq:
+            self._node.caches.skips.skip((batch.topic, batch.source), seq, first, text)
+        if found:
+            self.put_before(found)
+        else:
+            self._link.send_buffers([one.data for one in self._unacked.get(batch.source, ())])
+        return max(first - seq, 0)
 
     async def last_seq(self, source: bytes, topic: str) -> int:
         """How far the node has got in a source."""
@@ -154,7 +161,7 @@ class Feed:
             self._on_gap(wanted[0], seq)
 
     def _skip(self, batch: Batch, seq: int) -> None:
-        self.skip(batch.source, batch.first)
+        self.fill(batch, seq, [])
 
     def _go(self) -> None:
         self._is_held = False

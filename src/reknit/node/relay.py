@@ -1,7 +1,8 @@
 """A relay: a node keeps what another node keeps, with every event's source and seq.
 
 It is a durable subscriber there, by its own name: an event is accepted there once it is durable here, so nothing is
-missed whichever of the two is killed. What this node lacks nevertheless is recovered from the other's journal.
+missed whichever of the two is killed. What this node lacks nevertheless is recovered from the other's journal, or from
+whoever else it knows; what nobody has is lost, and its subscribers are told.
 """
 
 from __future__ import annotations
@@ -99,14 +100,14 @@ class Relay:
     # -- what is missing here
 
     def _gap(self, batch: Batch, seq: int) -> None:
-        """The other node did not hand out `[seq, batch.first)`, as it did so before: ask its journal."""
+        """The other node did not hand out `[seq, batch.first)`, as it did so before: ask it, and whom it knows."""
         if any(gap[0] is batch for gap in self._gaps.values()):
             return
         self._count += 1
         self._gaps[self._count] = (batch, seq, [])
         ranges = [(seq, batch.first)]
         bytes_max = self._node.config.recovery.ask_bytes_max
-        self._far.recover(self, self._count, (batch.topic, batch.source), ranges, bytes_max)
+        self._far.recover(self, self._count, (batch.topic, batch.source), ranges, bytes_max, deep=True)
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         for gap in self._gaps.values():
@@ -117,16 +118,8 @@ class Relay:
             return
         batch, seq, found = self._gaps.pop(number)
         found = [one.cut(seq, batch.first) for one in found if one.first < batch.first and seq < one.stop]
-        if found and found[0].first <= seq:
-            self._feed.put_before(found)
-            return
-        first = found[0].first if found else batch.first
-        log.error("lost [%d, %d) of %s on %s: %s has it no more", seq, first, *_named(batch), self.url)
-        if found:
-            self._node.intake.skip(batch.source, first)
-            self._feed.put_before(found)
-        else:
-            self._feed.skip(batch.source, first)
+        found.sort(key=lambda one: one.first)
+        self._feed.fill(batch, seq, found, f"nobody at {self.url} has it any more")
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
         """Not asked for here."""
@@ -136,7 +129,3 @@ class Relay:
         gaps, self._gaps = self._gaps, {}
         for batch, seq, _ in gaps.values():
             asyncio.get_running_loop().call_later(RETRY_S, self._gap, batch, seq)
-
-
-def _named(batch: Batch) -> tuple[str, str]:
-    return batch.source.hex(), batch.topic

@@ -50,6 +50,8 @@ def segments(
     joined = merged.join(F.broadcast(floors), ACCOUNT).join(firsts, ["node", "topic", "source"], "left")
     # Where the tables begin later than the journal, an end before them proves that there was an event.
     is_earlier = ~F.col("is_whole") & (F.col("start") < F.coalesce("begin", F.lit(1 << 62)))
+    # A node that tells a subscriber of a loss may never have had the event, though it was published.
+    is_earlier = is_earlier | (F.col("outcome.end") == End.LOST.name)
     earlier = F.struct(
         F.col("stop"),
         F.col("outcome.time").alias("time"),

@@ -130,6 +130,17 @@ class LettersBack(_Tagged, frozen=True, tag="back"):
     time_us: int = 0
 
 
+class Skipped(_Tagged, frozen=True, tag="skipped"):
+    """Events `[start, stop)` of a stream never came here, as nobody had them; the stream goes on behind them."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+    text: str = ""
+    time_us: int = 0
+
+
 class TopicPaused(_Tagged, frozen=True, tag="paused"):
     """Delivery of what the pattern matches was stopped."""
 
@@ -146,7 +157,7 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
 
 Record = (
     SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
-    | LettersRedriven | LettersDropped | LettersBack
+    | LettersRedriven | LettersDropped | LettersBack | Skipped
 )  # fmt: skip
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -198,6 +209,8 @@ def apply(ledger: Ledger, record: Record) -> None:
         case LettersBack():
             for start, stop in record.ranges:
                 ledger.put_letters_back(record.source, start, stop)
+        case Skipped(topic=topic, source=source, start=start, stop=stop):
+            ledger.skip(topic, source, start, stop)
         case TopicPaused() | TopicResumed():
             pass  # the ledger owes the same whether delivery is paused or not
 

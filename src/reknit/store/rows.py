@@ -46,17 +46,20 @@ class StreamRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: int
     span_max: int
     published: list[Range]
+    skipped: list[Range] = []
 
     @classmethod
-    def of(cls, stream: Stream, published: SeqSet | None) -> StreamRow:
-        ranges = published.ranges() if published else []
-        return cls(stream.topic, stream.source, stream.first_held, stream.last, stream.span_max, ranges)
+    def of(cls, stream: Stream, published: SeqSet | None, skipped: SeqSet | None = None) -> StreamRow:
+        known = (stream.topic, stream.source, stream.first_held, stream.last, stream.span_max)
+        return cls(*known, *(seqs.ranges() if seqs else [] for seqs in (published, skipped)))
 
     def load(self, number: int, streams: Streams, ledger: Ledger) -> Stream:
         stream = streams.make(self.topic, self.source, number)
         stream.first_held, stream.last, stream.span_max = self.first_held, self.last, self.span_max
         if self.published:
             ledger.published[self.topic, self.source] = SeqSet.from_ranges(self.published)
+        if self.skipped:
+            ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
         return stream
 
 

@@ -58,7 +58,8 @@ def fill(snapshot: Snapshot, dirty: Dirty, ledger: Ledger, streams: Streams, num
     unknown = {stream for stream in named if streams.get(*stream) is None}
     for key in dirty.streams | unknown:
         stream = streams.make(*key)
-        snapshot.streams[stream.number] = StreamRow.of(stream, ledger.published.get(key))
+        skipped = ledger.skipped.get(key)
+        snapshot.streams[stream.number] = StreamRow.of(stream, ledger.published.get(key), skipped)
     for name in dirty.accounts:
         account = ledger.accounts.get(name)
         snapshot.accounts[numbers.of(name)] = None if account is None else AccountRow.of(account)
