@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from reknit.spark.schema import BATCHES, OUTCOMES
 from reknit.spark.settle_events import events_lake
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
+from tests.spark.cluster import Program
 
 
 def frame(spark: SparkSession, rows: list[tuple[Any, ...]], schema: StructType) -> DataFrame:
@@ -70,3 +72,29 @@ def ranges(spark: SparkSession, lake: Lake, table: str) -> list[tuple[int, int]]
     """The ranges in a table."""
     rows = read(spark, lake, table).select("start", "stop").collect()
     return sorted((row["start"], row["stop"]) for row in rows)
+
+
+def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 150.0) -> None:
+    """Wait for something that a running program brings about."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert program.process.poll() is None, program.text()
+        assert time.monotonic() < deadline, program.text()
+        time.sleep(0.02)
+
+
+def check_events(lake: Lake, last: dict[str, int]) -> None:
+    """Every event of these sources up to its last seq is in table `events` once, in order, with its own payload."""
+    by_commit: dict[int, list[tuple[bytes, int, bytes]]] = {}
+    for file in lake.files("events"):
+        rows = pq.ParquetFile(lake.root / file.path).read(["source", "seq", "payload"])
+        columns = (rows[name].to_pylist() for name in ("source", "seq", "payload"))
+        by_commit.setdefault(file.commit, []).extend(zip(*columns, strict=True))
+    found: dict[str, int] = {}
+    for commit in sorted(by_commit):
+        for raw, seq, payload in sorted(by_commit[commit]):
+            name = raw.rstrip(b".").decode()
+            assert seq == found.get(name, 0) + 1, (name, seq, found)
+            assert payload == b"%s-%d" % (name.encode(), seq)
+            found[name] = seq
+    assert found == last

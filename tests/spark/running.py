@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from reknit.batch import Batch
 from reknit.config import Config, load
+from reknit.errors import NotConnected
 from reknit.node.node import Node
 from reknit.protocol.messages import Ack, Refuse
 from reknit.spark.nodes import NodeLink
@@ -66,15 +68,70 @@ class RunningNode:
 
     def keep(self, batches: Iterable[Batch]) -> None:
         """Publish batches, and return when they are durable."""
-        batches = list(batches)
-        wanted = {batch.source: batch.stop - 1 for batch in batches}
-        with NodeLink(self.url) as link:
-            link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
-            while wanted:
-                message = link.receive()
-                assert not isinstance(message, Refuse), message
-                if isinstance(message, Ack) and message.seq >= wanted.get(message.source, 1 << 63):
-                    del wanted[message.source]
+        keep(self.url, batches)
+
+
+def keep(url: str, batches: Iterable[Batch]) -> None:
+    """Publish batches to a node, and return when they are durable. Raises `NotConnected`."""
+    batches = list(batches)
+    wanted = {batch.source: batch.stop - 1 for batch in batches}
+    with NodeLink(url) as link:
+        link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
+        while wanted:
+            message = link.receive()
+            assert not isinstance(message, Refuse), message
+            if isinstance(message, Ack) and message.seq >= wanted.get(message.source, 1 << 63):
+                del wanted[message.source]
+
+
+def keep_on(url: str, batches: Iterable[Batch], patience_s: float = 60.0) -> None:
+    """As `keep`, once more whenever the node is killed meanwhile: it knows what it has already."""
+    batches, deadline = list(batches), time.monotonic() + patience_s
+    while True:
+        try:
+            keep(url, batches)
+            return
+        except NotConnected:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+class Feeder:
+    """Publishes from several sources at once, in steps, until it is stopped. `stop` gives the last seq of each."""
+
+    def __init__(self, keep: Callable[[list[Batch]], None], names: Sequence[str], step: int = 40) -> None:
+        self._keep, self._names, self._step = keep, names, step
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._error: BaseException | None = None
+        self.published = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._is_over.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.wait(0.05):
+                for name in self._names:
+                    self._keep(batches(name, self.published + 1, self.published + 1 + self._step))
+                self.published += self._step
+        except BaseException as error:
+            self._error = error
+
+    def stop(self) -> int:
+        """End after a whole step. Raises what went wrong meanwhile."""
+        self._is_over.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "it waits for a node"
+        if self._error is not None:
+            raise self._error
+        return self.published
 
 
 def source(name: str) -> bytes:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.batch import Head, parse_head
+from reknit.batch import Batch, Head, parse_head
 from reknit.client.session import connect
 from reknit.errors import LocalError
 from reknit.event import Event
@@ -32,8 +27,10 @@ from reknit.spark.source import ReknitDataSource
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
 from reknit.store.repair import repair
-from tests.spark.lakes import ranges
-from tests.spark.running import RunningNode, batches
+from reknit.testing.processes import NodeProcess, ending
+from tests.spark.cluster import Program, pipeline_command
+from tests.spark.lakes import check_events, ranges, wait_until
+from tests.spark.running import Feeder, RunningNode, batches, keep_on
 
 KILLS = int(os.environ.get("REKNIT_KILLS", "2"))
 
@@ -155,29 +152,17 @@ def parse_heads(data: bytes) -> Iterator[Head]:
         at += length
 
 
-def start_pipeline(lake: Lake, url: str, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from reknit.cli.main import main; main()", "pipeline", "run"]
-    options = [
-        "--lake",
-        str(lake.root),
-        "--nodes",
-        url,
-        "--interval",
-        "0.2",
-        "--master",
-        "local[2]",
-        "--memory",
-        "1g",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    with open(log, "ab") as out:
-        return subprocess.Popen(
-            [*command, *options], stdout=out, stderr=out, start_new_session=True, env=environment
-        )
-
-
 def commits(lake: Lake) -> int:
     return sum(1 for _ in (lake.root / "_log").rglob("*.json"))
+
+
+def in_table(lake: Lake) -> int:
+    """How many events are in table `events`."""
+    return sum(file.rows for file in lake.files("events"))
+
+
+def start_pipeline(lake: Lake, log: Path, *urls: str) -> Program:
+    return Program(pipeline_command(lake.root, ",".join(urls), "--master", "local[2]"), log)
 
 
 def test_driver_killed_at_random_moments_while_events_flow(
@@ -185,48 +170,43 @@ def test_driver_killed_at_random_moments_while_events_flow(
 ) -> None:
     """Every event in the tables exactly once, and in order per source."""
     rng = random.Random(7)
-    is_over = threading.Event()
-    published = 0
-
-    def publish() -> None:
-        nonlocal published
-        while not is_over.wait(0.05):
-            for name in ("a", "b"):
-                node.keep(batches(name, published + 1, published + 41))
-            published += 40
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    log = tmp_path / "pipeline.log"
-    try:
+    with Feeder(node.keep, ("a", "b")) as feeder:
         for _ in range(KILLS):
-            process = start_pipeline(lake, node.url, log)
-            before, deadline = commits(lake), time.monotonic() + 120
-            while commits(lake) <= before:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.01)
-            time.sleep(rng.random() * 3)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
-    finally:
-        is_over.set()
-        thread.join()
+            with start_pipeline(lake, tmp_path / "pipeline.log", node.url) as pipeline:
+                before = commits(lake)
+                wait_until(lambda: commits(lake) > before, pipeline)  # noqa: B023
+                time.sleep(rng.random() * 3)
+                pipeline.kill()
+        published = feeder.stop()
     figures = run_once(spark, lake, node.url)
     assert figures.lost == figures.held == 0
-    last: dict[bytes, int] = {}
-    by_commit: dict[int, list[tuple[bytes, int, bytes]]] = {}
-    for file in lake.files("events"):
-        rows = pq.ParquetFile(lake.root / file.path).read(["source", "seq", "payload"])
-        by_commit.setdefault(file.commit, []).extend(
-            (row["source"], row["seq"], row["payload"]) for row in rows.to_pylist()
-        )
-    for commit in sorted(by_commit):
-        for source, seq, payload in sorted(by_commit[commit]):
-            assert seq == last.get(source, 0) + 1
-            assert payload == b"%s-%d" % (source[:1], seq)
-            last[source] = seq
-    assert set(last.values()) == {published}
-    assert len(last) == 2
+    check_events(lake, {"a": published, "b": published})
     settled = ranges(spark, lake, "settled")
     assert sum(stop - start for start, stop in settled) == 2 * published
+
+
+def test_nodes_killed_and_started_again_while_the_pipeline_runs(lake: Lake, tmp_path: Path) -> None:
+    """The pipeline goes on by itself, with every event of either node exactly once, and in order per source."""
+    rng = random.Random(8)
+    nodes = [NodeProcess(tmp_path, name=name) for name in ("one", "two")]
+
+    def keep(new: list[Batch]) -> None:
+        for one in new:
+            keep_on(nodes[one.source[0] == ord("b")].url, [one])
+
+    with ending(*nodes):
+        for node in nodes:
+            node.start()
+        urls = [node.url for node in nodes]
+        with Feeder(keep, ("a", "b")) as feeder, start_pipeline(lake, tmp_path / "log", *urls) as pipeline:
+            for kill in range(2 * KILLS):
+                node, before = nodes[kill % 2], in_table(lake)
+                wait_until(lambda: in_table(lake) > before, pipeline)  # noqa: B023
+                node.kill()
+                time.sleep(rng.random())
+                node.start()
+            published = feeder.stop()
+            wait_until(lambda: in_table(lake) >= 2 * published, pipeline)
+            assert pipeline.end() == 0, pipeline.text()
+    check_events(lake, {"a": published, "b": published})
+    assert [node.kills for node in nodes] == [KILLS + 1] * 2  # and once at the end

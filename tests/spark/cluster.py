@@ -1,0 +1,122 @@
+"""A standalone Spark cluster for tests: a master and workers on loopback, from the installed pyspark."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import pyspark
+
+from reknit.spark.java import find_java
+
+START_S_MAX = 90.0
+SRC = Path(__file__).parents[2] / "src"
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+class Program:
+    """A process with everything it starts, whose words go to a file. It ends with the block, whatever happens."""
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        environment = {**os.environ, "PYTHONPATH": str(SRC), **(env or {})}
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env=environment,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """kill -9, its children too."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def end(self, timeout_s: float = 120.0) -> int:
+        """Ask it to stop, and give its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout_s)
+
+    def wait_for(self, pattern: str, timeout_s: float = START_S_MAX) -> re.Match[str]:
+        """Wait until its words fit."""
+        deadline = time.monotonic() + timeout_s
+        while (found := re.search(pattern, self.text())) is None:
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline, f"waited for {pattern!r}:\n{self.text()}"
+            time.sleep(0.05)
+        return found
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Cluster:
+    """Use it in a `with` block. `workers` can be killed one by one."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self._folder, self._count = folder, workers
+        self._stack = ExitStack()
+        self.workers: list[Program] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            master = stack.enter_context(self._program("master", MASTER, "--port", "0"))
+            self.url = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
+            for number in range(self._count):
+                place = ["--cores", "1", "--memory", "768m", "-d", str(self._folder / f"work{number}")]
+                worker = self._program(f"worker{number}", WORKER, *place, self.url)
+                self.workers.append(stack.enter_context(worker))
+            for worker in self.workers:
+                worker.wait_for("Successfully registered with master")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._stack.close()
+
+    def _program(self, name: str, kind: str, *options: str) -> Program:
+        home = Path(pyspark.__file__).parent
+        env = {
+            "JAVA_HOME": str(find_java()),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_LOCAL_DIRS": str(self._folder / "local"),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [
+            str(home / "bin" / "spark-class"),
+            kind,
+            "--host",
+            "127.0.0.1",
+            "--webui-port",
+            "0",
+            *options,
+        ]
+        return Program(command, self._folder / f"{name}.log", env)
+
+
+def pipeline_command(lake: Path, nodes: str, *options: str) -> list[str]:
+    """`reknit pipeline run` on a lake, with runs of settle close together."""
+    start = [sys.executable, "-c", "from reknit.cli.main import main; main()", "pipeline", "run"]
+    return [*start, "--lake", str(lake), "--nodes", nodes, "--interval", "0.2", "--memory", "1g", *options]

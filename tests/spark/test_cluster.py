@@ -1,0 +1,44 @@
+"""The whole pipeline on a standalone cluster: a worker is killed on the way, and every event is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reknit.spark.tables_log import Lake
+from tests.spark.cluster import Cluster, Program, pipeline_command
+from tests.spark.lakes import check_events, wait_until
+from tests.spark.running import Feeder, RunningNode
+
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(480)]
+
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+def settled(lake: Lake) -> int:
+    """How many events are in table `events`."""
+    return sum(file.rows for file in lake.files("events"))
+
+
+def test_worker_killed_on_the_way_leaves_every_event_once(tmp_path: Path, node: RunningNode) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    conf = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
+    with Cluster(tmp_path) as cluster, Feeder(node.keep, ("a", "b")) as feeder:
+        command = pipeline_command(lake.root, node.url, "--master", cluster.url, *conf)
+        with Program(command, tmp_path / "pipeline.log") as pipeline:
+            wait_until(lambda: settled(lake) > 0, pipeline)
+            for worker in cluster.workers:
+                worker.wait_for("Launching executor|Asked to launch executor")
+            before = settled(lake)
+            cluster.workers[0].kill()
+            wait_until(lambda: settled(lake) > before, pipeline)
+            published = feeder.stop()
+            wait_until(lambda: settled(lake) >= 2 * published, pipeline)
+            assert pipeline.end() == 0, pipeline.text()
+    check_events(lake, {"a": published, "b": published})
