@@ -28,6 +28,8 @@ from reknit.node.peers import Peers, PeerState
 from reknit.node.permissions import Permissions
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, Item, Raw
+from reknit.protocol.dispatch_inputs import Trimmed
+from reknit.protocol.machine import JOURNAL
 from reknit.protocol.messages import (
     VERSION,
     Announce,
@@ -121,6 +123,7 @@ class Node:
         self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
         self.answers = Answers(self)
         self.caches = Caches(self)
+        self._book_damage()
         try:
             for url in self.config.node.listen:
                 await self._listen(url)
@@ -137,6 +140,13 @@ class Node:
         self.links.start()
         self.run_machines()
         await self._start_relays()
+
+    def _book_damage(self) -> None:
+        """What had been kept and is gone from the journal's files is lost to whoever was still owed it."""
+        lost = self.journal.report.lost
+        if lost:
+            self.dispatch.receive(Trimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            self._run()
 
     async def _start_relays(self) -> None:
         """Relays and aligners are clients of other nodes: they are only loaded where there are some."""
