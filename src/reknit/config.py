@@ -376,7 +376,10 @@ class AmqpSettings(Section):
     connections_max: int = setting(1_024, "AMQP connections to one node", low=1)
     sessions_max: int = setting(256, "sessions of one connection", low=1, high=32_768)
     links_max: int = setting(1_024, "links of one connection", low=1)
-    frame_bytes_max: int = setting(64 * KIB, "longest AMQP frame", low=512, high=16 * MIB)
+    frame_bytes_max: int = setting(16 * KIB, "longest AMQP frame", low=512, high=16 * MIB)
+    session_bytes_max: int = setting(
+        16 * MIB, "sent on one session and not read yet: so many of the longest frames", low=KIB
+    )
     message_bytes_max: int = setting(
         8 * MIB, "longest message, if limits.payload_bytes_max is not less; past it the link is closed", low=1
     )
@@ -387,7 +390,8 @@ class AmqpSettings(Section):
         16 * MIB, "taken from one connection and without an outcome yet; then it waits", low=1
     )
     output_bytes_max: int = setting(1 * MIB, "waiting to be sent to one session; then its links wait", low=1)
-    credit_events: int = setting(1_000, "messages that one sender may have under way", low=1)
+    credit_events: int = setting(1_000, "messages that one sender may send ahead of what was read", low=1)
+    unsettled_events_max: int = setting(4_000, "messages of one sender that have no outcome yet", low=1)
     relay_topics_max: int = setting(1_024, "topics that one sender without an address may have open", low=1)
     idle_s: float = setting(30.0, "how long a client may be silent before its connection is closed", low=0.1)
     hello_timeout_s: float = setting(10.0, "how long a client may take to say who it is", low=0.01)

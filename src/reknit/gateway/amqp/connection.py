@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reknit.amqp")
 
-SESSION_BYTES_MAX = 1 << 20
-"""What a client may send on one session before it is read."""
 LINGER_S = 2.0
 """How long a connection that is being closed may take to send its last bytes."""
 REPLIES = "reply"
@@ -203,7 +201,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def opened(self) -> None:
         assert self._engine is not None
-        self._engine.open(SESSION_BYTES_MAX, OFFERED)
+        self._engine.open(self.settings.session_bytes_max, OFFERED)
         if len(self.server.connections) > self.settings.connections_max:
             text = "the node has as many AMQP connections as it may (amqp.connections_max)"
             self._engine.close(condition_of(Code.RESOURCE_EXHAUSTED), text)

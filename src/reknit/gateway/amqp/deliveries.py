@@ -7,6 +7,7 @@ is good until it is settled, a link's until it is freed. Whoever holds one lets 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import cproton
@@ -32,13 +33,6 @@ class Terminus(NamedTuple):
     is_durable: bool
     """Whether it shall outlive the link: by its durability, or because it never expires."""
     capabilities: tuple[str, ...]
-
-
-class Said(NamedTuple):
-    """What a client said about a delivery."""
-
-    state: int
-    is_settled: bool
 
 
 class Arrived(NamedTuple):
@@ -253,9 +247,8 @@ def accept(deliveries: list[Handle]) -> None:
         settle(delivery)
 
 
-def settle(delivery: Handle) -> None:
-    """No more will be said about it."""
-    lib.pn_delivery_settle(delivery)
+settle: Final = lib.pn_delivery_settle
+"""No more will be said about it."""
 
 
 def release(delivery: Handle) -> None:
@@ -285,14 +278,23 @@ def received(delivery: Handle) -> None:
     lib.pn_delivery_update(delivery, RECEIVED)
 
 
-def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
-    """A whole message; gives its delivery."""
-    delivery = lib.pn_delivery(link, (len(tag), ffi.from_buffer(tag)))
-    lib.pn_link_send(link, ffi.from_buffer(data), len(data))
-    if is_settled:
-        lib.pn_delivery_settle(delivery)
-    lib.pn_link_advance(link)
-    return delivery
+def send(link: Handle, messages: Iterable[tuple[bytes, bytes]], is_settled: bool) -> list[Handle]:
+    """Whole messages, each with its tag; gives their deliveries."""
+    make, write, advance, settle = (
+        lib.pn_delivery,
+        lib.pn_link_send,
+        lib.pn_link_advance,
+        lib.pn_delivery_settle,
+    )
+    made: list[Handle] = []
+    for tag, data in messages:
+        delivery = make(link, (len(tag), ffi.from_buffer(tag)))
+        write(link, data, len(data))
+        if is_settled:
+            settle(delivery)
+        advance(link)
+        made.append(delivery)
+    return made
 
 
 def waiting_bytes(link: Handle) -> int:
@@ -300,9 +302,10 @@ def waiting_bytes(link: Handle) -> int:
     return int(lib.pn_session_outgoing_bytes(lib.pn_link_session(link)))
 
 
-def said(delivery: Handle) -> Said:
-    """What the client says about it so far."""
-    return Said(lib.pn_delivery_remote_state(delivery), bool(lib.pn_delivery_settled(delivery)))
+state_of: Final = lib.pn_delivery_remote_state
+"""What the client says about it so far; 0 for nothing."""
+is_settled: Final = lib.pn_delivery_settled
+"""Whether the client will say no more about it."""
 
 
 def said_condition(delivery: Handle) -> tuple[str, str]:

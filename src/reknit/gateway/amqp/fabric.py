@@ -14,7 +14,8 @@ from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.client.subscription import Subscription
 from reknit.errors import Refused, ReknitError
-from reknit.node.delivering import OnHanded, OnPath, OnResults, Receiver, Sender
+from reknit.node.anycast_ends import GatewayReceiver
+from reknit.node.delivering import OnHanded, OnPath, OnResults, Sender
 from reknit.outcome import Code, Outcome
 from reknit.transport import memory
 
@@ -85,7 +86,7 @@ class Taker(Protocol):
 class AnycastTaker:
     """One of the paths of an event that goes to one of many."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: GatewayReceiver) -> None:
         self._receiver = receiver
         self.credit = receiver.credit
         self.drain = receiver.drain

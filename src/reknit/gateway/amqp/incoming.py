@@ -229,8 +229,9 @@ class Incoming:
         is_open = not self.topic or self._offered[self.topic].sender.has_path
         if self.connection.is_stopping or not is_open:
             return
-        wanted = self._credit_max - self.unsettled - deliveries.credit(self.handle)
-        if wanted * 4 >= self._credit_max:
+        settings, left = self.connection.settings, deliveries.credit(self.handle)
+        wanted = min(self._credit_max, settings.unsettled_events_max - self.unsettled) - left
+        if wanted * 4 >= self._credit_max or (wanted > 0 and not left):
             deliveries.grant(self.handle, wanted)
 
     # -- the end

@@ -50,8 +50,6 @@ _NAMES: Final = {
     "amqp:amqp-value:*": VALUE,
     "amqp:footer:map": FOOTER,
 }
-_PLAIN: Final = bytes.fromhex("00537045 00537345 0053")
-"""An empty header, empty properties, and the beginning of a body."""
 _EMPTY: Final = (b"\x45", b"\xc1\x01\x00", b"\xc0\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00")
 _TEXT, _BYTES, _DATA, _SECTIONS = b"vbdx"
 _SHORT: Final = {_TEXT: b"\x00\x53\x77\xa1", _BYTES: b"\x00\x53\x77\xa0", _DATA: b"\x00\x53\x75\xa0"}
@@ -79,6 +77,14 @@ class Taken(NamedTuple):
 _METAS: Final = {(kind, mark): bytes((kind, mark)) for kind in b"vbdx" for mark in range(256)}
 
 
+_PLAIN_TEXT: Final = _METAS[_TEXT, PRIORITY_DEFAULT]
+_PLAIN: Final = {
+    bytes.fromhex("00537045 00537345") + start: _METAS[kind, PRIORITY_DEFAULT]
+    for kind, start in _SHORT.items()
+}
+"""By an empty header, empty properties, and the beginning of a body: what such a message is."""
+
+
 # -- from a client
 
 
@@ -88,10 +94,12 @@ def take(data: bytes) -> Taken:
     >>> take(bytes.fromhex("005377a1026869"))
     Taken(payload=b'hi', meta=b'v\\x04', headers=None, ttl_ms=0, to='')
     """
-    if data.startswith(_PLAIN):  # most messages are nothing but a body
-        kind, payload = _body(data, 8, 11)
-        if kind != _SECTIONS:
-            return Taken(payload, _METAS[kind, PRIORITY_DEFAULT], None, 0, "")
+    plain = _PLAIN.get(data[:12])  # most messages are nothing but a short body
+    if plain is not None and len(data) == 13 + data[12]:
+        payload = data[13:]
+        if plain is _PLAIN_TEXT:
+            _check_text(payload, 13)
+        return Taken(payload, plain, None, 0, "")
     at, end, kept = 0, len(data), b""
     header: list[Any] = []
     headers: dict[str, str] | None = None
@@ -244,11 +252,7 @@ def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
         metas = None
     topic = batch.topic if with_topic else ""
     if headers is None and ttls is None and not batch.head.ttl_ms:
-        marks = metas or [NATIVE] * len(payloads)
-        return [
-            front(meta, batch.attempt, topic) + body(meta, payload)
-            for meta, payload in zip(marks, payloads, strict=True)
-        ]
+        return _give_plain(payloads, metas or [NATIVE] * len(payloads), batch.attempt, topic)
     made: list[bytes] = []
     for at, payload in enumerate(payloads):
         meta = metas[at] if metas else meta_of(headers[at] if headers else None)
@@ -256,6 +260,20 @@ def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
         left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
         made.append(_front(meta, batch.attempt, topic, left_ms) + body(meta, payload))
     return made
+
+
+def _give_plain(payloads: list[bytes], metas: list[bytes], attempt: int, topic: str) -> list[bytes]:
+    """Messages that do not expire. Where only the payloads differ, all before them is made once."""
+    meta, size = metas[0], len(payloads[0])
+    is_alike = metas.count(meta) == len(metas) and set(map(len, payloads)) == {size}
+    if is_alike and meta[:1] != b"x" and _is_meta(meta):
+        prefix = front(meta, attempt, topic) + body(meta, payloads[0])
+        prefix = prefix[: len(prefix) - size]
+        return [prefix + payload for payload in payloads]
+    return [
+        front(meta, attempt, topic) + body(meta, payload)
+        for meta, payload in zip(metas, payloads, strict=True)
+    ]
 
 
 def _is_bytes(value: Any) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import time
 from collections import deque
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
@@ -38,6 +39,15 @@ class Handed:
         return self.batch.stop - self.at
 
 
+class Run:
+    """The same outcome for events `[start, stop)` of a batch, which goes in one call."""
+
+    __slots__ = ("batch", "start", "stop", "word")
+
+    def __init__(self, batch: Batch, start: int, stop: int, word: tuple[Outcome, int, str]) -> None:
+        self.batch, self.start, self.stop, self.word = batch, start, stop, word
+
+
 class Outgoing:
     """One link."""
 
@@ -53,8 +63,7 @@ class Outgoing:
         self._unsettled: dict[Handle, tuple[Batch, int]] = {}
         self._asked = 0
         """Events that were asked for and have not come; a batch may bring more than that."""
-        self._run: tuple[Batch, int, int, Outcome, int, str] | None = None
-        """Outcomes of consecutive events, which go in one call."""
+        self._run: Run | None = None
         self._drain: asyncio.Task[None] | None = None
         self.is_ready = self.is_gone = False
         self._is_anycast = connection.server.fabric.is_anycast(pattern)
@@ -149,30 +158,28 @@ class Outgoing:
 
     def _send(self, handed: Handed, count_max: int, bytes_max: int) -> tuple[int, int]:
         """Send some of a batch: how many events that was, and how many bytes."""
-        batch = handed.batch
+        batch, start = handed.batch, handed.at
         if not handed.messages:
             handed.messages = give(batch, time.time_ns() // 1000, self._with_topic)
-        send, handle, unsettled, is_settled = (
-            deliveries.send,
-            self.handle,
-            self._unsettled,
-            self._is_presettled,
-        )
-        start = handed.at
-        stop = min(batch.stop, start + count_max)
-        left = bytes_max
-        seq = start
-        while seq < stop and left > 0:
-            data = handed.messages[seq - batch.first]
-            delivery = send(handle, handed.prefix + b"%x" % seq, data, is_settled)
-            if not is_settled:
-                unsettled[delivery] = (batch, seq)
-            left -= len(data)
-            seq += 1
-        handed.at = seq
-        if is_settled and seq > start:
-            self._settle(batch, start, seq, Outcome.ACCEPTED)
-        return seq - start, bytes_max - left
+        low = start - batch.first
+        messages = handed.messages[low : low + count_max]
+        size = 0
+        for count, message in enumerate(messages, 1):
+            size += len(message)
+            if size >= bytes_max:
+                del messages[count:]
+                break
+        stop = handed.at = start + len(messages)
+        prefix = handed.prefix
+        tags = [prefix + b"%x" % seq for seq in range(start, stop)]
+        sent = deliveries.send(self.handle, zip(tags, messages, strict=True), self._is_presettled)
+        if self._is_presettled:
+            self._settle(batch, start, stop, Outcome.ACCEPTED)
+        else:
+            self._unsettled.update(
+                zip(sent, zip(repeat(batch), range(start, stop), strict=False), strict=False)
+            )
+        return stop - start, size
 
     # -- outcomes
 
@@ -182,17 +189,20 @@ class Outgoing:
         if found is None:
             return
         batch, seq = found
-        state, is_settled = deliveries.said(delivery)
-        if state == deliveries.RECEIVED and not is_settled:
+        state = deliveries.state_of(delivery)
+        if state == deliveries.ACCEPTED:
+            self._settle(batch, seq, seq + 1, Outcome.ACCEPTED)
+        elif state == deliveries.RECEIVED and not deliveries.is_settled(delivery):
             self._settle(batch, seq, seq + 1, Outcome.RECEIVED)
-        elif state or is_settled:
+            return
+        elif state or deliveries.is_settled(delivery):
             self._settle(batch, seq, seq + 1, *self._outcome(delivery, state))
-            del self._unsettled[delivery]
-            deliveries.settle(delivery)
+        else:
+            return
+        del self._unsettled[delivery]
+        deliveries.settle(delivery)
 
     def _outcome(self, delivery: Handle, state: int) -> tuple[Outcome, int, str]:
-        if state == deliveries.ACCEPTED:
-            return Outcome.ACCEPTED, 0, ""
         if state == deliveries.RELEASED:
             return Outcome.RELEASED, 0, ""
         if state == deliveries.REJECTED:
@@ -213,15 +223,15 @@ class Outgoing:
         self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int = 0, text: str = ""
     ) -> None:
         run = self._run
-        if run is not None and run[0] is batch and run[2] == start and run[3:] == (outcome, code, text):
-            self._run = (batch, run[1], stop, outcome, code, text)
+        if run is not None and run.batch is batch and run.stop == start and run.word == (outcome, code, text):
+            run.stop = stop
             return
         self.flush()
-        self._run = (batch, start, stop, outcome, code, text)
+        self._run = Run(batch, start, stop, (outcome, code, text))
         self.connection.dirty(self)
 
     def flush(self) -> None:
         """Pass on the outcomes that gathered."""
         run, self._run = self._run, None
         if run is not None:
-            self._taker.settle(*run)
+            self._taker.settle(run.batch, run.start, run.stop, *run.word)
