@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from random import Random
 
-from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send, SendBatch
+from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send, SendBatch, SendPieces
 from reknit.protocol.group_messages import MulticastMessage, Piece
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.multicast import Multicast
@@ -119,6 +119,8 @@ class Wire:
                     for datagram in bundler.take(stable):
                         items = unbundle(datagram, 1)[1]
                         self.carry(name, effect.peer, [item for item in items if isinstance(item, Piece)])
+                case SendPieces():
+                    self.carry(name, effect.peer, effect.pieces)
                 case _:
                     pass
         return bool(effects)

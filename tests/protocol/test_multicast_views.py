@@ -171,7 +171,7 @@ def test_the_exchange_starts_over_when_another_survivor_crashes() -> None:
     assert wire.seqs("C", "A") == wire.seqs("D", "A")
 
 
-def test_what_the_survivors_hold_together_goes_as_far_as_it_has_no_gap() -> None:
+def test_what_no_survivor_has_is_lost_by_all_and_what_one_has_is_delivered_by_all() -> None:
     wire = Wire("ABC")
 
     def drop(sender: str, receiver: str, item: Item) -> bool:
@@ -183,7 +183,8 @@ def test_what_the_survivors_hold_together_goes_as_far_as_it_has_no_gap() -> None
     del wire.machines["A"]
     wire.install("BC")
     wire.run(1.0)
-    assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2, 3, 4]
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2, 3, 4, 6]
+    assert wire.lost["B"] == wire.lost["C"] == [("A", 5, 6)]
 
 
 def test_what_no_survivor_has_is_lost_at_once_where_a_later_joiner_is_past_it() -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 READ_BYTES_MAX = 8 << 20
+ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
+"""What changes something, and is answered when that is durable."""
 
 
 class Answers:
@@ -49,12 +51,17 @@ class Answers:
             "records": self._records,
             "find": self._find,
             "align": self._align,
+            "dead_letters": lambda args: (node.core.letter_office.page(args), []),
+            "paused": lambda args: (node.core.dispatch.pauses.patterns, []),
             "index": lambda args: (positions.index(node.journal, args), []),
             "streams": lambda args: (positions.streams(node.journal), []),
         }
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
-        """Send the answer to a question."""
+        """Send the answer to a question, or do what is ordered."""
+        if ask.what in ORDERS:
+            self._node.order(ask, peer)
+            return
         question = self._questions.get(ask.what)
         if question is None:
             known = ", ".join(sorted(self._questions))

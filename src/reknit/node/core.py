@@ -16,6 +16,7 @@ from reknit.config import Config
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.dead_letters import DeadLetters, time_us
+from reknit.node.letter_office import LetterOffice
 from reknit.node.responses import Responses
 from reknit.node.starts import resolve
 from reknit.outcome import Code
@@ -34,12 +35,23 @@ from reknit.protocol.effects import (
 )
 from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.messages import Credit, Declare, Message, Settle, Subscribe, Unsubscribe, Unsubscribed
+from reknit.protocol.messages import (
+    Answer,
+    Ask,
+    Credit,
+    Declare,
+    Message,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Unsubscribed,
+)
 from reknit.protocol.messages import Deliver as DeliverMessage
 from reknit.protocol.rpc import Respond
 from reknit.protocol.rules import Rules
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal, Run
+from reknit.topic import Pattern
 
 GROW_BYTES = 4 << 20
 
@@ -90,7 +102,7 @@ class Core:
         self.journal = journal
         self.config = config
         self._shell = shell
-        limits, dispatch = config.limits, config.dispatch
+        limits = config.limits
         published = journal.ledger.published
         kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         self._edge = edge
@@ -102,7 +114,8 @@ class Core:
         self.dispatch = Dispatch(
             journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
         )
-        self.dead_letters = DeadLetters(name, dispatch.dead_letter_topic, journal, now_us)
+        self.dead_letters = DeadLetters(name, config, journal, now_us)
+        self.letter_office = LetterOffice(self.dead_letters)
         self._memory_topics = any(rule.durability == "memory" for rule in config.topics)
         self._staged_number = 0
         """The highest number among what was staged."""
@@ -138,9 +151,27 @@ class Core:
         """The way to a peer is full, or free again."""
         self.dispatch.receive(Blocked(is_blocked), peer, now)
 
-    def switch(self, message: Switch, peer: Peer, now: float) -> None:
-        """Someone pauses or resumes topics."""
-        self.dispatch.receive(message, peer, now)
+    def order(self, ask: Ask, peer: Peer, now: float) -> None:
+        """Someone wants something done: pause or resume topics, redrive or drop dead letters. Answered when durable."""
+        try:
+            match ask.what:
+                case "pause" | "resume":
+                    pattern = Pattern(str(ask.args["pattern"])).text
+                    self.dispatch.receive(Switch(ask.id, pattern, ask.what == "pause"), peer, now)
+                    return
+                case "redrive":
+                    body = self.letter_office.redrive(ask.args)
+                case _:
+                    body = self.letter_office.drop(ask.args)
+        except JournalFull as error:
+            self._say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
+            return
+        except (LocalError, KeyError, TypeError, ValueError) as error:
+            self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
+            return
+        number = self._staged_number = self.intake.next_number()
+        self._is_dirty, self._needs_sync = True, self.config.journal.sync
+        self.dispatch.desk.promise(number, peer, Answer(ask.id, Code.OK, "", body))
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -177,6 +208,8 @@ class Core:
     def run(self, now: float) -> None:
         """Carry out what the machines want until they want nothing more; then see to durability."""
         while True:
+            if self.dead_letters.is_full and not self.intake.is_full:
+                self.intake.receive(Full(self.dead_letters.full_text), JOURNAL, now)
             # What is handed out comes before what is acknowledged: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
@@ -278,16 +311,12 @@ class Core:
                 sync = True
             case DeadLetter():
                 self.responses.died(effect)
-                batch = self.dead_letters.write(effect)
-                if batch is None:
+                if not self.dead_letters.stage(effect):
                     return
-                self.journal.stage(bytes(batch.data), [batch.head])
                 number, sync = self.intake.next_number(), True
             case Refused(batch=refused, problem=problem):
-                letters = self.dead_letters.write_refused(
-                    refused, problem.code, str(problem.reason), problem.text
-                )
-                self.journal.stage(bytes(letters.data), [letters.head])
+                why = (problem.code, str(problem.reason), problem.text)
+                self.dead_letters.stage_refused(refused, *why)
                 number, sync = self.intake.next_number(), True
                 self.responses.refused(effect, self._may_be)
             case Respond():
@@ -326,7 +355,7 @@ class Core:
         self.intake.receive(kept, JOURNAL, now)
         self.dispatch.receive(kept, JOURNAL, now)
         self._stage_deferred()
-        if self.intake.is_full and not self._deferred:
+        if self.intake.is_full and not self._deferred and not self.dead_letters.is_full:
             self.intake.receive(Room(), JOURNAL, now)
 
     def _stage_deferred(self) -> None:
@@ -349,7 +378,8 @@ class Core:
         floor = None
         if retention.protect_unsettled:
             floors = [account.floor for account in self.journal.ledger.accounts.values()]
-            floor = min(floors, default=None)
+            letters = self.dead_letters.floor()
+            floor = min(floors if letters is None else [*floors, letters], default=None)
         removed = self.journal.trim(None, floor)
         if removed:
             self.dispatch.receive(Trimmed(self.journal.start, removed), JOURNAL, now)

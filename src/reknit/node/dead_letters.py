@@ -1,16 +1,34 @@
-"""Dead letters: an event that ended undelivered, as an event of its own on the dead-letter topic."""
+"""Dead letters: an event that ended undelivered, as an event of its own on the dead-letter topic.
+
+It is written before the end that it tells of, so that a crash leaves neither without the other. Anyone may subscribe to
+the topic; a dead letter that can't be delivered ends there and makes no other.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 import xxhash
 
-from reknit.batch import Batch
+from reknit.batch import HEADER_BYTES, Batch, Head
+from reknit.config import Config
+from reknit.errors import Gone
+from reknit.frame import pad8
+from reknit.ledger import Letters
 from reknit.protocol.effects import DeadLetter
+from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
+from reknit.store.records import LettersDropped
+from reknit.tally import Try
+
+BATCH_EVENTS: Final = 1_000
+"""So many dead letters go into one batch."""
+REDRIVEN: Final = "redriven"
+"""The header of a redriven event that says which event it was first."""
+REDRIVEN_COUNT: Final = "redriven-count"
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -28,8 +46,34 @@ class Letter(msgspec.Struct, frozen=True):
     attempts: int
     node: str
     died_us: int
+    header: bytes = b""
+    """The header and topic of the event's batch, as they came."""
+    columns: dict[str, Any] = {}
+    """What the event has beside its payload."""
+    priority: int = 1
+    type: int = 1
+    flags: int = 0
+    ttl_ms: int = 0
+    has_payload: bool = True
+    path: str = ""
+    """Where the last attempt went."""
+    tries: tuple[Try, ...] = ()
+    """The last attempts, each with its time and outcome."""
+    first_us: int = 0
+    last_us: int = 0
+    """When the first and the last of these came to their outcome."""
+    redriven: int = 0
+    """How often the event had been redriven before."""
+    original: str = ""
+    """The id that it had before it was first redriven; empty: it never was."""
+
+    @property
+    def id(self) -> str:
+        """The event's id, as `source:seq`."""
+        return f"{self.source.hex()}:{self.seq}"
 
 
+_NO_HEAD: Final = Head(b"", "", 0, 0, 0, 0)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Letter)
 
@@ -45,45 +89,172 @@ def time_us() -> int:
 
 
 class DeadLetters:
-    """Writes a node's dead letters: one lasting source on one topic."""
+    """Writes a node's dead letters: one lasting source on one topic, of a bounded number."""
 
-    def __init__(self, node: str, topic: str, journal: Journal, now_us: Callable[[], int] = time_us) -> None:
-        self.topic = topic
+    def __init__(
+        self, node: str, config: Config, journal: Journal, now_us: Callable[[], int] = time_us
+    ) -> None:
         self.node = node
-        self.source = xxhash.xxh3_128_digest(f"{node}\0{topic}".encode())
-        self._journal = journal
-        self._now_us = now_us
-        self._next_seq = journal.sources(topic).get(self.source, 0) + 1
+        self.topic = config.dispatch.dead_letter_topic
+        self.source = xxhash.xxh3_128_digest(f"{node}\0{self.topic}".encode())
+        self.journal = journal
+        self.now_us = now_us
+        self._config = config
+        self._next_seq = journal.sources(self.topic).get(self.source, 0) + 1
+        self._first = 1
+        self.waiting = self.letters.waiting(self.published).count
+        """How many were neither redriven nor dropped."""
 
-    def write(self, letter: DeadLetter) -> Batch | None:
-        """The batch to append for these events; None where the letter is about dead letters, which end here."""
+    @property
+    def letters(self) -> Letters:
+        """What became of dead letters, as the journal knows it."""
+        return self.journal.ledger.letters.setdefault(self.source, Letters())
+
+    @property
+    def published(self) -> SeqSet:
+        return self.journal.ledger.published.get((self.topic, self.source), SeqSet())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether intake has to stop, because nothing more could be said of what can't be delivered."""
+        limit = self._config.limits.dead_letters_max
+        return 0 < limit <= self.waiting and self._config.dispatch.dead_letters_full == "stop_intake"
+
+    @property
+    def full_text(self) -> str:
+        return f"{self.waiting:,} dead letters wait (limits.dead_letters_max): redrive or drop some"
+
+    def floor(self) -> int | None:
+        """The position of the oldest letter that waits: retention spares it."""
+        letters, last = self.letters, 0
+        while last != self._first:
+            last = self._first
+            self._first = letters.dropped.first_missing(letters.redriven.first_missing(last))
+        found = self.journal.find(self.topic, self.source, self._first, self._first + 1)
+        return found[0].position if found else None
+
+    # -- writing
+
+    def stage(self, letter: DeadLetter) -> bool:
+        """Put letters for these events into the journal; False where they are dead letters themselves.
+
+        Raises `JournalFull`, and has done nothing then.
+        """
         if letter.topic == self.topic:
-            return None
-        payloads: list[bytes] = []
-        for entry in self._journal.find(letter.topic, letter.source, letter.start, letter.stop):
-            batch = Batch.parse(self._journal.fetch(entry)).cut(letter.start, letter.stop)
-            payloads += [
-                self._encode(letter, batch.time_us, seq, payload) for seq, payload in self._events(batch)
-            ]
-        if not payloads:
-            return None
-        batch = Batch.build(self.source, self.topic, self._next_seq, payloads, self._now_us())
-        self._next_seq = batch.stop
-        return batch
+            return False
+        self._stage(list(self._written(letter)))
+        return True
 
-    def write_refused(self, batch: Batch, code: int, reason: str, text: str) -> Batch:
-        """The batch to append for events that were never taken in, and so are in no journal."""
+    def stage_refused(self, batch: Batch, code: int, reason: str, text: str) -> None:
+        """The same for events that were never taken in, and so are in no journal."""
         letter = DeadLetter("", batch.topic, batch.source, batch.first, batch.stop, code, reason, text, 0)
-        payloads = [self._encode(letter, batch.time_us, seq, payload) for seq, payload in self._events(batch)]
-        made = Batch.build(self.source, self.topic, self._next_seq, payloads, self._now_us())
-        self._next_seq = made.stop
-        return made
+        self._stage(list(self._of_batch(letter, batch)))
 
-    def _events(self, batch: Batch) -> list[tuple[int, bytes]]:
-        return [(event.seq, event.payload) for event in batch.events()]
+    def _stage(self, payloads: Sequence[bytes]) -> None:
+        now_us, seq = self.now_us(), self._next_seq
+        batches: list[Batch] = []
+        for at in range(0, len(payloads), BATCH_EVENTS):
+            some = payloads[at : at + BATCH_EVENTS]
+            batches.append(Batch.build(self.source, self.topic, seq, some, now_us))
+            seq += len(some)
+        self.journal.stage(b"".join(one.data for one in batches), [one.head for one in batches])
+        self._next_seq = seq
+        self.waiting += len(payloads)
+        self._make_room(now_us)
 
-    def _encode(self, letter: DeadLetter, published_us: int, seq: int, payload: bytes) -> bytes:
-        why = (letter.subscriber, letter.code, letter.reason, letter.text, letter.attempts)
+    def _make_room(self, now_us: int) -> None:
+        limit = self._config.limits.dead_letters_max
+        if limit and self.waiting > limit and self._config.dispatch.dead_letters_full == "drop_oldest":
+            waiting = self.letters.waiting(self.published)
+            self.drop(_first_of(waiting, self.waiting - limit), now_us)
+
+    def drop(self, ranges: Sequence[tuple[int, int]], now_us: int) -> None:
+        """Letters are dropped, for good. They stay readable for as long as the journal keeps them."""
+        self.journal.stage_record(LettersDropped(self.source, list(ranges), now_us))
+        self.waiting -= sum(stop - start for start, stop in ranges)
+
+    def _written(self, letter: DeadLetter) -> Iterator[bytes]:
+        """Every event's letter, in order; also of those that retention has removed, though little is known of them."""
+        found = SeqSet()
+        for entry in self.journal.find(letter.topic, letter.source, letter.start, letter.stop):
+            try:
+                batch = Batch.parse(self.journal.fetch(entry))
+            except Gone:
+                continue
+            low, high = max(batch.first, letter.start), min(batch.stop, letter.stop)
+            found.add(low, high)
+            yield from self._of_batch(letter, batch, low, high)
+        for start, stop in found.missing(letter.start, letter.stop):
+            for seq in range(start, stop):
+                yield self._encode(letter, seq, None, b"", {}, has_payload=False)
+
+    def _of_batch(
+        self, letter: DeadLetter, batch: Batch, start: int = 0, stop: int = 1 << 63
+    ) -> Iterator[bytes]:
+        header = bytes(batch.data[: HEADER_BYTES + pad8(len(batch.topic.encode()))])
+        keeps = self._config.topic(batch.topic).dead_letter_payload
+        columns = batch.columns()
+        for index, payload in enumerate(batch.payloads()):
+            seq = batch.first + index
+            if start <= seq < stop:
+                own = {name: values[index] for name, values in columns.items()}
+                yield self._encode(letter, seq, batch, payload if keeps else b"", own, keeps, header)
+
+    def _encode(
+        self,
+        letter: DeadLetter,
+        seq: int,
+        batch: Batch | None,
+        payload: bytes,
+        columns: dict[str, Any],
+        has_payload: bool,
+        header: bytes = b"",
+    ) -> bytes:
+        head = batch.head if batch is not None else _NO_HEAD
+        headers = columns.get("headers") or {}
+        times = [one.time_us for one in letter.tries]
         return _encoder.encode(
-            Letter(letter.topic, letter.source, seq, published_us, payload, *why, self.node, self._now_us())
+            Letter(
+                letter.topic,
+                letter.source,
+                seq,
+                columns.get("time", head.time_us),
+                payload,
+                letter.subscriber,
+                letter.code,
+                letter.reason,
+                letter.text,
+                letter.attempts,
+                self.node,
+                self.now_us(),
+                header=header,
+                columns=columns,
+                priority=head.priority,
+                type=head.type,
+                flags=head.flags,
+                ttl_ms=columns.get("ttl", head.ttl_ms),
+                has_payload=has_payload,
+                path=letter.path,
+                tries=letter.tries,
+                first_us=min(times, default=0),
+                last_us=max(times, default=0),
+                redriven=_count(headers),
+                original=str(headers.get(REDRIVEN, "")),
+            )
         )
+
+
+def _count(headers: dict[str, Any]) -> int:
+    text = str(headers.get(REDRIVEN_COUNT, ""))
+    return int(text) if text.isdecimal() else int(REDRIVEN in headers)
+
+
+def _first_of(seqs: SeqSet, count: int) -> list[tuple[int, int]]:
+    """The first so many, as ranges."""
+    found: list[tuple[int, int]] = []
+    for start, stop in seqs.ranges():
+        if count <= 0:
+            break
+        found.append((start, min(stop, start + count)))
+        count -= stop - start
+    return found

@@ -382,6 +382,10 @@ class Node:
                     Code.INVALID_ARGUMENT, f"{type(item).__name__} is for a client to receive, not to send"
                 )
 
+    def order(self, ask: Ask, peer: PeerState) -> None:
+        """A peer wants something done."""
+        self.core.order(ask, peer.id, self._now())
+
     # -- effects
 
     def _run(self) -> None:

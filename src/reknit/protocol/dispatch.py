@@ -201,7 +201,7 @@ class Dispatch:
     def _grow(self, runs: list[Run], end: int) -> None:
         for run in runs:
             for index, entry in enumerate(run.entries):
-                if entry.head.ttl_ms or self.desk.rules.has_ttl:
+                if entry.head.ttl_ms or entry.head.flags or self.desk.rules.has_ttl:
                     self._note_ttl(run, index)
         self.handing.grow(runs, end)
         if self.overflow.is_on:

@@ -35,9 +35,9 @@ class Expiry:
         self._steps: dict[int, dict[Stream, SeqSet]] = {}
 
     def has_ttl(self, head: Head) -> bool:
-        """Whether a batch's events expire. A batch whose events differ says the longest ttl of them."""
+        """Whether a batch's events may expire. Where they differ, its header has one ttl, or says that there is more."""
         rules = self._desk.rules
-        return bool(head.ttl_ms) or (rules.has_ttl and bool(rules.of(head.topic).ttl_ms))
+        return bool(head.ttl_ms or head.flags) or (rules.has_ttl and bool(rules.of(head.topic).ttl_ms))
 
     def note(self, run: Run, index: int) -> None:
         """An event with a ttl is in the journal."""
@@ -54,10 +54,11 @@ class Expiry:
         """(start, stop, deadline in microseconds since 1970) of a batch's events that expire."""
         head = run.entries[index].head
         born_us = min(head.time_us, self._desk.time_us)
-        columns = Batch(head, run.cut(index, index + 1)).columns() if head.ttl_ms else {}
+        columns = Batch(head, run.cut(index, index + 1)).columns() if head.ttl_ms or head.flags else {}
         usual_ms = head.ttl_ms or self._desk.rules.of(head.topic).ttl_ms
         if "ttl" not in columns:
-            yield head.first, head.stop, born_us + usual_ms * 1000
+            if usual_ms:
+                yield head.first, head.stop, born_us + usual_ms * 1000
             return
         for seq, ttl_ms in enumerate(columns["ttl"], head.first):
             if ttl_ms:

@@ -172,7 +172,7 @@ class Handing:
             if size >= room:
                 stopped_at, queue.cursor_priority = entry.position, head.priority
                 break
-            if (not plain or head.ttl_ms) and not self._is_whole(queue, run, index):
+            if (not plain or head.ttl_ms or head.flags) and not self._is_whole(queue, run, index):
                 self._deliver(queue, pieces, size, entry.position)
                 pieces, size, room = [], 0, room - size
                 if self._hand_out_odd(queue, run, index):

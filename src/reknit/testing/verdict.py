@@ -152,7 +152,8 @@ class Witness:
             except msgspec.DecodeError as error:
                 self.blame(f"{name} got a dead letter that can't be read: {error}")
                 continue
-            if letter.payload not in self._put.get((letter.topic, letter.source), {}).get(letter.seq, ()):
+            put = self._put.get((letter.topic, letter.source), {}).get(letter.seq, [])
+            if not put or (letter.has_payload and letter.payload not in put):
                 self.blame(f"{name} got a dead letter for what nobody published: {letter}")
 
     # -- at the end
