@@ -356,9 +356,12 @@ class Client(MessagingHandler):  # type: ignore[misc]
     def on_link_error(self, event: Any) -> None:
         self._error(event.link.remote_condition)
 
-    def on_connection_error(self, event: Any) -> None:
+    def on_connection_remote_close(self, event: Any) -> None:
         self._error(event.connection.remote_condition)
         event.connection.close()
+
+    def on_connection_error(self, event: Any) -> None:
+        """Noted already."""
 
     def on_transport_error(self, event: Any) -> None:
         self._error(event.transport.condition)

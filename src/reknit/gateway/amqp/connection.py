@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reknit.amqp")
 
-LINGER_S = 2.0
-"""How long a connection that is being closed may take to send its last bytes."""
+LINGER_S = 0.5
+"""How long a client may take to close its side after we closed ours."""
 REPLIES = "reply"
 """Where addresses are made for clients that ask for one."""
 OFFERED = ("ANONYMOUS-RELAY",)
@@ -46,7 +46,7 @@ class AmqpConnection(asyncio.Protocol):
         self._links: dict[Handle, Link] = {}
         self._dirty: dict[Link, None] = {}
         self._held_bytes = 0
-        self._is_turn_due = self._is_blocked = self._is_closing = False
+        self._is_turn_due = self._is_blocked = self._is_closing = self._is_client_done = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = server.loop
 
@@ -159,10 +159,12 @@ class AmqpConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(max(due - now, 0.01), self.wake) if due else None
 
     def _linger(self) -> None:
+        """We have said our last: part when the client has, too. Who closes first may not be heard."""
         if not self._is_closing:
             self._is_closing = True
-            self._transport.close()
             self._loop.call_later(LINGER_S, self._transport.abort)
+        if self._is_client_done:
+            self._transport.close()
 
     # -- room
 
@@ -293,6 +295,7 @@ class AmqpConnection(asyncio.Protocol):
                 found.close(is_closed=False)
 
     def closed(self, condition: str, text: str) -> None:
+        self._is_client_done = True
         if condition:
             log.info("%s closed its connection: %s: %s", self.user, condition, text)
         for link in list(self._links.values()):
@@ -336,7 +339,6 @@ class AmqpConnection(asyncio.Protocol):
         engine.close(FORCED, text)
         self._is_blocked = False
         self._turn()
-        self._linger()
 
 
 def includes(allowed: Pattern, wanted: Pattern) -> bool:

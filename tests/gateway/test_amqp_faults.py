@@ -1,0 +1,199 @@
+"""Bad input, silence, crashes and the node's own end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reknit.gateway.amqp.sasl import AMQP_HEADER
+from reknit.node.node import Node
+from reknit.testing.processes import NodeProcess, ending, free_port
+from tests.client.serving import serving
+from tests.gateway.amqp_clients import WAIT_S, Client, broker, config, url_of
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with broker() as one:
+        yield one
+
+
+def port_of(node: Node) -> int:
+    return int(url_of(node).rpartition(":")[2])
+
+
+def shout(node: Node, data: bytes) -> None:
+    """Send bytes, and read what comes until the node closes, or has no more to say to that."""
+    with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock, contextlib.suppress(OSError):
+        sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        sock.settimeout(WAIT_S)
+        while sock.recv(65536):
+            pass
+
+
+def frames() -> bytes:
+    """A whole conversation of a real client: open, begin, attach, transfers. Made by proton, without a socket."""
+    connection, transport, collector = proton.Connection(), proton.Transport(), proton.Collector()
+    connection.collect(collector)
+    transport.bind(connection)
+    connection.container, connection.hostname = "fuzz", "localhost"
+    connection.open()
+    session = connection.session()
+    session.open()
+    sender, receiver = session.sender("out"), session.receiver("in")
+    sender.target.address, receiver.source.address = "plant/temp", "plant/**"
+    sender.open()
+    receiver.open()
+    receiver.flow(10)
+    said = b""
+    while (size := transport.pending()) > 0:
+        said += transport.peek(size)
+        transport.pop(size)
+    return said
+
+
+CONVERSATION = frames()
+LAX = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@LAX
+@given(data=st.binary(max_size=300))
+def test_any_bytes_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
+    shout(node, data)
+
+
+@LAX
+@given(data=st.binary(max_size=300))
+def test_any_bytes_after_the_header_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
+    shout(node, AMQP_HEADER + data)
+
+
+@LAX
+@given(
+    changes=st.lists(st.tuples(st.integers(8, len(CONVERSATION) - 1), st.integers(0, 255)), max_size=8),
+    cut=st.integers(8, len(CONVERSATION)),
+)
+def test_a_garbled_conversation_leaves_the_node_as_it_was(
+    node: Node, changes: list[tuple[int, int]], cut: int
+) -> None:
+    said = bytearray(CONVERSATION)
+    for at, value in changes:
+        said[at] = value
+    shout(node, bytes(said[:cut]))
+
+
+def test_a_neighbour_loses_nothing_by_a_client_that_talks_nonsense(node: Node) -> None:
+    with Client(url_of(node)) as client:
+        receiver = client.receiver("neighbour/temp")
+        sender = client.sender("neighbour/temp")
+        for number in range(20):
+            shout(node, CONVERSATION[: 20 + 7 * number] + b"\xff" * number)
+            assert sender.send(b"%d" % number).outcome == "accepted"
+        assert receiver.wait(20) == [b"%d" % number for number in range(20)]
+
+
+def test_a_client_that_never_says_who_it_is_is_not_waited_for() -> None:
+    with (
+        broker(config(hello_timeout_s=0.05)) as node,
+        socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock,
+    ):
+        assert sock.recv(100) == b""
+
+
+def test_a_client_that_falls_silent_is_let_go() -> None:
+    with broker(config(idle_s=0.2)) as node, Client(url_of(node)) as client:
+        receiver = client.receiver("plant/temp")
+        client.sender("plant/temp").send(b"kept alive by heartbeats")
+        receiver.wait(1)
+        assert node.amqp is not None
+        with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock:
+            sock.sendall(CONVERSATION)
+            sock.settimeout(WAIT_S)
+            said = b""
+            while data := sock.recv(65536):
+                said += data
+            assert b"amqp:resource-limit-exceeded" in said
+        assert client.sender("plant/temp", name="again").send(b"x").outcome == "accepted"
+
+
+def test_one_connection_too_many_is_told_so() -> None:
+    with broker(config(connections_max=1)) as node, Client(url_of(node)), Client(url_of(node)) as second:
+        second.wait(lambda: second.errors, "the reason")
+        assert second.errors[0][0] == "amqp:resource-limit-exceeded"
+
+
+def test_a_node_that_stops_closes_links_with_a_reason() -> None:
+    with serving(config()) as node:
+        client = Client(url_of(node))
+        receiver = client.receiver("plant/temp")
+        sent = client.sender("plant/temp").send_many([b"x"] * 100)
+        receiver.wait(100)
+    with client:
+        assert {one.outcome for one in sent} == {"accepted"}
+        client.wait(lambda: len(client.errors) >= 3, "the reasons")
+        assert {name for name, _ in client.errors} == {"amqp:link:detach-forced", "amqp:connection:forced"}
+
+
+@pytest.mark.real
+def test_nothing_that_was_accepted_is_lost_when_the_node_is_killed(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"amqp://127.0.0.1:{port}"
+    node = NodeProcess(tmp_path, "--amqp", f"127.0.0.1:{port}")
+    with ending(node):
+        node.start()
+        with Client(url, container_id="shop") as client:
+            held = client.receiver("orders/new", "hold", durable=True, name="in", credit=10)
+            sender = client.sender("orders/new")
+            first = sender.send_many([b"%d" % number for number in range(50)])
+            assert {one.outcome for one in first} == {"accepted"}
+            held.wait(10)
+            held.say(0, "accept")
+            later = sender.send_many([b"%d" % number for number in range(50, 300)])
+            node.kill()
+            client.wait(lambda: client.is_closed, "the end of the connection")
+            accepted = [number for number, one in enumerate([*first, *later]) if "accepted" in one.states]
+        node.start()
+        with Client(url, container_id="shop") as client:
+            again = client.receiver("orders/new", durable=True, name="in", credit=1_000)
+            wanted = {b"%d" % number for number in accepted[1:]}
+            deadline = time.monotonic() + WAIT_S
+            while not wanted <= set(again.bodies):
+                assert time.monotonic() < deadline, f"missing: {wanted - set(again.bodies)}"
+                time.sleep(0.02)
+            assert len(again.bodies) == len(set(again.bodies))
+        node.stop()
+
+
+@pytest.mark.real
+def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path: Path) -> None:
+    """The sender of an anycast message whose receiver had it when the node was killed has no outcome: it sends again."""
+    port = free_port()
+    url = f"amqp://127.0.0.1:{port}"
+    (tmp_path / "reknit.toml").write_text('[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n')
+    node = NodeProcess(tmp_path, "--amqp", f"127.0.0.1:{port}")
+    with ending(node):
+        node.start()
+        with Client(url) as client:
+            held = client.receiver("orders/new", "hold")
+            sent = client.sender("orders/new").send(b"first")
+            held.wait(1)
+            node.kill()
+            client.wait(lambda: client.is_closed, "the end of the connection")
+            assert not sent.is_settled
+        node.start()
+        with Client(url) as client:
+            receiver = client.receiver("orders/new")
+            again = client.sender("orders/new").send(b"first, again")
+            assert again.outcome == "accepted"
+            assert b"first, again" in receiver.bodies
+        node.stop()
