@@ -15,10 +15,10 @@ import typer
 from typer.core import TyperGroup
 
 import reknit
-from reknit.cli import config, dead_letters, demo, ledger, pub, status, sub, up
+from reknit.cli import config, dead_letters, demo, ledger, pub, status, sub, trail, up
 from reknit.cli.output import fail
 
-PARTS = ("journal", "group", "pipeline")
+PARTS = ("journal", "group", "pipeline", "link", "route")
 """Groups of commands in modules of their own, each with a Typer `app`, as far as they are installed."""
 
 
@@ -77,6 +77,7 @@ app.command("sub")(sub.sub)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
 app.command("demo")(demo.demo)
+app.command("trail")(trail.trail)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(config.app, name="config")
 for part in PARTS:

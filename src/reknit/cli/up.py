@@ -60,6 +60,10 @@ def up(
         list[str] | None,
         typer.Option(metavar="URL[=PATTERN]", help="Keep what that node keeps, too; may be repeated."),
     ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL[=COST]", help="Be one fabric with that node; may be repeated."),
+    ] = None,
     zenoh_listen: Annotated[
         list[str] | None,
         typer.Option(metavar="ENDPOINT", help="Let Zenoh peers connect here; may be repeated."),
@@ -86,6 +90,7 @@ def up(
         "http.listen": http,
         "amqp.listen": amqp,
         "recovery.relays": tuple(relay) if relay else None,
+        "links.to": tuple(node_url(url) for url in link) if link else None,
         "recovery.zenoh_listen": tuple(zenoh_listen) if zenoh_listen else None,
         "recovery.zenoh_connect": tuple(zenoh_connect) if zenoh_connect else None,
     }

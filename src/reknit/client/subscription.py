@@ -150,6 +150,7 @@ class Subscription:
             self._accept_handed(all_of_it=kind is None)
         if isinstance(self._machine, SharedSubscriber):
             self._give_back(self._machine, rest)
+            await self._part()
         await self._settle_all()
         self._session.forget(self)
         self._session.inquiries.forget(self)
@@ -159,9 +160,21 @@ class Subscription:
         self._session.link.send(Unsubscribe(self.sub))
         self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
 
+    async def _part(self) -> None:
+        """Leave, and wait for the node to have heard it: a connection that is closed too early puts all in doubt."""
+        self._flush()
+        self._session.link.send(Unsubscribe(self.sub))
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while self._session.link.is_up and self._error is None:
+                    self._booked = self._loop.create_future()
+                    await self._booked
+        except TimeoutError:
+            log.warning("the node did not confirm within %s s that this subscriber left", CLOSE_S)
+
     def _give_back(self, machine: SharedSubscriber, rest: tuple[Batch, int] | None) -> None:
         """Others may have what the application never saw; what it has and has not settled is in doubt."""
-        if rest is not None and self._auto_accept:
+        if rest is not None:
             batch, start = rest
             machine.settle((batch.topic, batch.source), start, batch.stop, Outcome.RELEASED)
         for batch in self._batches:

@@ -13,9 +13,11 @@ import msgspec
 
 import reknit
 from reknit.config import describe
-from reknit.errors import Gone, LocalError
+from reknit.errors import Gone, LocalError, Refused
 from reknit.node import positions
+from reknit.node.bookings import ACCOUNT
 from reknit.node.peers import PeerState
+from reknit.node.pipelines import Pipelines
 from reknit.outcome import Code
 from reknit.protocol.codec import encode
 from reknit.protocol.messages import Answer, Ask
@@ -38,6 +40,7 @@ class Answers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._pipelines = Pipelines()
         self._rates: dict[str, float] = {}
         self._sampled: tuple[float, dict[str, int]] = (0.0, {})
         self._questions: dict[str, Callable[[dict[str, Any]], tuple[Any, list[memoryview]]]] = {
@@ -53,8 +56,17 @@ class Answers:
             "align": self._align,
             "dead_letters": lambda args: (node.core.letter_office.page(args), []),
             "paused": lambda args: (node.core.dispatch.pauses.patterns, []),
+            "pipeline": lambda args: (self._pipelines.note(args), []),
             "index": lambda args: (positions.index(node.journal, args), []),
             "streams": lambda args: (positions.streams(node.journal), []),
+            "links": lambda args: (node.links.rows(), []),
+            "link_add": lambda args: (node.links.ask_add(args), []),
+            "link_remove": lambda args: (node.links.ask_remove(args), []),
+            "anycast": lambda args: (node.anycast.status(), []),
+            "trail": lambda args: (
+                node.anycast.attempts(bytes.fromhex(args["source"]), int(args["seq"])),
+                [],
+            ),
         }
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
@@ -71,6 +83,8 @@ class Answers:
             body, pieces = question(ask.args)
         except Gone as gone:
             peer.send(Answer(ask.id, Code.OUT_OF_RANGE, str(gone), {"first_held": gone.first_held}))
+        except Refused as refused:
+            peer.send(Answer(ask.id, refused.code, refused.text))
         except (LocalError, KeyError, TypeError, ValueError) as error:
             peer.send(Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}"))
         else:
@@ -120,6 +134,7 @@ class Answers:
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
             "topics": self._topics({})[0],
             "subscribers": self._subscribers(),
+            "pipelines": self._pipelines.rows(),
             "http": node.http.status() if node.http is not None else None,
         }
 
@@ -161,7 +176,7 @@ class Answers:
                     {
                         "name": name,
                         "pattern": account.pattern.text,
-                        "state": "away",
+                        "state": "anycast" if name.startswith(ACCOUNT) else "away",
                         "waiting_bytes": waiting_bytes,
                     }
                     | {"unsettled": 0, "again": 0, "peer": ""}
@@ -190,7 +205,8 @@ class Answers:
         return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows]
 
     def _config(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
-        return [{"name": row.name, "value": str(row.value)} for row in describe(self._node.config)], []
+        rows = [row for row in describe(self._node.config) if row.name != "security.token"]
+        return [{"name": row.name, "value": str(row.value)} for row in rows], []
 
     # -- the journal, for whoever reads the past
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -104,6 +104,10 @@ class NodeAnycast:
         self._is_scheduled = False
         self._booking: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._zero_us = time.time_ns() // 1000 - int(self._loop.time() * 1e6)
+
+    def _time_us(self, at: float) -> int:
+        return self._zero_us + int(at * 1e6)
 
     def _check_rules(self) -> None:
         """An account's pattern says which topics it is about: no other rule may take some of them out."""
@@ -335,7 +339,7 @@ class NodeAnycast:
                     case Resolve():
                         self._resolve(effect)
                     case Tried():
-                        self._tried(effect, now)
+                        self._tried(effect)
             self.kept()
         if self._paths_moved:
             self._tell_paths()
@@ -398,9 +402,8 @@ class NodeAnycast:
         if not effect.keeps or effect.source in self._wanting:
             self._tell(effect.source, effect.fate)
 
-    def _tried(self, effect: Tried, now: float) -> None:
-        now_us = time.time_ns() // 1000
-        sent_us = now_us - int((now - effect.sent_at) * 1e6)
+    def _tried(self, effect: Tried) -> None:
+        now_us = max(time.time_ns() // 1000, self._time_us(effect.sent_at))
         self.trail.add(
             Attempt(
                 effect.topic,
@@ -410,12 +413,48 @@ class NodeAnycast:
                 self._node.name,
                 effect.path,
                 effect.path in self._node.links.routes.known,
-                sent_us,
+                self._time_us(effect.sent_at),
                 now_us,
                 effect.outcome,
                 effect.text,
             )
         )
+
+    def status(self) -> dict[str, Any]:
+        """How many deliveries are remembered in any state, and what each path has."""
+        paths = [
+            {"path": path.name, "is_node": path.is_neighbour, "unsettled": path.unsettled}
+            for path in self.machine.paths()
+        ]
+        held = {"held_bytes": self.machine.held_bytes, "parked": self.machine.parked}
+        waiting = self.machine.waiting()
+        return {"records": self.machine.records(), "waiting": waiting, "paths": paths, **held}
+
+    def attempts(self, source: bytes, seq: int) -> dict[str, Any]:
+        """The attempts at one event on this node, those that have not ended last, and where its neighbours are."""
+        attempts = [*self.trail.of(source, seq), *self._open_attempts(source, seq)]
+        urls = {one.path: self._node.links.url(one.path) for one in attempts if one.is_node}
+        return {"node": self._node.name, "attempts": [one.row() for one in attempts], "urls": urls}
+
+    def _open_attempts(self, source: bytes, seq: int) -> list[Attempt]:
+        return [
+            Attempt(
+                one.topic,
+                source,
+                one.start,
+                one.stop,
+                self._node.name,
+                path.name,
+                path.is_neighbour,
+                self._time_us(one.sent_at),
+                0,
+                Outcome.RECEIVED if one.is_pinned else 0,
+                "",
+            )
+            for path in self.machine.paths()
+            for one in path
+            if one.source == source and one.start <= seq < one.stop
+        ]
 
     # -- telling
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.errors import InvalidConfig, LocalError
+from reknit.errors import InvalidConfig, Refused
 from reknit.ledger import Stream
 from reknit.node.bookings import ACCOUNT
 from reknit.node.carrying import Inflow, Outflow
@@ -132,12 +132,12 @@ class Links:
             self._save()
 
     def add(self, url: str, cost: int, is_lasting: bool = True) -> None:
-        """Link to a node, now and whenever it is there. Raises `LocalError`."""
+        """Link to a node, now and whenever it is there. Raises `InvalidConfig`, `Refused`."""
         parse_url(url)
         if url in self._outs:
-            raise LocalError(f"there is a link to {url} already")
+            raise Refused(Code.ALREADY_EXISTS, f"there is a link to {url} already")
         if self.config.links.edge and self._outs:
-            raise LocalError("an edge has one link at most (links.edge)")
+            raise Refused(Code.FAILED_PRECONDITION, "an edge has one link at most (links.edge)")
         self.is_on = True
         line = self._outs[url] = LineOut(self, url, cost, self._hello)
         line.start()
@@ -146,15 +146,26 @@ class Links:
             self._save_soon()
 
     def remove(self, url: str) -> None:
-        """Link to a node no more. Raises `LocalError`."""
+        """Link to a node no more. Raises `Refused`."""
         line = self._outs.pop(url, None)
         if line is None:
-            raise LocalError(f"there is no link to {url}: `reknit link list` has all")
+            raise Refused(Code.NOT_FOUND, f"there is no link to {url}: `reknit link list` has all")
         task = asyncio.create_task(line.stop())
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
         self._memory.added.pop(url, None)
         self._save_soon()
+
+    def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """`add`, for who asks over a connection."""
+        url, cost = parse_link(str(args["to"]), self.config.links.cost)
+        self.add(url, cost)
+        return self.rows()
+
+    def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """`remove`, for who asks over a connection."""
+        self.remove(parse_link(str(args["to"]))[0])
+        return self.rows()
 
     def _hello(self, line: Line) -> messages.Link:
         edge, urls = self.config.links.edge, list(self.node.urls)
@@ -478,7 +489,7 @@ class Links:
                 "cost": ways[name].cost if name in ways else None,
                 "via": ways[name].first if name in ways else "",
                 "is_edge": known.state.is_edge,
-                "url": self._url(name),
+                "url": self.url(name),
                 "subscriptions": len(known.interests),
                 "unsettled": self.node.anycast.machine.unsettled(name),
                 "sent": self._outflows[name].events if name in self._outflows else 0,
@@ -496,7 +507,8 @@ class Links:
         ]
         return rows
 
-    def _url(self, name: str) -> str:
+    def url(self, name: str) -> str:
+        """Where a neighbour can be connected to."""
         lines = self._lines.get(name)
         return _url_of(lines[0]) if lines else ""
 

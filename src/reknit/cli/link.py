@@ -1,0 +1,58 @@
+"""`reknit link`: the links of a running node to others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reknit.cli.options import AsJson, NodeUrl
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(help="Link nodes so that they are one fabric.", no_args_is_help=True)
+To = Annotated[str, typer.Argument(metavar="URL[=COST]", help="The other node, tcp://HOST:PORT.")]
+
+
+@app.command()
+def add(to: To, node: NodeUrl = "") -> None:
+    """Link a running node to another one, now and after a restart."""
+    from reknit.cli.running import asked, node_url, run
+
+    run(asked(node, "link_add", to=node_url(to)))
+
+
+@app.command()
+def remove(to: To, node: NodeUrl = "") -> None:
+    """End a link that the node opened."""
+    from reknit.cli.running import asked, node_url, run
+
+    run(asked(node, "link_remove", to=node_url(to)))
+
+
+@app.command("list")
+def list_(node: NodeUrl = "", json: AsJson = False) -> None:
+    """The nodes that a node knows, and how it gets there."""
+    from reknit.cli.output import cell, print_json, table
+    from reknit.cli.running import asked, run
+
+    rows: list[dict[str, Any]] = run(asked(node, "links"))
+    if json:
+        print_json(rows)
+        return
+    texts, numbers = ("node", "state", "via"), ("cost", "subscriptions", "unsettled", "sent", "received")
+    made = table(texts, numbers, ("url", "problem"))
+    for row in rows:
+        made.add_row(*(cell(_shown(row[name])) for name in (*texts, *numbers, "url", "problem")))
+    _print(made)
+
+
+def _print(made: Table) -> None:
+    from rich.console import Console
+
+    Console().print(made)
+
+
+def _shown(value: object) -> str:
+    return "-" if value in (None, "") else str(value)

@@ -1,0 +1,72 @@
+"""`reknit trail`: the attempts at one event, through the fabric."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from reknit.cli.options import AsJson, NodeUrl
+
+
+def trail(
+    event: Annotated[str, typer.Argument(metavar="SOURCE:SEQ", help="The event's id.")],
+    node: NodeUrl = "",
+    json: AsJson = False,
+) -> None:
+    """Show along which paths an event was tried, on which nodes, when, and with what outcome.
+
+    Nodes remember their newest attempts (anycast.trail_attempts_max). Ask the node on which the event was published:
+    the trail is followed from there.
+    """
+    from reknit.cli.output import cell, fail, print_json, table
+    from reknit.cli.running import run
+
+    source, _, seq = event.rpartition(":")
+    if len(source) != 32 or not seq.isdigit() or not set(source) <= set("0123456789abcdef"):
+        fail(f"{event!r} is no event id: write SOURCE:SEQ, with 32 hexadecimal digits before the colon")
+    rows = run(_follow(node, source, int(seq)))
+    if json:
+        print_json(rows)
+    elif not rows:
+        typer.echo("no attempt at it is remembered there")
+    else:
+        from rich.console import Console
+
+        made = table(("time", "node", "path", "outcome"), ("ms",), ("text",))
+        for row in rows:
+            made.add_row(*map(cell, _cells(row)))
+        Console().print(made)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    from reknit.cli.printing import iso
+
+    took = f"{(row['ended_us'] - row['sent_us']) / 1000:.1f}" if row["ended_us"] else "-"
+    return [iso(row["sent_us"]), row["node"], row["path"], row["outcome"] or "under way", took, row["text"]]
+
+
+async def _follow(url: str, source: str, seq: int) -> list[dict[str, Any]]:
+    """From node to node, each once; a node that does not answer is a row that says so."""
+    from reknit.cli.running import asked
+    from reknit.errors import ReknitError
+
+    rows: list[dict[str, Any]] = []
+    waiting, seen = [("", url)], set[str]()
+    while waiting:
+        name, at = waiting.pop(0)
+        try:
+            answer = await asked(at, "trail", source=source, seq=seq)
+        except ReknitError as error:
+            if not name:
+                raise
+            rows.append(
+                {"node": name, "path": "", "is_node": False, "topic": "", "sent_us": 0, "ended_us": 0}
+                | {"outcome": "UNKNOWN", "text": str(error)}
+            )
+            continue
+        seen.add(answer["node"])
+        rows += answer["attempts"]
+        waiting += [(other, at) for other, at in answer["urls"].items() if other not in seen and at]
+        seen.update(answer["urls"])
+    return sorted(rows, key=lambda row: row["sent_us"])
