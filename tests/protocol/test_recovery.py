@@ -272,6 +272,23 @@ def test_events_held_behind_a_gap_are_bounded_and_those_let_go_are_recovered() -
     assert world.recovery.held_bytes == 0
 
 
+def test_what_was_let_go_behind_a_gap_and_nobody_has_any_more_is_told_in_its_place() -> None:
+    world = World({"cache": cache(events_max=5)}, asking=QUICK, holding=Holding(events_max=10))
+    world.put(batch(1))
+    world.put(batch(2), is_lost=True)
+    world.hung = {"cache"}
+    for seq in range(3, 41):
+        world.put(batch(seq))
+    world.wake("cache")
+    world.wait(1.0)
+    seqs = [seq for seq in world.out if isinstance(seq, int)]
+    [gap, rest] = [loss for loss in world.out if isinstance(loss, tuple)]
+    assert gap == ("lost", 2, 3)
+    assert seqs == [1, *range(3, rest[1]), *range(36, 41)], "what was held, and what the cache has"
+    assert rest == ("lost", rest[1], 36), "the rest is told once, as one range"
+    assert world.recovery.held_bytes == 0
+
+
 def test_an_answer_that_does_not_fit_is_continued() -> None:
     world = World(asking=Asking(bytes_max=1_000))
     world.put(batch(1))

@@ -97,7 +97,7 @@ def test_a_relay_that_forgot_everything_recovers_from_its_origin_for_its_subscri
             publisher = session.publisher(TOPIC, cache=False)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
-            reader.link._drop()  # the subscriber is apart while the relay takes these, and forgets them
+            reader.link.drop()  # the subscriber is apart while the relay takes these, and forgets them
             await publisher.publish_many(numbers(2, 501))
             await until(lambda: _is_settled(origin))
             await relay.stop()

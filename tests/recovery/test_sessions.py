@@ -16,10 +16,12 @@ from reknit.client.session import Session, connect
 from reknit.client.subscription import Subscription
 from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
 from reknit.node.caches import JournalKeeper
+from reknit.node.dead_letters import read_letter
 from reknit.node.node import Node
+from reknit.outcome import Code
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.cache import Bounds, answer
-from reknit.protocol.messages import Recover
+from reknit.protocol.messages import Recover, Rejection, Settle
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
 
@@ -356,24 +358,39 @@ def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
     run(test)
 
 
-def test_a_recovered_event_that_is_rejected_is_told() -> None:
+def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
     async def test() -> None:
-        told: list[tuple[int, int, str]] = []
-        async with fabric() as [node], client(node) as session:
-            wanted = session.subscribe(TOPIC, on_lost=lambda r: told.append((r.start, r.stop, r.reason)))
-            async with wanted as events:
-                losing = Losing(events)
-                publisher = session.publisher(TOPIC)
-                await publisher.publish(b"1")
-                assert await take(events, 1) == [1]
-                losing.is_on = True
-                await publisher.publish(b"2")
-                await until(lambda: losing.lost)
-                losing.is_on = False
-                await publisher.publish(b"3")
-                await (await anext(events)).reject()
-                assert await take(events, 1) == [3]
-                assert told == [(2, 3, "REJECTED")]
+        async with (
+            fabric() as [node],
+            client(node) as session,
+            session.subscribe(node.core.dead_letters.topic) as letters,
+            session.subscribe(TOPIC) as events,
+        ):
+            losing = Losing(events)
+            publisher = session.publisher(TOPIC)
+            await publisher.publish(b"1")
+            assert await take(events, 1) == [1]
+            losing.is_on = True
+            await publisher.publish_many(numbers(2, 5))
+            await until(lambda: sum(batch.count for batch in losing.lost) == 3)
+            losing.is_on = False
+            await publisher.publish(b"5")
+            assert await take(events, 1) == [2]
+            await (await anext(events)).reject(code=Code.DATA_LOSS, text="no number")
+            assert await take(events, 2) == [4, 5]
+            letter = read_letter((await anext(letters)).payload)
+            assert (letter.topic, letter.source, letter.seq) == (TOPIC, publisher.source, 3)
+            assert (letter.payload, letter.reason, letter.text) == (b"3", "rejected", "no number")
+            assert (letter.code, letter.attempts) == (Code.DATA_LOSS, 1)
+
+    run(test)
+
+
+def test_a_rejection_that_the_node_can_not_read_ends_the_connection() -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
+            session.link.send(Settle(events.sub, 1, [], [Rejection(b"x" * 80, 0, "", 1)]))
+            await until(lambda: not session.link.is_up)
 
     run(test)
 

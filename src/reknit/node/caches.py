@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 from reknit.batch import Batch
 from reknit.client.cache import FarCache, bounds_of
 from reknit.client.inquiries import Inquiries
-from reknit.errors import Gone, InvalidTopic
+from reknit.errors import Gone, InvalidTopic, MalformedFrame
 from reknit.ledger import Stream
 from reknit.node.peers import PeerState
 from reknit.node.skips import Skips
-from reknit.outcome import Code, End, Outcome
+from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
 from reknit.protocol import alignment
 from reknit.protocol.cache import Cache, Keeper, answer, total
 from reknit.protocol.codec import Frames, encode
+from reknit.protocol.intake import Problem, Refused
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     Heartbeat,
@@ -231,7 +232,24 @@ class Caches:
         """Caches that subscribe tell by their outcomes what they stored; who subscribes is told what is lost."""
         if isinstance(message, Subscribe):
             self.skips.watch(message, peer.id)
+        elif message.rejected:
+            self._bury(message, peer)
         self._replies.watch(message, peer)
+
+    def _bury(self, message: Settle, peer: PeerState) -> None:
+        """A subscriber rejects events that it recovered, from here or elsewhere: they become dead letters."""
+        core, now = self._node.core, asyncio.get_running_loop().time()
+        queue = self._node.dispatch.queues.get((peer.id, message.sub))
+        for one in message.rejected:
+            try:
+                batch, code = Batch.parse(one.data), Code(one.code or CODE_OF[Reason.REJECTED])
+            except (MalformedFrame, ValueError) as error:
+                peer.dismiss(Code.INVALID_ARGUMENT, str(error))
+                return
+            is_theirs = queue is not None and queue.pattern.matches(batch.topic)
+            if is_theirs and batch.topic != core.dead_letters.topic:
+                problem = Problem(code, one.text or "rejected by the subscriber", Reason.REJECTED)
+                core.keep(Refused(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""

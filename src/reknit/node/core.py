@@ -284,7 +284,7 @@ class Core:
 
     # -- keeping
 
-    def keep(self, effect: Append | AppendRecord | DeadLetter, now: float) -> None:
+    def keep(self, effect: Append | AppendRecord | DeadLetter | Refused, now: float) -> None:
         """Stage something that none of the core's own machines wants kept; `run` makes it durable."""
         self._keep(effect, now)
 
@@ -314,8 +314,8 @@ class Core:
                 if not self.dead_letters.stage(effect):
                     return
                 number, sync = self.intake.next_number(), True
-            case Refused(batch=refused, problem=problem):
-                why = (problem.code, str(problem.reason), problem.text)
+            case Refused(batch=refused, problem=problem, attempts=attempts):
+                why = (problem.code, str(problem.reason), problem.text, attempts)
                 self.dead_letters.stage_refused(refused, *why)
                 number, sync = self.intake.next_number(), True
                 self.responses.refused(effect, self._may_be)

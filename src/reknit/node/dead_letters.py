@@ -145,9 +145,10 @@ class DeadLetters:
         self._stage(list(self._written(letter)))
         return True
 
-    def stage_refused(self, batch: Batch, code: int, reason: str, text: str) -> None:
+    def stage_refused(self, batch: Batch, code: int, reason: str, text: str, attempts: int = 0) -> None:
         """The same for events that were never taken in, and so are in no journal."""
-        letter = DeadLetter("", batch.topic, batch.source, batch.first, batch.stop, code, reason, text, 0)
+        bounds = (batch.topic, batch.source, batch.first, batch.stop)
+        letter = DeadLetter("", *bounds, code, reason, text, attempts)
         self._stage(list(self._of_batch(letter, batch)))
 
     def _stage(self, payloads: Sequence[bytes]) -> None:

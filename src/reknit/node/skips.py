@@ -85,5 +85,5 @@ class Skips:
 
     def _keep(self, record: Record) -> None:
         loop, core = asyncio.get_running_loop(), self._node.core
-        core._keep(AppendRecord(core.intake.next_number(), record), loop.time())
-        loop.call_soon(self._node._run)
+        core.keep(AppendRecord(core.intake.next_number(), record), loop.time())
+        loop.call_soon(self._node.run_machines)

@@ -74,6 +74,8 @@ class Refused(msgspec.Struct, frozen=True):
     peer: Peer
     batch: Batch
     problem: Problem
+    attempts: int = 0
+    """How often a subscriber tried them: one that recovered them elsewhere may refuse them, too."""
 
 
 Input = Frames | Declare | Kept | Full | Room | Withheld | Joined | Left

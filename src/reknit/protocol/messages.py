@@ -190,12 +190,24 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Which attempt came to this; 0: the last one."""
 
 
+class Rejection(msgspec.Struct, frozen=True, array_like=True):
+    """Events that the subscriber recovered and rejects: the node did not hand them out, and may not have them."""
+
+    data: bytes
+    """A whole batch."""
+    code: int
+    text: str
+    attempts: int
+
+
 class Settle(Message, frozen=True, tag=18):
     """Outcomes, by number. Repeating one changes nothing."""
 
     sub: int
     number: int
     rows: list[Row]
+    rejected: list[Rejection] = []
+    """What is to become dead letters beside that."""
 
 
 class Settled(Message, frozen=True, tag=19):

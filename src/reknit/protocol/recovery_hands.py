@@ -1,6 +1,7 @@
 """Recovered events in the application's hands: their outcomes stay here, as the node never handed them out.
 
-What is accepted is done. What is released or failed is handed out again after its delay. What is rejected is told.
+What is accepted is done. What is released or failed is handed out again after its delay. What is rejected goes to the
+node, as a dead letter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Hands:
         self._given_back: list[tuple[float, Batch]] = []
         """(delay, batch): since when is known at the next tick."""
         self._again: list[tuple[float, Batch]] = []
-        self.rejected: list[tuple[Stream, int, int]] = []
+        self.rejected: list[Batch] = []
 
     def hand(self, batch: Batch) -> None:
         """A recovered batch goes to the application."""
@@ -40,18 +41,26 @@ class Hands:
         for low, high in seqs.overlap(start, stop):
             seqs.discard(low, high)
             if outcome is Outcome.REJECTED:
-                self.rejected.append((stream, low, high))
+                self.rejected += self._cut(stream, low, high)
             elif outcome is not Outcome.ACCEPTED:
                 self._give_back(stream, low, high, max(delay_s, AGAIN_S))
         self._drop_settled(stream, seqs)
         return others
 
     def _give_back(self, stream: Stream, low: int, high: int, delay_s: float) -> None:
+        for again in self._cut(stream, low, high):
+            again.attempt += 1
+            self._given_back.append((delay_s, again))
+
+    def _cut(self, stream: Stream, low: int, high: int) -> list[Batch]:
+        """`[low, high)` as batches of their own."""
+        parts: list[Batch] = []
         for batch in self._batches[stream]:
             if batch.first < high and low < batch.stop:
-                again = batch.cut(low, high) if batch.count > 1 else Batch(batch.head, batch.data)
-                again.attempt, again.counted = batch.attempt + 1, False
-                self._given_back.append((delay_s, again))
+                part = batch.cut(low, high) if batch.count > 1 else Batch(batch.head, batch.data)
+                part.attempt, part.counted = batch.attempt, False
+                parts.append(part)
+        return parts
 
     def _drop_settled(self, stream: Stream, seqs: SeqSet) -> None:
         if not seqs:

@@ -29,8 +29,7 @@ class SharedSubscriber(Subscriber):
         """From the node, or about the connection to it."""
         if isinstance(message, Disconnected):
             self._in_hand.clear()
-            self._rows.clear()
-            self._unbooked.clear()
+            self._said.clear()
             self._buffered = self._owed = 0
         if isinstance(message, Delivered):
             self._hand_over(message)
@@ -66,11 +65,12 @@ class SharedSubscriber(Subscriber):
         for low, high in seqs.overlap(start, stop):
             if outcome is not Outcome.RECEIVED:
                 seqs.discard(low, high)
-            last = self._rows[-1] if self._rows else None
+            rows = self._said.rows
+            last = rows[-1] if rows else None
             if last is not None and not text and _follows(last, stream, low, outcome):
-                self._rows[-1] = Row(*stream, last.start, high, int(outcome), code)
+                rows[-1] = Row(*stream, last.start, high, int(outcome), code)
             else:
-                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
+                rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
         if not seqs:
             del self._in_hand[stream]
 

@@ -6,25 +6,19 @@ check; it tells the node what it has in hand, so that little comes again at all.
 
 from __future__ import annotations
 
-from collections import deque
-from enum import Enum
-from typing import Final, assert_never
-
-import msgspec
+from typing import assert_never
 
 from reknit.batch import Batch
 from reknit.ledger import Stream
-from reknit.outcome import Outcome
+from reknit.outcome import Outcome, Reason
 from reknit.protocol import recovery as recovering
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     Credit,
     Held,
     Lost,
-    Message,
     Revoked,
     Row,
-    Settle,
     Settled,
     Start,
     Subscribe,
@@ -33,87 +27,30 @@ from reknit.protocol.messages import (
 )
 from reknit.protocol.recovery_hands import Hands
 from reknit.protocol.recovery_search import AskCache
+from reknit.protocol.subscriber_inputs import (
+    NODE,
+    Booked,
+    Connected,
+    Delivered,
+    Disconnected,
+    Effect,
+    Ended,
+    Hand,
+    Input,
+    Opened,
+    Report,
+    SendMessage,
+    State,
+)
+from reknit.protocol.subscriber_outcomes import Said
 from reknit.seqset import SeqSet
 
-NODE: Final = "node"
-"""The node that this subscription is at, as a cache: the nearest one."""
+__all__ = [
+    "NODE", "Booked", "Connected", "Delivered", "Disconnected", "Effect", "Ended", "Hand", "Input", "Opened",
+    "Report", "SendMessage", "State", "Subscriber",
+]  # fmt: skip
 
-
-class State(Enum):
-    """Where a subscription stands."""
-
-    APART = "apart"
-    ASKING = "asking"
-    LIVE = "live"
-    ENDED = "ended"
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """A connection stands (again), to a journal with this epoch."""
-
-    epoch: str
-
-
-class Disconnected(msgspec.Struct, frozen=True):
-    """The connection is gone."""
-
-
-class Delivered(msgspec.Struct, frozen=True):
-    """Batches came for this subscription; `position` is the journal's place after them."""
-
-    batches: list[Batch]
-    position: int
-    attempt: int = 1
-    counted: bool = True
-    is_ordered: bool = False
-
-
-class SendMessage(msgspec.Struct, frozen=True):
-    """Say this to the node."""
-
-    message: Message
-
-
-class Hand(msgspec.Struct, frozen=True):
-    """Give these batches to the application, in this order."""
-
-    batches: list[Batch]
-
-
-class Report(msgspec.Struct, frozen=True):
-    """Tell the application that events are lost to it, and why."""
-
-    topic: str
-    source: bytes
-    start: int
-    stop: int
-    reason: str
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """The node confirmed the subscription."""
-
-    resumed: bool
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """The node ended the subscription; code 0 if that was asked for."""
-
-    code: int
-    text: str
-
-
-class Booked(msgspec.Struct, frozen=True):
-    """Outcomes up to this number are booked."""
-
-    number: int
-
-
-Input = (
-    Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost | Revoked
-    | recovering.Input
-)  # fmt: skip
-Effect = SendMessage | Hand | Report | Opened | Ended | Booked | AskCache | recovering.SurveyCache
+GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
 
 class Subscriber:
@@ -154,9 +91,7 @@ class Subscriber:
         self._granted = 0
         self._owed = 0
         """Bytes that the application took and that are not granted again yet."""
-        self._rows: list[Row] = []
-        self._unbooked: deque[tuple[int, list[Row]]] = deque()
-        self._number = 0
+        self._said = Said(sub)
         self._recovery = recovery
         self._hands = Hands()
         self._recovered_bytes = 0
@@ -222,9 +157,7 @@ class Subscriber:
             for stream, seqs in sorted(seqs_of.items())
             for bounds in seqs.ranges()
         ]
-        held += [
-            Held(row.topic, row.source, row.start, row.stop) for _, rows in self._unbooked for row in rows
-        ]
+        held += [Held(row.topic, row.source, row.start, row.stop) for row in self._said.all_rows()]
         self._granted = max(self._window - self._buffered, 0)
         self._owed = min(self._window - self._buffered, 0)
         start = self._resume_from(epoch)
@@ -264,24 +197,19 @@ class Subscriber:
         if self._position < 0:
             self._position = position
         self._give_back_again()
-        for number, rows in self._unbooked:
-            self._effects.append(SendMessage(Settle(self.sub, number, rows)))
+        self._effects += [SendMessage(message) for message in self._said.unbooked()]
         self._owe(0)
         self._effects.append(Opened(resumed))
 
     def _give_back_again(self) -> None:
         """The node that we are connected to now may not know what was given back before: say it again."""
-        said: dict[Stream, SeqSet] = {}
-        for row in (row for _, rows in self._unbooked for row in rows):
-            said.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
-        rows = [
+        said = self._said.ranges()
+        self._said.rows += [
             Row(*stream, low, high, int(Outcome.RELEASED))
             for stream, seqs in sorted(self._again.items())
             for low, high in seqs.difference(said.get(stream, SeqSet())).ranges()
         ]
-        if rows:
-            self._number += 1
-            self._unbooked.append((self._number, rows))
+        self._said.flush()
 
     # -- events
 
@@ -360,7 +288,7 @@ class Subscriber:
                     self._buffered -= size
                     self._owe(size)
                 case recovering.Gap(stream=stream, start=start, stop=stop):
-                    self._lose(stream, start, stop, "RETENTION")
+                    self._lose(stream, start, stop, str(Reason.RETENTION))
                 case AskCache() | recovering.SurveyCache():
                     self._effects.append(effect)
                 case _:
@@ -383,7 +311,7 @@ class Subscriber:
         if batch.stop <= expected:
             return None
         if batch.first > expected and not self.name:
-            self._lose(stream, expected, batch.first, "RETENTION")
+            self._lose(stream, expected, batch.first, str(Reason.RETENTION))
         self._next[stream] = batch.stop
         return batch if batch.first >= expected else batch.cut(expected, batch.stop)
 
@@ -448,18 +376,24 @@ class Subscriber:
         for low, high in [
             part for bounds in owned for part in self._hands.settle(stream, *bounds, outcome, delay_s)
         ]:
-            if outcome in (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED):
+            if outcome is Outcome.ACCEPTED:
+                self._said.accept(stream, low, high)
+                continue
+            if outcome in GIVEN_BACK:
                 self._again.setdefault(stream, SeqSet()).add(low, high)
-            if outcome is Outcome.ACCEPTED and self._rows and _follows(self._rows[-1], stream, low):
-                last = self._rows[-1]
-                self._rows[-1] = Row(last.topic, last.source, last.start, high, last.outcome)
-            else:
-                number = 0 if outcome.is_final else attempt
-                self._rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
+            number = 0 if outcome.is_final else attempt
+            self._said.rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
         if not seqs:
             del self._in_hand[stream]
+        if self._hands.rejected:
+            self._reject(code, text)
+
+    def _reject(self, code: int, text: str) -> None:
+        """Recovered events become dead letters too: each batch in a message of its own, as it may be long."""
         rejected, self._hands.rejected = self._hands.rejected, []
-        self._effects += [Report(*gone, low, high, "REJECTED") for gone, low, high in rejected]
+        for batch in rejected:
+            self._said.reject(batch, code, text)
+            self.flush()
 
     def _end_revoked(
         self, stream: Stream, start: int, stop: int, outcome: Outcome, code: int, text: str
@@ -468,7 +402,7 @@ class Subscriber:
         for low, high in self._revoked[stream].overlap(start, stop):
             self._revoked[stream].discard(low, high)
             self._drop_again(stream, self._again_within(stream, low, high))
-            self._rows.append(Row(*stream, low, high, int(outcome), code, text))
+            self._said.rows.append(Row(*stream, low, high, int(outcome), code, text))
 
     def _take_again(self, batch: Batch) -> list[Batch]:
         """What of a repeated hand-over was given back and is waited for; anything else came already.
@@ -488,7 +422,7 @@ class Subscriber:
     def _not_known(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
         """Without what the application has in hand, and what it has ended and the node may not know of yet."""
         known = self._in_hand.get(stream, SeqSet()).copy()
-        for row in [*self._rows, *(row for _, rows in self._unbooked for row in rows)]:
+        for row in self._said.all_rows():
             if (row.topic, row.source) == stream and Outcome(row.outcome).is_final:
                 known.add(row.start, row.stop)
         return known.missing(start, stop)
@@ -509,29 +443,20 @@ class Subscriber:
         """The application is still at these: their lease begins anew."""
         seqs = self._in_hand.get(stream)
         for low, high in seqs.overlap(start, stop) if seqs is not None else ():
-            self._rows.append(Row(*stream, low, high, int(Outcome.RECEIVED)))
+            self._said.rows.append(Row(*stream, low, high, int(Outcome.RECEIVED)))
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; gives the number up to which all are sent."""
-        if self._rows:
-            self._number += 1
-            rows, self._rows = self._rows, []
-            self._unbooked.append((self._number, rows))
-            if self.state is State.LIVE:
-                self._effects.append(SendMessage(Settle(self.sub, self._number, rows)))
-        return self._number
+        message = self._said.flush()
+        if message is not None and self.state is State.LIVE:
+            self._effects.append(SendMessage(message))
+        return self._said.number
 
     @property
     def is_settled(self) -> bool:
         """Whether every outcome is booked."""
-        return not self._rows and not self._unbooked
+        return self._said.is_booked
 
     def _book(self, number: int) -> None:
-        while self._unbooked and self._unbooked[0][0] <= number:
-            self._unbooked.popleft()
+        self._said.book(number)
         self._effects.append(Booked(number))
-
-
-def _follows(row: Row, stream: Stream, start: int) -> bool:
-    same = row.outcome == Outcome.ACCEPTED and row.stop == start
-    return same and (row.topic, row.source) == stream
