@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 LOCK := requirements/dev.txt
-# The amqp extra is left out: on Linux it is compiled on installation, and a fresh machine may lack a compiler.
+# On Linux this one is compiled when it is installed, and a fresh machine may lack a compiler: it may fail.
+AMQP_LOCK := requirements/amqp.txt
+AMQP_LOG := $(VENV)/amqp.log
 EXTRAS := dev spark zenoh http bench
 
 .DEFAULT_GOAL := help
@@ -14,13 +16,15 @@ help: ## Show what there is
 
 setup: $(STAMP) ## Create .venv with the locked dependencies and reknit itself
 
-$(STAMP): $(LOCK) pyproject.toml
+$(STAMP): $(LOCK) $(AMQP_LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "reknit needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing what $(LOCK) lists (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --disable-pip-version-check --requirement $(AMQP_LOCK) > $(AMQP_LOG) 2>&1 || \
+	  echo "Without AMQP: python-qpid-proton could not be built; it needs gcc, and for TLS pkg-config and libssl-dev (see $(AMQP_LOG))"
 	@touch $(STAMP)
 	@echo "Ready: $$($(BIN)/reknit --version) in $(VENV)"
 
@@ -47,12 +51,15 @@ sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py
 
-lock: ## Resolve the dependencies anew into requirements/dev.txt
+lock: ## Resolve the dependencies anew into requirements/
 	@test -x $(VENV)/uv/bin/uv || { $(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv; }
 	@$(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(EXTRAS:%=--extra %) \
 	  --constraint requirements/constraints.txt --output-file $(LOCK) pyproject.toml
-	@echo "$(LOCK): $$(grep -c '^[a-z].*==' $(LOCK)) pins"
+	@echo 'python-qpid-proton>=0.39' | $(VENV)/uv/bin/uv pip compile --quiet --upgrade --no-config --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  --constraint requirements/constraints.txt --output-file $(AMQP_LOCK) -
+	@echo "$(LOCK) and $(AMQP_LOCK): $$(cat $(LOCK) $(AMQP_LOCK) | grep -c '^[a-z].*==') pins"
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
