@@ -1,0 +1,92 @@
+"""The server's side of SASL, byte by byte."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reknit.gateway.amqp.encoding import Symbol, encode
+from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, NotSasl, SaslServer, State, frame
+
+USERS = {"ann": "s3cret"}
+INIT, RESPONSE = 0x41, 0x43
+
+
+def init(mechanism: str, response: bytes | None = None) -> bytes:
+    return frame(INIT, [encode(Symbol(mechanism)), encode(response)])
+
+
+@pytest.mark.parametrize(
+    ("response", "user"),
+    [
+        (b"\0ann\0s3cret", "ann"),
+        (b"ann\0ann\0s3cret", "ann"),
+        (b"\0ann\0guess", ""),
+        (b"\0bob\0", ""),
+        (b"\0\0", ""),
+        (b"ann s3cret", ""),
+    ],
+)
+def test_plain(response: bytes, user: str) -> None:
+    sasl = SaslServer(["PLAIN"], USERS)
+    sasl.feed(SASL_HEADER + init("PLAIN", response))
+    assert sasl.user == user
+    assert sasl.state is (State.DONE if user else State.FAILED)
+
+
+def test_plain_may_come_after_a_challenge() -> None:
+    sasl = SaslServer(["PLAIN"], USERS)
+    sasl.feed(SASL_HEADER + init("PLAIN"))
+    assert sasl.state is State.RESPONSE
+    sasl.feed(frame(RESPONSE, [encode(b"\0ann\0s3cret")]))
+    assert sasl.user == "ann"
+
+
+def test_a_mechanism_that_is_not_offered_is_refused() -> None:
+    sasl = SaslServer(["PLAIN", "EXTERNAL"], USERS)
+    offered = sasl.feed(SASL_HEADER)
+    assert b"EXTERNAL" not in offered, "there is no certificate"
+    sasl.feed(init("EXTERNAL"))
+    assert sasl.state is State.FAILED
+
+
+def test_external_is_the_name_in_the_certificate() -> None:
+    sasl = SaslServer(["EXTERNAL"], {}, subject="pump-7")
+    sasl.feed(SASL_HEADER + init("EXTERNAL"))
+    assert sasl.user == "pump-7"
+
+
+def test_what_follows_belongs_to_amqp() -> None:
+    whole = SASL_HEADER + init("ANONYMOUS") + AMQP_HEADER + b"more"
+    for step in (1, 3, len(whole)):
+        sasl = SaslServer(["ANONYMOUS"], {})
+        rest = b""
+        for at in range(0, len(whole), step):
+            part = whole[at : at + step]
+            if sasl.state is State.DONE:
+                rest += part
+            else:
+                sasl.feed(part)
+                rest += sasl.rest
+        assert rest == AMQP_HEADER + b"more"
+
+
+def test_without_sasl_a_client_is_anonymous_or_not_let_in() -> None:
+    sasl = SaslServer(["ANONYMOUS"], {})
+    assert sasl.feed(AMQP_HEADER) == b""
+    assert (sasl.state, sasl.user, sasl.rest) == (State.DONE, "anonymous", AMQP_HEADER)
+    strict = SaslServer(["PLAIN"], USERS)
+    assert strict.feed(AMQP_HEADER) == SASL_HEADER
+    assert strict.state is State.FAILED
+
+
+@given(st.lists(st.binary(max_size=60), max_size=5), st.booleans())
+def test_any_bytes_let_nobody_in_by_plain(parts: list[bytes], with_header: bool) -> None:
+    sasl = SaslServer(["PLAIN"], USERS)
+    try:
+        for part in [SASL_HEADER, *parts] if with_header else parts:
+            sasl.feed(part)
+    except NotSasl:
+        pass
+    assert sasl.state is not State.DONE
