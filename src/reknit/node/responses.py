@@ -151,8 +151,11 @@ class Responses:
     def tick(self, now: float) -> None:
         """Answer what has expired. What nobody at all was there for is a dead letter too."""
         self.watch.tick(now)
+        effects = self.watch.take_effects()
+        if not effects:
+            return
         served = {account.pattern.text for account in self._journal.ledger.accounts.values()}
-        for effect in self.watch.take_effects():
+        for effect in effects:
             self._effects.append(effect)
             if effect.code is Code.UNAVAILABLE and effect.stream[0] not in served:
                 self._effects.append(_unroutable(effect))
