@@ -304,7 +304,7 @@ class Anycast:
                 found.append((value, way.cost, path.last_used, path))
         return found
 
-    def _forward(self, delivery: Delivery, now: float) -> None:
+    def _forward(self, delivery: Delivery, now: float, has_waited: bool = False) -> None:
         """Send it along the best path that has room; in parts, if the room is for a part."""
         if delivery.mode == "multicast":
             self._spread(delivery, now)
@@ -317,7 +317,7 @@ class Anycast:
             if not candidates:
                 self._finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, NO_PATH, now)
             elif not with_room:
-                self._wait(delivery)
+                self._wait(delivery, has_waited)
             else:
                 path = min(with_room, key=_rank)[3]
                 if path.room() < delivery.count and path.unit == "events":
@@ -329,9 +329,14 @@ class Anycast:
         self._watch(rest)
         return rest
 
-    def _wait(self, delivery: Delivery) -> None:
+    def _wait(self, delivery: Delivery, has_waited: bool = False) -> None:
+        """Wait for room: the rest of what has waited before all that came later, so that order stays."""
         delivery.is_waiting = True
-        self._waiting.setdefault(delivery.topic, deque()).append(delivery)
+        queue = self._waiting.setdefault(delivery.topic, deque())
+        if has_waited:
+            queue.appendleft(delivery)
+        else:
+            queue.append(delivery)
 
     def _send(self, delivery: Delivery, path: Path, now: float) -> None:
         self._count += 1
@@ -377,7 +382,7 @@ class Anycast:
                 queue.appendleft(delivery)
                 return
             delivery.is_waiting = False
-            self._forward(delivery, now)
+            self._forward(delivery, now, has_waited=True)
         self._waiting.pop(topic, None)
 
     def _look_again(self, now: float) -> None:
