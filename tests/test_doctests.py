@@ -13,6 +13,7 @@ MODULES = [
     "reknit.checkpoint",
     "reknit.config",
     "reknit.errors",
+    "reknit.letter",
     "reknit.outcome",
     "reknit.seqset",
     "reknit.settings",

@@ -1,7 +1,9 @@
-"""`reknit dead-letters`: events that ended undelivered, and why."""
+"""`reknit dead-letters`: events that ended undelivered: why, and what to do with them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,42 +12,57 @@ from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import cell, fail, log_to_stderr, plain, print_json, shown, table
 
 if TYPE_CHECKING:
-    from reknit.node.dead_letters import Letter
+    from reknit.letter import Letter, Wanted
 
-IDLE_S = 0.5
-"""The journal is read to its end: nothing more comes for so long."""
+app = typer.Typer(help="Look at events that ended undelivered, redrive or drop them.", no_args_is_help=True)
 
-app = typer.Typer(help="Look at events that ended undelivered.", no_args_is_help=True)
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="REASON", help="Only these, as expired or rejected.")
+]
+Topic = Annotated[str, typer.Option("--topic", metavar="PATTERN", help="Only of topics that match.")]
+Code = Annotated[str, typer.Option("--code", metavar="CODE", help="Only with this google.rpc code.")]
+Subscriber = Annotated[str, typer.Option("--subscriber", metavar="NAME", help="Only of this subscriber.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="TIME", help="Only from then on: 15m, 2h, 7d ago, or an ISO time.")
+]
+Until = Annotated[str, typer.Option("--until", metavar="TIME", help="Only from before then.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_AGE = re.compile(r"(\d+)\s*(s|m|h|d)")
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The newest so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="The newest so many; 0: all.")] = 20,
+    reason: Reason = "",
+    topic: Topic = "",
+    code: Code = "",
+    subscriber: Subscriber = "",
+    since: Since = "",
+    until: Until = "",
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
-    """List dead letters, the newest last."""
+    """List dead letters that wait, the newest last."""
     from reknit.cli.running import run
 
     log_to_stderr()
-    letters = run(_letters(node))
+    wanted = _wanted(reason, topic, code, subscriber, since, until)
+    if limit == 0:
+        run(_print_all(node, wanted, json))
+        return
+    found, waiting = run(_newest(node, wanted, limit))
     if json:
-        print_json([_as_json(seq, letter) for seq, letter in letters])
-        return
-    if not letters:
-        typer.echo("no dead letters")
-        return
-    from rich.console import Console
-
-    from reknit.cli.printing import clock
-
-    made = table(("no", "died", "topic", "seq", "subscriber", "reason", "text"), ())
-    for seq, letter in letters[-limit:]:
-        place = (clock(letter.died_us), cell(letter.topic, 40), str(letter.seq), cell(letter.subscriber))
-        made.add_row(str(seq), *place, cell(letter.reason), cell(letter.text, 60))
-    Console(highlight=False).print(made)
-    if len(letters) > limit:
-        typer.echo(f"and {len(letters) - limit:,} older ones: --limit")
+        print_json([_as_json(number, letter) for number, letter in found])
+    elif not found:
+        typer.echo("no dead letters" if not waiting else f"none of {waiting:,} dead letters fits")
+    else:
+        _print_table(found)
+        if waiting > len(found):
+            typer.echo(f"{len(found):,} of {waiting:,} that wait: --limit")
 
 
 @app.command()
@@ -54,11 +71,11 @@ def show(
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
-    """Show one dead letter, with the event's payload."""
+    """Show one dead letter, with the event's payload and every attempt."""
     from reknit.cli.running import run
 
     log_to_stderr()
-    found = dict(run(_letters(node))).get(number)
+    found = run(_one(node, number))
     if found is None:
         fail(f"there is no dead letter {number}: `reknit dead-letters list` has their numbers")
     row = _as_json(number, found)
@@ -66,13 +83,232 @@ def show(
         print_json(row)
         return
     for name, value in row.items():
-        typer.echo(f"{name:12}{plain(str(value))}")
+        for line in value if isinstance(value, list) else [value]:
+            typer.echo(f"{name:14}{plain(_line(line))}")
+
+
+@app.command()
+def redrive(
+    reason: Reason = "",
+    topic: Topic = "",
+    code: Code = "",
+    subscriber: Subscriber = "",
+    since: Since = "",
+    until: Until = "",
+    rate: Annotated[
+        str, typer.Option("--rate", metavar="N/s", help="At most so fast; 0: as fast as it goes.")
+    ] = "1000/s",
+    clear_ttl: Annotated[
+        bool,
+        typer.Option("--clear-ttl", help="Let the new events never expire; otherwise their ttl begins anew."),
+    ] = False,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+    node: NodeUrl = "",
+) -> None:
+    """Publish dead letters again on their own topics, each once, however often this is run."""
+    from reknit.cli.running import run
+
+    log_to_stderr()
+    wanted = _wanted(reason, topic, code, subscriber, since, until)
+    speed = _rate(rate)
+    total = run(_redrive(node, wanted, speed, clear_ttl, dry_run))
+    if json:
+        print_json({**total, "is_dry": dry_run})
+        return
+    for name, count in sorted(total["topics"].items()):
+        typer.echo(f"{plain(name)}: {count:,}")
+    typer.echo(f"{total['count']:,} dead letters {'would be' if dry_run else 'were'} redriven")
+    if total["without_payload"]:
+        typer.echo(f"{total['without_payload']:,} have no payload and stay")
+
+
+@app.command()
+def drop(
+    reason: Reason = "",
+    topic: Topic = "",
+    code: Code = "",
+    subscriber: Subscriber = "",
+    since: Since = "",
+    until: Until = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: AsJson = False,
+    node: NodeUrl = "",
+) -> None:
+    """Drop dead letters for good."""
+    from reknit.cli.running import run
+
+    log_to_stderr()
+    wanted = _wanted(reason, topic, code, subscriber, since, until)
+    if not dry_run and not yes:
+        count = run(_drop(node, wanted, is_dry=True))
+        typer.confirm(f"Drop {count:,} dead letters for good?", abort=True)
+    count = run(_drop(node, wanted, dry_run))
+    if json:
+        print_json({"count": count, "is_dry": dry_run})
+    else:
+        typer.echo(f"{count:,} dead letters {'would be' if dry_run else 'were'} dropped")
+
+
+# -- what is wanted
+
+
+def _wanted(reason: str, topic: str, code: str, subscriber: str, since: str, until: str) -> Wanted:
+    from reknit.letter import Wanted
+    from reknit.outcome import Code as Codes
+    from reknit.outcome import Reason as Reasons
+    from reknit.topic import Pattern
+
+    if reason and reason not in set(Reasons):
+        fail(f"{reason!r} is no reason; there are {', '.join(Reasons)}")
+    if code and code.upper() not in Codes.__members__:
+        fail(f"{code!r} is no google.rpc code, such as UNAVAILABLE")
+    if topic:
+        Pattern(topic)
+    return Wanted(reason, topic, code, subscriber, _moment(since), _moment(until))
+
+
+def _moment(text: str) -> int:
+    """A time in microseconds since 1970: so long ago, or as ISO says."""
+    if not text:
+        return 0
+    import time
+    from datetime import datetime
+
+    if found := _AGE.fullmatch(text.strip()):
+        return int((time.time() - int(found[1]) * _AGES[found[2]]) * 1e6)
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
+    except ValueError:
+        fail(f"{text!r} is no time; write 15m, 2h, 7d, or 2026-01-31T08:00")
+
+
+def _rate(text: str) -> float:
+    """Events a second."""
+    if text.strip() in ("", "0"):
+        return 0.0
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        fail(f"{text!r} is no rate; write it as 1000/s, 30/min or 500/h")
+    return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
+
+
+# -- with the node
+
+
+async def _newest(node: str, wanted: Wanted, limit: int) -> tuple[list[tuple[int, Letter]], int]:
+    from reknit.cli.running import connected
+    from reknit.client.letters import letters, waiting
+
+    found: list[tuple[int, Letter]] = []
+    async with connected(node) as session:
+        async for one in letters(session, wanted, newest_first=True):
+            found.append(one)
+            if len(found) == limit:
+                break
+        return found[::-1], await waiting(session)
+
+
+async def _print_all(node: str, wanted: Wanted, json: bool) -> None:
+    """Everything, as it comes: one line a letter."""
+    import msgspec
+
+    from reknit.cli.printing import clock
+    from reknit.cli.running import connected
+    from reknit.client.letters import letters
+
+    async with connected(node) as session:
+        async for number, letter in letters(session, wanted):
+            if json:
+                typer.echo(msgspec.json.encode(_as_json(number, letter)).decode())
+            else:
+                place = (f"{number}", clock(letter.died_us), letter.topic, str(letter.seq), letter.subscriber)
+                typer.echo("  ".join(map(plain, (*place, letter.reason, letter.text))))
+
+
+async def _one(node: str, number: int) -> Letter | None:
+    from reknit.cli.running import connected
+    from reknit.client.letters import letters
+
+    async with connected(node) as session:
+        async for found, letter in letters(session, after=number - 1):
+            return letter if found == number else None
+    return None
+
+
+async def _redrive(node: str, wanted: Wanted, rate: float, clears_ttl: bool, is_dry: bool) -> dict[str, Any]:
+    from reknit.cli.running import connected
+    from reknit.client.letters import redrive as pages
+
+    total: dict[str, Any] = {"count": 0, "without_payload": 0, "topics": {}}
+    async with connected(node) as session:
+        steps = pages(session, wanted, rate=rate, clears_ttl=clears_ttl, is_dry=is_dry)
+        async for body in _with_progress(session, "redriving", steps):
+            total["count"] += body["count"]
+            total["without_payload"] += body["without_payload"]
+            for name, count in body["topics"].items():
+                total["topics"][name] = total["topics"].get(name, 0) + count
+    return total
+
+
+async def _drop(node: str, wanted: Wanted, is_dry: bool) -> int:
+    from reknit.cli.running import connected
+    from reknit.client.letters import drop as pages
+
+    count = 0
+    async with connected(node) as session:
+        async for body in _with_progress(session, "dropping", pages(session, wanted, is_dry=is_dry)):
+            count += body["count"]
+    return count
+
+
+async def _with_progress(
+    session: Any, what: str, steps: AsyncIterator[dict[str, Any]]
+) -> AsyncIterator[dict[str, Any]]:
+    """The steps, with a bar on a terminal: how far through the letters that were there at the beginning."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    last = int((await session.ask("dead_letters", limit=0))["last"])
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[done]:,}"), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=max(last, 1), done=0)
+        done = 0
+        async for body in steps:
+            done += body["count"]
+            bar.update(task, completed=min(body["next"], last), done=done)
+            yield body
+
+
+# -- printing
+
+
+def _print_table(found: list[tuple[int, Letter]]) -> None:
+    from rich.console import Console
+
+    from reknit.cli.printing import clock
+
+    made = table(("no", "died", "topic", "seq", "subscriber", "reason", "text"), ())
+    for number, letter in found:
+        place = (clock(letter.died_us), cell(letter.topic, 40), str(letter.seq), cell(letter.subscriber))
+        made.add_row(str(number), *place, cell(letter.reason), cell(letter.text, 60))
+    Console(highlight=False).print(made)
+
+
+def _line(value: Any) -> str:
+    return "  ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 def _as_json(number: int, letter: Letter) -> dict[str, Any]:
     from reknit.cli.printing import iso
-    from reknit.outcome import Code
+    from reknit.outcome import Code as Codes
 
+    tries = [
+        {"time": iso(one.time_us), "outcome": one.outcome.name.lower(), "code": Codes(one.code).name}
+        for one in letter.tries
+    ]
     return {
         "no": number,
         "topic": letter.topic,
@@ -82,25 +318,15 @@ def _as_json(number: int, letter: Letter) -> dict[str, Any]:
         "died": iso(letter.died_us),
         "subscriber": letter.subscriber,
         "reason": letter.reason,
-        "code": Code(letter.code).name,
+        "code": Codes(letter.code).name,
         "text": letter.text,
         "attempts": letter.attempts,
+        "tries": tries,
         "node": letter.node,
-        "payload": shown(letter.payload),
+        "path": letter.path,
+        "priority": f"CS{letter.priority}",
+        "ttl_ms": letter.ttl_ms,
+        "redriven": letter.redriven,
+        "original": letter.original or letter.id,
+        "payload": shown(letter.payload) if letter.has_payload else None,
     }
-
-
-async def _letters(node: str) -> list[tuple[int, Letter]]:
-    """All that the node holds, with their own seqs."""
-    from reknit.cli.running import connected
-    from reknit.node.dead_letters import read_letter
-
-    async with connected(node) as session:
-        topic = next(
-            row["value"] for row in await session.ask("config") if row["name"] == "dispatch.dead_letter_topic"
-        )
-        letters: list[tuple[int, Letter]] = []
-        async with session.subscribe(topic.strip('"'), history=True) as events:
-            while batches := await events.take_all(IDLE_S):
-                letters += [(e.seq, read_letter(e.payload)) for batch in batches for e in batch.events()]
-    return letters

@@ -18,7 +18,7 @@ import reknit
 from reknit.cli import config, dead_letters, demo, ledger, pub, status, sub, trail, up
 from reknit.cli.output import fail
 
-PARTS = ("journal", "group", "pipeline", "link", "route")
+PARTS = ("journal", "group", "pipeline", "link", "route", "topic")
 """Groups of commands in modules of their own, each with a Typer `app`, as far as they are installed."""
 
 

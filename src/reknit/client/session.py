@@ -311,6 +311,19 @@ class Session:
         rows: list[dict[str, Any]] = await self.ask("ledger")
         return rows
 
+    async def pause(self, pattern: str) -> list[str]:
+        """Hand out nothing on topics that match, until `resume` with the same pattern, also after a restart.
+
+        Returns when that is durable; gives all patterns that are paused.
+        """
+        body = await self.ask("pause", pattern=pattern)
+        return list(body["paused"])
+
+    async def resume(self, pattern: str) -> list[str]:
+        """Go on with what `pause` stopped; gives the patterns that are still paused."""
+        body = await self.ask("resume", pattern=pattern)
+        return list(body["paused"])
+
     # -- the link's side
 
     def add(self, subscription: Subscription) -> None:

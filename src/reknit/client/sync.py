@@ -263,6 +263,14 @@ class SyncSession:
         """published = accepted + dead-lettered + lost + in flight, per durable subscriber and topic."""
         return self._loop.run(self._session.ledger())
 
+    def pause(self, pattern: str) -> list[str]:
+        """Hand out nothing on topics that match, until `resume`; gives all patterns that are paused."""
+        return self._loop.run(self._session.pause(pattern))
+
+    def resume(self, pattern: str) -> list[str]:
+        """Go on with what `pause` stopped; gives the patterns that are still paused."""
+        return self._loop.run(self._session.resume(pattern))
+
 
 def connect_sync(
     url: str = "tcp://127.0.0.1:7440",

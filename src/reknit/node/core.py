@@ -153,6 +153,7 @@ class Core:
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """Someone wants something done: pause or resume topics, redrive or drop dead letters. Answered when durable."""
+        before = self.journal.staged_end
         try:
             match ask.what:
                 case "pause" | "resume":
@@ -169,9 +170,13 @@ class Core:
         except (LocalError, KeyError, TypeError, ValueError) as error:
             self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
+        answer = Answer(ask.id, Code.OK, "", body)
+        if self.journal.staged_end == before:
+            self._say(peer, answer)
+            return
         number = self._staged_number = self.intake.next_number()
         self._is_dirty, self._needs_sync = True, self.config.journal.sync
-        self.dispatch.desk.promise(number, peer, Answer(ask.id, Code.OK, "", body))
+        self.dispatch.desk.promise(number, peer, answer)
 
     def tick(self, now: float) -> None:
         """Time passed."""

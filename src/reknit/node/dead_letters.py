@@ -18,11 +18,13 @@ from reknit.config import Config
 from reknit.errors import Gone
 from reknit.frame import pad8
 from reknit.ledger import Letters
+from reknit.letter import Letter, read_letter
 from reknit.protocol.effects import DeadLetter
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.store.records import LettersDropped
-from reknit.tally import Try
+
+__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter", "time_us"]
 
 BATCH_EVENTS: Final = 1_000
 """So many dead letters go into one batch."""
@@ -31,56 +33,8 @@ REDRIVEN: Final = "redriven"
 REDRIVEN_COUNT: Final = "redriven-count"
 
 
-class Letter(msgspec.Struct, frozen=True):
-    """What a dead letter says. Its payload is the undelivered event's, as it was."""
-
-    topic: str
-    source: bytes
-    seq: int
-    time_us: int
-    payload: bytes
-    subscriber: str
-    code: int
-    reason: str
-    text: str
-    attempts: int
-    node: str
-    died_us: int
-    header: bytes = b""
-    """The header and topic of the event's batch, as they came."""
-    columns: dict[str, Any] = {}
-    """What the event has beside its payload."""
-    priority: int = 1
-    type: int = 1
-    flags: int = 0
-    ttl_ms: int = 0
-    has_payload: bool = True
-    path: str = ""
-    """Where the last attempt went."""
-    tries: tuple[Try, ...] = ()
-    """The last attempts, each with its time and outcome."""
-    first_us: int = 0
-    last_us: int = 0
-    """When the first and the last of these came to their outcome."""
-    redriven: int = 0
-    """How often the event had been redriven before."""
-    original: str = ""
-    """The id that it had before it was first redriven; empty: it never was."""
-
-    @property
-    def id(self) -> str:
-        """The event's id, as `source:seq`."""
-        return f"{self.source.hex()}:{self.seq}"
-
-
 _NO_HEAD: Final = Head(b"", "", 0, 0, 0, 0)
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Letter)
-
-
-def read_letter(payload: bytes) -> Letter:
-    """The dead letter in an event's payload. Raises `msgspec.DecodeError` for anything else."""
-    return _decoder.decode(payload)
 
 
 def time_us() -> int:

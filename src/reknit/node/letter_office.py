@@ -17,7 +17,8 @@ from reknit.batch import Batch
 from reknit.envelope.columns import ID
 from reknit.envelope.ids import make_id
 from reknit.errors import Gone, JournalFull
-from reknit.node.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters, Letter, read_letter
+from reknit.letter import Letter, Wanted, read_letter
+from reknit.node.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
 from reknit.outcome import Code
 from reknit.seqset import Range, SeqSet
 from reknit.store.records import LettersBack, LettersRedriven
@@ -27,28 +28,6 @@ PAGE_MAX: Final = 1_000
 SCAN_MAX: Final = 5_000
 """So many letters are looked at for one answer, so that no answer takes long."""
 Found = tuple[int, Letter]
-
-
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters: all that fit everything that is given."""
-
-    reason: str = ""
-    topic: str = ""
-    """A pattern."""
-    code: str = ""
-    subscriber: str = ""
-    since_us: int = 0
-    until_us: int = 0
-
-    def fits(self, letter: Letter, pattern: Pattern | None) -> bool:
-        return (
-            (not self.reason or letter.reason == self.reason)
-            and (pattern is None or pattern.matches(letter.topic))
-            and (not self.code or letter.code == Code[self.code.upper()])
-            and (not self.subscriber or letter.subscriber == self.subscriber)
-            and self.since_us <= letter.died_us
-            and (not self.until_us or letter.died_us < self.until_us)
-        )
 
 
 class LetterOffice:
@@ -79,7 +58,7 @@ class LetterOffice:
         wanted, limit = _wanted(args), min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
         is_downwards = "before" in args
         place = int(args["before"] if is_downwards else args.get("after", 0))
-        found, place, is_end = self._look(wanted, place, limit, is_downwards)
+        found, place, is_end = self._look(wanted, place, limit, is_downwards) if limit else ([], place, True)
         return {
             "letters": [[seq, msgspec.to_builtins(letter, builtin_types=(bytes,))] for seq, letter in found],
             "next": place,
@@ -140,8 +119,7 @@ class LetterOffice:
 
     def redrive(self, args: dict[str, Any]) -> dict[str, Any]:
         """Publish a page of letters again on their topics; `after` says where to go on."""
-        limit = min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
-        found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
+        found, place, is_end = self._chosen(args)
         whole = [one for one in found if one[1].has_payload]
         if not args.get("is_dry"):
             for group in _groups(whole):
@@ -154,11 +132,17 @@ class LetterOffice:
 
     def drop(self, args: dict[str, Any]) -> dict[str, Any]:
         """Drop a page of letters."""
-        limit = min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
-        found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
+        found, place, is_end = self._chosen(args)
         if found and not args.get("is_dry"):
             self._letters.drop(_ranges(found), self._letters.now_us())
         return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting}
+
+    def _chosen(self, args: dict[str, Any]) -> tuple[list[Found], int, bool]:
+        """A page of what is to be done; `stop` is the last letter that was there when it began."""
+        limit = min(max(int(args.get("limit", PAGE_MAX)), 1), PAGE_MAX)
+        found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
+        stop = int(args.get("stop", 0)) or place
+        return [one for one in found if one[0] <= stop], place, is_end or place >= stop
 
     def _publish(self, group: list[Found], clears_ttl: bool) -> None:
         letters = self._letters
