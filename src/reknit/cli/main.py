@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import reknit
-from reknit.cli import config, dead_letters, demo, ledger, pub, status, sub, trail, up
+from reknit.cli import config, dead_letters, demo, ledger, pub, rpc, status, sub, trail, up
 from reknit.cli.output import fail
 
 PARTS = ("journal", "group", "pipeline", "link", "route", "topic")
@@ -74,6 +74,8 @@ def options(
 app.command("up")(up.up)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
+app.command("request")(rpc.request)
+app.command("serve")(rpc.serve)
 app.command("status")(status.status)
 app.command("ledger")(ledger.ledger)
 app.command("demo")(demo.demo)

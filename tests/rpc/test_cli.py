@@ -1,0 +1,111 @@
+"""`reknit request` and `reknit serve` against a real node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import reknit
+from reknit.testing.processes import NodeProcess, Process, ending
+
+pytestmark = pytest.mark.real
+
+SHOUT, FAIL, SLEEP, WHO = "//vcu/10/1/1", "//vcu/10/1/2", "//vcu/10/1/3", "//vcu/10/1/4"
+COMMANDS = {
+    SHOUT: "tr a-z A-Z",
+    FAIL: "echo first >&2; echo 'no such door' >&2; exit 3",
+    SLEEP: "sleep 600",
+    WHO: "echo $REKNIT_REQUEST_SOURCE",
+}
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node, and a service for each of the commands."""
+    folder = tmp_path_factory.mktemp("node")
+    process = NodeProcess(folder, "--journal", "memory")
+    services = [
+        Process(
+            f"serve{number}",
+            [sys.executable, "-m", "reknit", "serve", address, "--exec", command, "--node", process.url],
+            folder,
+        )
+        for number, (address, command) in enumerate(COMMANDS.items())
+    ]
+    with ending(process, *services):
+        process.start()
+        for service in services:
+            service.start()
+        wait_for(process.url, len(services))
+        yield process
+        for service in services:
+            assert service.stop() in (0, 130), service.output()
+            assert "serving up://vcu/10/1/" in service.output()
+            assert "Traceback" not in service.output()
+
+
+def wait_for(url: str, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    with reknit.connect_sync(url) as session:
+        while sum(row["name"].startswith("serve/") for row in session.status()["subscribers"]) < count:
+            assert time.monotonic() < deadline, session.status()
+            time.sleep(0.05)
+
+
+def request(
+    node: NodeProcess, *args: str, stdin: bytes = b"", code: int = 0
+) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "reknit", "request", *args, "--node", node.url]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("REKNIT_")}
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, cwd=node.data.parent, env=environ, timeout=PATIENCE_S
+    )
+    assert done.returncode == code, done
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+def test_the_answer_is_what_the_command_prints(node: NodeProcess) -> None:
+    assert request(node, SHOUT, "hello").stdout == b"HELLO\n"
+    assert request(node, SHOUT, stdin=b"one\ntwo\n").stdout == b"ONE\nTWO\n"
+    assert request(node, SHOUT, "").stdout == b""
+
+
+def test_the_command_is_told_who_asks(node: NodeProcess) -> None:
+    first, second = (request(node, WHO, "", "--name", "me").stdout for _ in range(2))
+    assert first.startswith(b"up://")
+    assert first == second != request(node, WHO, "").stdout
+
+
+def test_a_command_that_fails_is_told_with_its_last_words(node: NodeProcess) -> None:
+    assert request(node, FAIL, "x", code=1).stderr == b"error: UNKNOWN: no such door\n"
+
+
+def test_a_command_that_takes_too_long_is_killed(node: NodeProcess, tmp_path: Path) -> None:
+    assert b"DEADLINE_EXCEEDED" in request(node, SLEEP, "x", "--ttl", "300", code=1).stderr
+    deadline = time.monotonic() + PATIENCE_S
+    while any(line.endswith("sleep 600") for line in processes()):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
+
+
+def processes() -> list[str]:
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, timeout=PATIENCE_S)
+    return found.stdout.splitlines()
+
+
+def test_an_address_that_nobody_serves_is_unavailable(node: NodeProcess) -> None:
+    assert b"UNAVAILABLE" in request(node, "//vcu/10/1/99", "x", "--ttl", "200", code=1).stderr
+
+
+def test_an_address_that_is_none_is_told_in_one_line(node: NodeProcess) -> None:
+    done = request(node, "doors", "x", code=1)
+    assert done.stderr.startswith(b"error: address 'doors' is none")
+    assert done.stderr.count(b"\n") == 1
