@@ -10,11 +10,15 @@ import argparse
 import heapq
 import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from reknit.protocol.group_effects import (
+    DeadLettered,
     Deliver,
     GroupEffect,
     Left,
@@ -22,16 +26,18 @@ from reknit.protocol.group_effects import (
     NotSent,
     Send,
     SendBatch,
+    SendPieces,
     SendTo,
     Sent,
     Viewed,
 )
 from reknit.protocol.group_member import GroupMember
-from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.group_messages import Piece
+from reknit.protocol.group_settings import GroupSettings, SlowMember
 from reknit.protocol.membership import Membership
-from reknit.protocol.view import Member
+from reknit.protocol.view import Member, View
 from reknit.seqset import SeqSet
-from reknit.transport.bundle import Bundler, group_hash, unbundle
+from reknit.transport.bundle import Bundler, Item, group_hash, unbundle
 
 GROUP = group_hash("robots")
 EPOCH_S = 1000.0
@@ -40,8 +46,15 @@ DATAGRAMS_MAX = 300_000
 
 
 SMALL = GroupSettings(
-    capacity_events=200, window_bytes=40_000, batch_bytes_max=4_000, piece_bytes=700, suspect_s=4.0
+    capacity_events=200,
+    window_bytes=40_000,
+    batch_bytes_max=4_000,
+    piece_bytes=700,
+    suspect_s=4.0,
+    slow_s=1.0,
 )
+SEEDS = tuple(f"10.0.0.{number}:1" for number in range(8))
+"""Where members are looked for when multicast reaches nobody; any of them may be gone."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,9 @@ class Plan:
     crashes: int = 0
     partitions: int = 0
     partition_s: float = 6.0
+    stucks: int = 0
+    """How often a program takes nothing for a while."""
+    stuck_s: float = 2.5
     is_multicast_reachable: bool = True
     settings: GroupSettings = SMALL
 
@@ -75,14 +91,17 @@ def random_plan(seed: int) -> Plan:
         seconds=rng.choice([1.0, 2.0, 4.0]),
         loss=rng.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3]),
         repeat=rng.choice([0.0, 0.0, 0.1, 0.3]),
+        delay_s=rng.choice([0.0005, 0.01]),
         jitter_s=rng.choice([0.0, 0.0005, 0.005, 0.05]),
-        sends_per_s=rng.choice([10.0, 50.0, 200.0]),
+        sends_per_s=rng.choice([10.0, 100.0, 300.0]),
         slow_hand_s=rng.choice([0.0, 0.0, 0.01]),
         joins=rng.choice([0, 0, 1, 2]),
         leaves=rng.choice([0, 0, 1]),
         crashes=rng.choice([0, 0, 1, 2]),
         partitions=rng.choice([0, 0, 0, 1]),
+        stucks=rng.choice([0, 0, 1, 2]),
         is_multicast_reachable=rng.random() < 0.8,
+        settings=msgspec.structs.replace(SMALL, slow_member=rng.choice(list(SlowMember))),
     )
 
 
@@ -97,14 +116,35 @@ class Node:
     is_leaving: bool = False
     sent: list[bytes] = field(default_factory=list)
     got: dict[bytes, list[tuple[int, list[bytes] | None, int]]] = field(default_factory=dict)
+    dead: dict[bytes, SeqSet] = field(default_factory=lambda: defaultdict(SeqSet))
+    """What this one sent and a slow member did not take, by member."""
     open_tickets: set[int] = field(default_factory=set)
     lost: int = 0
     timer: float = float("inf")
-    views: list[tuple[float, int]] = field(default_factory=list)
+    stuck_until: float = 0.0
+    heard: dict[bytes, int] = field(default_factory=dict)
+    """The last seq of each source of which anything came while it was a member."""
+    views: list[View] = field(default_factory=list)
 
     @property
     def id(self) -> bytes:
         return self.machine.me.id
+
+    def has_had_always(self, member: bytes) -> bool:
+        """True if this member was in every view from the first on that it was in."""
+        there = [member in view for view in self.views]
+        return all(there[there.index(True) :]) if any(there) else False
+
+    def has_had_back(self, member: bytes) -> bool:
+        """True if this member was put out of a view and came back."""
+        there = [member in view for view in self.views]
+        return any(there[at] and not there[at - 1] and any(there[:at]) for at in range(1, len(there)))
+
+    def seqs(self, source: bytes, *, lost: bool) -> SeqSet:
+        """What was delivered of a source, or lost."""
+        items = self.got.get(source, [])
+        wanted = [item for item in items if (item[1] is None) == lost]
+        return SeqSet.from_ranges((first, first + count) for first, _, count in wanted)
 
 
 class Simulation:
@@ -120,9 +160,6 @@ class Simulation:
         self.datagrams = 0
         self.split: set[bytes] = set()
         self.is_sending = True
-        self.was_split = False
-        self.was_excluded = False
-        """A member that lives was put out for a while: too much was lost for it to be heard."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._tickets = itertools.count(1)
@@ -141,7 +178,7 @@ class Simulation:
     def start(self) -> Node:
         number = len(self.nodes)
         me = Member(self.rng.randbytes(16), f"n{number}", f"10.0.0.{number}:1")
-        seeds = () if self.plan.is_multicast_reachable else ("10.0.0.0:1", "10.0.0.1:1")
+        seeds = () if self.plan.is_multicast_reachable else SEEDS
         membership = Membership(me, self.plan.settings, Random(self.rng.random()), seeds, self.now)
         machine = GroupMember("robots", self.plan.settings, membership, Random(self.rng.random()))
         size = self.plan.settings.piece_bytes + 100
@@ -207,6 +244,10 @@ class Simulation:
             case SendBatch():
                 node.bundler.add_batch(effect.batch, effect.size, effect.pieces)
                 self.carry(node, effect.peer)
+            case SendPieces():
+                for piece in effect.pieces:
+                    node.bundler.add_piece(piece)
+                self.carry(node, effect.peer)
             case SendTo():
                 node.bundler.add(effect.message)
                 peer = next((n.id for n in self.nodes if n.machine.me.address == effect.address), b"")
@@ -225,10 +266,9 @@ class Simulation:
             case NotSent():
                 node.open_tickets.discard(effect.ticket)
             case Viewed():
-                there = {n.id for n in self.nodes if n.is_alive and not n.is_leaving}
-                known = {n.id for n in self.nodes if n.views}
-                self.was_excluded |= bool((there & known) - set(effect.view.ids)) and len(node.views) > 0
-                node.views.append((self.now, effect.view.counter))
+                node.views.append(effect.view)
+            case DeadLettered():
+                node.dead[effect.member].add(effect.start, effect.stop)
             case Left():
                 node.is_alive = False
                 node.machine.multicast.close(self.now)
@@ -244,8 +284,8 @@ class Simulation:
                 node.machine.multicast.handed(source, seq, self.now)
                 self.step(node)
 
-        delay = self.plan.slow_hand_s * self.rng.random()
-        if delay:
+        delay = max(self.plan.slow_hand_s * self.rng.random(), node.stuck_until - self.now)
+        if delay > 0:
             self.at(self.now + delay, done)
         else:
             node.machine.multicast.handed(source, seq, self.now)
@@ -282,9 +322,20 @@ class Simulation:
         assert self.datagrams < DATAGRAMS_MAX, "a storm of datagrams"
         sender, items = unbundle(datagram, GROUP)
         for item in items:
+            self.hear(node, item)
             node.machine.receive(item, sender, self.now)
             self.perform(node)
         self.step(node)
+
+    def hear(self, node: Node, item: Item) -> None:
+        """Note what the window of a member takes: it must be delivered some day, or reported."""
+        if not isinstance(item, Piece):
+            return
+        receiver = node.machine.multicast.receivers.get(item.source)
+        if receiver is not None and receiver.departure is None:
+            last, window = item.first + item.count - 1, receiver.window
+            if last - window.acked <= window.capacity:
+                node.heard[item.source] = max(last, node.heard.get(item.source, 0))
 
     # -- a whole run
 
@@ -300,6 +351,8 @@ class Simulation:
             self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.leave))
         for _ in range(plan.crashes):
             self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.crash))
+        for _ in range(plan.stucks):
+            self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.stick))
         for _ in range(plan.partitions):
             self.at(began + self.rng.random() * plan.seconds, self.divide)
         self.run_until(began + plan.seconds)
@@ -309,14 +362,16 @@ class Simulation:
 
     def pick(self, what: Callable[[Node], None]) -> None:
         there = [n for n in self.nodes if n.is_alive and not n.is_leaving]
-        able = there if self.plan.is_multicast_reachable else there[1:]  # seeds are all that joins them
         if len(there) > 2:
-            what(self.rng.choice(able))
+            what(self.rng.choice(there))
+
+    def stick(self, node: Node) -> None:
+        """Its program does something else for a while."""
+        node.stuck_until = self.now + self.plan.stuck_s
 
     def divide(self) -> None:
         there = [n.id for n in self.nodes if n.is_alive]
         self.split = set(there[: len(there) // 2])
-        self.was_split = True
         self.at(self.now + self.plan.partition_s, self.heal)
 
     def heal(self) -> None:
@@ -342,43 +397,70 @@ class Simulation:
         ids = set(there[0].machine.view.ids) if there[0].machine.view is not None else set()
         assert ids == {n.id for n in there}, "the view is not the survivors"
         for node in there:
-            assert not node.open_tickets, f"{node.name} has senders that wait for ever"
-            assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
+            self._check_rest(node)
             for source, items in node.got.items():
                 self._check_sequence(node, self.by_id[source], items)
-        if not self.was_split and not self.was_excluded:
-            assert not sum(self._lost_of_living(n) for n in there), "events were lost without a partition"
-        self._check_ends(there)
+                self._check_lost(node, self.by_id[source])
+                end, name = items[-1][0] + items[-1][2] - 1, self.by_id[source].name
+                assert end >= node.heard.get(source, 0), f"{node.name} heard of more of {name} than {end}"
+        for sender in self.nodes:
+            self._check_ends(there, sender)
+            for one, other in itertools.combinations(there, 2):
+                self._check_same(one, other, sender)
 
-    def _lost_of_living(self, node: Node) -> int:
-        """What a crashed sender took with it is lost; what a living one sent is not."""
-        living = {other.id for other in self.survivors()}
-        items = [item for source, items in node.got.items() if source in living for item in items]
-        return sum(count for _, payloads, count in items if payloads is None)
+    def _check_rest(self, node: Node) -> None:
+        """Nobody waits for anything."""
+        assert not node.open_tickets, f"{node.name} has senders that wait for ever"
+        assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
+        for receiver in node.machine.multicast.receivers.values():
+            name = self.by_id[receiver.source].name
+            assert receiver.departure is None, f"{node.name} has not done with {name}"
+            window = receiver.window
+            assert window.acked == window.high, f"{node.name} waits for {window.missing()} of {name}"
 
     def _check_sequence(
         self, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
     ) -> None:
-        seen = SeqSet()
+        """Every event once, in order, as it was sent; what lacks stands in its place as lost."""
         following = items[0][0]
         for first, payloads, count in items:
             assert first == following, f"{node.name} got {first} of {source.name}, not {following}"
             following = first + count
-            assert seen.add(first, following)
             if payloads is not None:
                 sent = source.sent[first - 1 : following - 1]
                 assert payloads == sent, f"{node.name} got other payloads of {source.name} at {first}"
 
-    def _check_ends(self, there: list[Node]) -> None:
-        for source in self.nodes:
-            ends = {n.name: self._end(n, source) for n in there if self._end(n, source) is not None}
-            if self.was_split and source not in there:
-                continue  # it may have ended differently on each side
-            assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
-            if source in there and ends:
-                assert set(ends.values()) == {len(source.sent)}, (
-                    f"of {source.name} {ends}, not {len(source.sent)}"
-                )
+    def _check_lost(self, node: Node, source: Node) -> None:
+        """Of a sender that lives and was never apart nothing is lost, but what it dead-lettered itself."""
+        is_together = node.has_had_always(source.id) and source.has_had_always(node.id)
+        if source.is_alive and is_together:
+            lost = node.seqs(source.id, lost=True).difference(source.dead[node.id])
+            assert not lost, f"{node.name} lost {lost.ranges()} of {source.name}, which is there"
+
+    def _check_ends(self, there: list[Node], source: Node) -> None:
+        """All who had to do with a sender know the same last event, delivered or lost, however divided they were."""
+        ends = {n.name: self._end(n, source) for n in there if self._end(n, source) is not None}
+        assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
+        if source in there and ends:
+            assert set(ends.values()) == {len(source.sent)}, (
+                f"of {source.name} {ends}, not {len(source.sent)}"
+            )
+
+    def _check_same(self, one: Node, other: Node, source: Node) -> None:
+        """Who has seen the same views has delivered the same, from where the later one joined."""
+        if not _is_same_history(one, other) or one.has_had_back(source.id) or other.has_had_back(source.id):
+            return
+        if source.id not in one.got or source.id not in other.got:
+            return
+        start = max(one.got[source.id][0][0], other.got[source.id][0][0])
+        excused = source.dead[one.id].union(source.dead[other.id])
+        first, second = (node.seqs(source.id, lost=False).difference(excused) for node in (one, other))
+        for seqs in (first, second):
+            seqs.discard(0, start)
+        assert first == second, (
+            f"of {source.name} {one.name} delivered {first.difference(second).ranges()} and {other.name} "
+            f"{second.difference(first).ranges()} that the other did not"
+        )
 
     def _end(self, node: Node, source: Node) -> int | None:
         """How far a survivor got with a source that it was told where to start with."""
@@ -386,7 +468,7 @@ class Simulation:
         if source is node:
             return multicast.sender.outbox.window.delivered
         receiver = multicast.receivers.get(source.id)
-        return receiver.window.delivered if receiver is not None else multicast._ended.get(source.id)
+        return receiver.window.delivered if receiver is not None else multicast.ended.get(source.id)
 
     def summary(self) -> str:
         there = self.survivors()
@@ -397,6 +479,13 @@ class Simulation:
             f"seed {self.seed}: {sent} sent by {len(self.nodes)}, {got} delivered to {len(there)} survivors, "
             f"{lost} lost, {self.datagrams} datagrams, loss {self.plan.loss:.1%}"
         )
+
+
+def _is_same_history(one: Node, other: Node) -> bool:
+    """True if one of them has seen all views of the other, or all since it joined."""
+    keys, others = ([view.key for view in node.views] for node in (one, other))
+    short, long = sorted((keys, others), key=len)
+    return long[-len(short) :] == short
 
 
 def void(_: object) -> None:

@@ -8,7 +8,9 @@ import importlib
 import pytest
 
 MODULES = [
+    "reknit.client.group_ledger",
     "reknit.protocol.ack_table",
+    "reknit.protocol.ends",
     "reknit.protocol.group_member",
     "reknit.protocol.group_settings",
     "reknit.protocol.pieces",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.groups.simulation import Plan, Simulation
+from reknit.protocol.group_settings import SlowMember
+from tests.groups.simulation import SMALL, Plan, Simulation
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -50,6 +52,31 @@ def test_a_divided_group_merges_and_reports_what_each_side_missed(seed: int) -> 
     run.check()
     assert len(run.survivors()) == 4
     assert all(node.lost > 0 for node in run.survivors())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: int) -> None:
+    """Far apart and with much loss: some batches reach no survivor before the sender is gone."""
+    plan = Plan(members=3, crashes=1, loss=0.3, delay_s=0.02, seconds=0.5, sends_per_s=300)
+    run = Simulation(seed, plan).run()
+    run.check()
+    [crashed] = [node for node in run.nodes if not node.is_alive]
+    one, other = (node.seqs(crashed.id, lost=True) for node in run.survivors())
+    assert one == other
+
+
+@pytest.mark.parametrize("policy", list(SlowMember))
+@pytest.mark.parametrize("seed", range(3))
+def test_a_program_that_takes_nothing_for_a_while_blocks_is_put_out_or_gets_dead_letters(
+    policy: SlowMember, seed: int
+) -> None:
+    settings = msgspec.structs.replace(SMALL, slow_member=policy)
+    plan = Plan(members=3, stucks=1, loss=0.05, seconds=4.0, sends_per_s=100, settings=settings)
+    run = Simulation(seed, plan).run()
+    run.check()
+    dead = sum(seqs.count for node in run.nodes for seqs in node.dead.values())
+    assert (len(run.survivors()) == 2) == (policy is SlowMember.EVICT)
+    assert (dead > 0) == (policy is SlowMember.DEAD_LETTER)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -274,3 +274,11 @@ def test_a_beat_carries_the_view_of_who_sends_it() -> None:
     view = lan.machines["a"].view
     assert view is not None
     assert ("b", Beat(*view.key)) in lan.said
+
+
+def test_a_coordinator_that_holds_everyone_up_leaves_and_the_next_takes_over() -> None:
+    lan = lan_of("abc")
+    lan.machines["b"].evict(lan.machines["a"].me.id, "took nothing", lan.now)
+    lan.run(3.0)
+    assert lan.left == {"a": "took nothing"}
+    assert lan.views()["b"] == lan.views()["c"] == "bc"

@@ -194,3 +194,14 @@ def test_window_agrees_with_a_dictionary_of_single_seqs(
         assert gaps == [s for s in range(model.delivered + 1, model.high + 1) if s not in model.got]
         assert mine.forgotten <= mine.acked <= mine.delivered <= mine.high <= mine.acked + capacity
         assert mine.bytes_kept >= mine.bytes >= 0
+
+
+def test_what_is_given_up_is_a_hole_whether_it_was_held_or_not() -> None:
+    window = Window[str](capacity=20)
+    window.add(1, 3, "a", 10)
+    window.take()
+    window.add(5, 9, "b", 10)
+    window.lose(1, 7)
+    assert (window.bytes, window.missing()) == (20, [])
+    assert [(slot.start, slot.stop, slot.value) for slot in window.take()] == [(3, 7, None), (7, 9, "b")]
+    assert [slot.start for slot in window.find(3, 9)] == [7]

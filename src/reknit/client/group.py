@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from time import monotonic
@@ -19,6 +20,7 @@ from types import TracebackType
 
 from reknit.batch import Batch
 from reknit.client.group_driver import NEVER, GroupDriver, GroupTransport
+from reknit.client.group_ledger import GroupLedger
 from reknit.errors import Closed, Full, ReknitError
 from reknit.event import Event
 from reknit.frame import Buffer
@@ -37,6 +39,8 @@ from reknit.protocol.view import Member, View
 from reknit.topic import check_topic
 from reknit.transport.udp import UdpConfig, UdpTransport
 from reknit.transport.udp_over_tcp import TcpConfig, TcpDatagrams
+
+log = logging.getLogger("reknit.group")
 
 SETTLE_S = 5.0
 """How long closing waits for the members to ack what was sent."""
@@ -63,6 +67,8 @@ class Group:
         self.name = check_topic(name)
         self.lost: deque[Lost] = deque(maxlen=LOST_MAX)
         """The latest ranges that could not be had any more."""
+        self.ledger = GroupLedger()
+        """What became of every event: delivered or lost, by source; dead-lettered, by member."""
         self.why_left: str | None = None
         """Why we are out of the group, empty when we wished it; None while we are in."""
         self.on_view: Callable[[View], None] = lambda view: None
@@ -248,18 +254,18 @@ class Group:
     def _perform(self, effect: GroupEffect) -> None:
         match effect:
             case Deliver():
-                self._deliver(effect.batch)
+                batch = effect.batch
+                self.ledger.deliver(effect.source, batch.first, batch.stop)
+                self._deliver(batch)
             case Lost():
-                self.lost.append(effect)
-                self._deliver(effect)
-                self.on_lost(effect)
+                self._lose(effect)
             case Sent():
                 if not effect.ticket.done():
                     effect.ticket.set_result(None)
             case NotSent():
                 self._not_sent(effect)
             case DeadLettered():
-                self.on_dead_letter(effect)
+                self._dead_letter(effect)
             case Viewed():
                 _wake(self._joined)
                 self.on_view(effect.view)
@@ -275,6 +281,20 @@ class Group:
             return
         self._items.append(item)
         _wake(self._reader)
+
+    def _lose(self, lost: Lost) -> None:
+        """Nobody has these events any more: say so, once, in every place where one may look."""
+        log.warning("%s: events [%d, %d) of %s are lost", self.name, lost.start, lost.stop, lost.source.hex())
+        self.ledger.lose(lost.source, lost.start, lost.stop)
+        self.lost.append(lost)
+        self._deliver(lost)
+        self.on_lost(lost)
+
+    def _dead_letter(self, letter: DeadLettered) -> None:
+        text = "%s: our events [%d, %d) are dead letters for %s, which took nothing for too long"
+        log.warning(text, self.name, letter.start, letter.stop, letter.member.hex())
+        self.ledger.dead_letter(letter.member, letter.start, letter.stop)
+        self.on_dead_letter(letter)
 
     def _not_sent(self, effect: NotSent) -> None:
         if effect.ticket.done():

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.errors import MalformedFrame
-from reknit.protocol.group_effects import GroupEffect, Send, SendBatch, SendTo, Viewed
+from reknit.protocol.group_effects import GroupEffect, Send, SendBatch, SendPieces, SendTo, Viewed
 from reknit.protocol.group_member import GivenMembership, GroupMember
 from reknit.protocol.group_messages import Hello
 from reknit.protocol.group_settings import GroupSettings
@@ -151,6 +151,10 @@ class GroupDriver:
         match effect:
             case SendBatch():
                 self._bundler(self._where(effect.peer)).add_batch(effect.batch, effect.size, effect.pieces)
+            case SendPieces():
+                bundler = self._bundler(self._where(effect.peer))
+                for piece in effect.pieces:
+                    bundler.add_piece(piece)
             case Send():
                 self._bundler(self._where(effect.peer)).add(effect.message)
             case SendTo():

@@ -1,80 +1,88 @@
-"""What a sender that is gone left behind: its survivors end with the same prefix of its events.
+"""What a sender that is gone left behind: its survivors deliver the same, and lose the same.
 
-Every survivor says what it holds. Once all of the view have spoken, everyone knows how far the events reach
-that at least one of them holds, and fetches from the others what it lacks. While this goes on, nothing else
-of the departed sender is taken in, so that what was said stays true. A new view starts it over.
+Every survivor says what it holds, and how far it knows that the sender got. Once all of the view have spoken,
+everyone knows the same: the last seq that there was, what at least one of them has or several have in pieces,
+and that the rest is lost. What it lacks, each fetches from the others. Until all have spoken, nothing more of
+the departed sender is taken in, so that what was said stays true. A new view starts it over, and what was given
+up stays given up.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from reknit.protocol.group_messages import Holdings
-from reknit.protocol.window import Window
-from reknit.seqset import SeqSet
-
-HOLDINGS_MAX = 256
-"""How many ranges one member reports; more, and the last are left out."""
+from reknit.protocol.pieces import piece_count
+from reknit.seqset import Range, SeqSet
 
 
 class Departure:
     """The exchange about one departed sender, within one view."""
 
-    def __init__(self, fingerprint: int, survivors: frozenset[bytes], now: float, until: float) -> None:
-        self.fingerprint = fingerprint
+    def __init__(self, stamp: int, survivors: frozenset[bytes], now: float, until: float) -> None:
+        self.stamp = stamp
         self.until = until
         self.say_at = now
         self.target: int | None = None
-        """The last seq that any survivor holds without a gap; None until all have spoken."""
+        """The last seq that any survivor knows of; None until all have spoken."""
+        self.lost: list[Range] = []
+        """What no survivor has, up to the target."""
+        self.is_given_up = False
+        """Whether our own window knows what is lost."""
         self._survivors = survivors
         self._reports: dict[bytes, Holdings] = {}
 
-    def holdings(self, source: bytes, window: Window[Any]) -> Holdings:
-        """What we say about it."""
-        held = window.held()[:HOLDINGS_MAX]
-        return Holdings(source, self.fingerprint, window.delivered, held, is_answer=False)
-
-    def report_own(self, me: bytes, source: bytes, window: Window[Any]) -> None:
-        """Note what we hold, where that has changed."""
-        known = self._reports.get(me)
-        if known is None or known.delivered < window.delivered:
-            self.report(me, self.holdings(source, window))
-
     def report(self, member: bytes, holdings: Holdings) -> None:
         """A survivor said what it holds."""
-        if holdings.fingerprint == self.fingerprint and member in self._survivors:
-            known = self._reports.get(member)
-            if known is None or known.delivered <= holdings.delivered:
-                self._reports[member] = holdings
-            if self.target is None and len(self._reports) == len(self._survivors):
-                self.target = self._reach()
+        if holdings.stamp != self.stamp or member not in self._survivors:
+            return
+        known = self._reports.get(member)
+        if known is None or known.delivered <= holdings.delivered:
+            self._reports[member] = holdings
+        if self.target is None and len(self._reports) == len(self._survivors):
+            self.agree()
+
+    def knows(self, member: bytes, delivered: int) -> bool:
+        """True if this member said that it got so far."""
+        report = self._reports.get(member)
+        return report is not None and report.delivered >= delivered
+
+    def agree(self) -> None:
+        """Decide by what was said so far."""
+        reports = self._reports.values()
+        first = min(report.delivered for report in reports if not report.is_answer)
+        self.target = max(max(report.delivered, report.high) for report in reports)
+        self.lost = self._held().missing(first + 1, self.target + 1)
 
     def _held(self) -> SeqSet:
-        """What at least one survivor can give."""
-        return SeqSet.from_ranges(part for report in self._reports.values() for part in report.ranges)
-
-    def _reach(self) -> int:
-        delivered = max(report.delivered for report in self._reports.values())
-        return self._held().first_missing(delivered + 1) - 1
-
-    def lost_up_to(self, seq: int) -> int:
-        """If nobody has this seq: the last of those that nobody has. A later joiner may be past them."""
-        if self.target is None or seq > self.target:
-            return 0
-        start, stop = next(iter(self._held().missing(seq, self.target + 1)), (0, 0))
-        return stop - 1 if start == seq else 0
+        """What the survivors can give: one of them a whole batch, or several its pieces."""
+        held = SeqSet.from_ranges(part for report in self._reports.values() for part in report.ranges)
+        pieces: dict[tuple[int, int, int, int], SeqSet] = {}
+        for report in self._reports.values():
+            for first, count, length, size, ranges in report.parts:
+                of_batch = pieces.setdefault((first, count, length, max(size, 1)), SeqSet())
+                for run in ranges:
+                    of_batch.add(*run)
+        for (first, count, length, size), of_batch in pieces.items():
+            if of_batch.covers(0, piece_count(length, size)):
+                held.add(first, first + count)
+        for report in self._reports.values():
+            for run in report.lost:
+                held.discard(*run)
+        return held
 
     @property
     def is_done(self) -> bool:
-        """True if every survivor has delivered all that there is."""
-        target = self.target
-        return target is not None and all(report.delivered >= target for report in self._reports.values())
+        """True if every survivor has delivered all that there is, or never had to do with it."""
+        target, reports = self.target, self._reports.values()
+        return target is not None and all(each.is_answer or each.delivered >= target for each in reports)
 
     def holder(self, seq: int, tries: int, others: list[bytes]) -> bytes | None:
-        """Someone who can give this seq; another one at another try."""
-        able = [
-            member
-            for member in others
-            if (report := self._reports.get(member)) and any(a <= seq < b for a, b in report.ranges)
-        ]
+        """Someone who can give this seq, or pieces of its batch; another one at another try."""
+        able = [other for other in others if self._can_give(other, seq)]
         return able[tries % len(able)] if able else None
+
+    def _can_give(self, member: bytes, seq: int) -> bool:
+        report = self._reports.get(member)
+        if report is None:
+            return False
+        parts = [(first, first + count) for first, count, *_ in report.parts]
+        return any(start <= seq < stop for start, stop in [*report.ranges, *parts])

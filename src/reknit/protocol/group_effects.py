@@ -8,7 +8,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.outcome import Reason
-from reknit.protocol.group_messages import AnyGroupMessage
+from reknit.protocol.group_messages import AnyGroupMessage, Piece
 from reknit.protocol.view import View
 from reknit.seqset import Range
 
@@ -34,6 +34,13 @@ class SendBatch(msgspec.Struct, frozen=True):
     batch: Batch
     size: int
     pieces: list[Range] | None = None
+
+
+class SendPieces(msgspec.Struct, frozen=True):
+    """Send to one member what pieces we have of batches that we have not whole."""
+
+    peer: bytes
+    pieces: list[Piece]
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -93,6 +100,6 @@ class Left(msgspec.Struct, frozen=True):
     why: str
 
 
-MulticastEffect = Send | SendBatch | Deliver | Lost | Sent | NotSent | DeadLettered | EvictSlow
+MulticastEffect = Send | SendBatch | SendPieces | Deliver | Lost | Sent | NotSent | DeadLettered | EvictSlow
 MembershipEffect = Send | SendTo | Viewed | Left
 GroupEffect = MulticastEffect | MembershipEffect

@@ -30,7 +30,7 @@ class GivenMembership:
     def give(self, members: list[Member]) -> None:
         """The members from now on, us among them."""
         counter = 1 if self.view is None else self.view.counter + 1
-        self.view = View(counter, self.me.id, tuple(members))
+        self.view = View(counter, b"", tuple(members))
         self._effects.append(Viewed(self.view))
 
     def take_effects(self) -> list[GroupEffect]:

@@ -85,14 +85,32 @@ class Gone(GroupMessage, frozen=True, tag=6):
     seq: int
 
 
+Part = tuple[int, int, int, int, list[Range]]
+"""A batch of which only pieces are held: (first, count, length, size of a piece, which pieces)."""
+
+
 class Holdings(GroupMessage, frozen=True, tag=7):
-    """Of a source that left: how far I delivered, and what I can give. `fingerprint` names my view."""
+    """Of a source that left: how far I delivered, what I know it sent, and what I can give.
+
+    `stamp` names my view. `lost` was given up in common with others before. `start` is what I forgot.
+    """
 
     source: bytes
-    fingerprint: int
+    stamp: int
+    start: int
     delivered: int
+    high: int
     ranges: list[Range]
+    parts: list[Part]
+    lost: list[Range]
     is_answer: bool
+
+
+class Ends(GroupMessage, frozen=True, tag=8):
+    """To one that was apart from me: how far I got with sources that left meanwhile. A question is answered."""
+
+    ends: list[tuple[bytes, int]]
+    is_question: bool
 
 
 # -- membership
@@ -150,6 +168,6 @@ class Evicted(GroupMessage, frozen=True, tag=24):
     why: str
 
 
-MulticastMessage = Start | AskStart | Ack | Announce | Recover | Gone | Holdings
+MulticastMessage = Start | AskStart | Ack | Announce | Recover | Gone | Holdings | Ends
 MembershipMessage = Hello | Found | Beat | Install | AskView | Leave | Suspect | Evict | Evicted
 AnyGroupMessage = MulticastMessage | MembershipMessage

@@ -71,6 +71,7 @@ class Membership:
         self._suspicion = Suspicion(settings)
         self._leaving: set[bytes] = set()
         self._evicted: dict[bytes, str] = {}
+        self._why_out = ""
         self._joiners: dict[bytes, Member] = {}
         self._behind: set[bytes] = set()
         self._merging: dict[bytes, float] = {}
@@ -327,6 +328,10 @@ class Membership:
             self._say(Beat(*self.view.key))
 
     def _put_out(self, member: bytes, why: str, now: float) -> None:
+        if member == self.me.id:
+            self._why_out = why
+            self.leave(now)  # the next by rank makes the view without us
+            return
         self._evicted[member] = why
         if len(self._evicted) > EVICTED_MAX:
             del self._evicted[next(iter(self._evicted))]
@@ -343,7 +348,7 @@ class Membership:
     def _out(self, why: str) -> None:
         if self.state is not State.OUT:
             self._become(State.OUT)
-            self._effects.append(Left(why))
+            self._effects.append(Left(why or self._why_out))
 
     def _watch(self, now: float) -> None:
         assert self.view is not None

@@ -16,11 +16,13 @@ from typing import assert_never
 from reknit.frame import Buffer
 from reknit.protocol.answers import Answers
 from reknit.protocol.departed import Departure
-from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send
+from reknit.protocol.ends import ENDED_MAX, Ended
+from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send, SendPieces
 from reknit.protocol.group_messages import (
     Ack,
     Announce,
     AskStart,
+    Ends,
     Gone,
     Holdings,
     MulticastMessage,
@@ -29,13 +31,11 @@ from reknit.protocol.group_messages import (
     Start,
 )
 from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.receiver import RANGES_MAX, Receiver, clean
+from reknit.protocol.receiver import CAPACITY_MAX, RANGES_MAX, WINDOW_BYTES_MAX, Receiver, clean
 from reknit.protocol.sender import NEVER, Sender
 from reknit.protocol.view import View
 from reknit.seqset import Range
 
-ENDED_MAX = 1024
-"""Of so many departed senders it is remembered how far they got."""
 ACTIVE_S = 1.0
 """Who sent something within this shares the socket buffers with us."""
 
@@ -56,7 +56,9 @@ class Multicast:
         self._rng = rng
         self._answers = Answers(settings.again_s_max)
         self._early: dict[bytes, Start] = {}
-        self._ended: dict[bytes, int] = {}
+        self.ended = Ended(settings.repeat_s)
+        self._unstarted: set[bytes] = set()
+        """Who left before it told us where to start."""
         self._asked_start: dict[bytes, float] = {}
         self._is_due = False
 
@@ -91,7 +93,7 @@ class Multicast:
     def install(self, view: View, now: float) -> None:
         """A new view: from the membership machine, or from whoever knows the members."""
         assert self.me in view
-        self.view = view
+        before, self.view = self.view, view
         self._is_due = True
         self.sender.install(view, now)
         early, self._early = self._early, {}
@@ -99,6 +101,12 @@ class Multicast:
             self._started(start, source, now)
         for receiver in self.receivers.values():
             self._depart_or_stay(receiver, view, now)
+        if before is not None:
+            self.ended.keep(view.ids)
+            self.ended.met(set(view.ids) - set(before.ids), now)
+            self._unstarted -= set(view.ids)
+            if len(self._unstarted) < ENDED_MAX:
+                self._unstarted |= set(before.ids) - set(view.ids) - set(self.receivers)
         self._asked_start = {source: at for source, at in self._asked_start.items() if source in view}
         self._share(now)
 
@@ -110,7 +118,7 @@ class Multicast:
         old = receiver.departure
         until = old.until if old is not None else now + self._settings.departed_s
         receiver.ack_at = None
-        receiver.departure = Departure(view.fingerprint, frozenset(view.ids), now, until)
+        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until)
 
     def _share(self, now: float) -> None:
         self.sender.share_buffers(1 + sum(now - r.active_at < ACTIVE_S for r in self.receivers.values()))
@@ -140,7 +148,9 @@ class Multicast:
                 if message.source == peer and (receiver := self._present(peer)) is not None:
                     self._skip(receiver, message.seq, now)
             case Holdings():
-                self._holdings(message, peer)
+                self._holdings(message, peer, now)
+            case Ends():
+                self._others_ends(message, peer)
             case _:
                 assert_never(message)
 
@@ -151,6 +161,7 @@ class Multicast:
             self._share(now)
         self.sender.tick(now)
         self._effects += self._answers.take(now)
+        self._effects += self.ended.tick(now)
         for receiver in list(self.receivers.values()):
             if receiver.departure is not None:
                 self._exchange(receiver, receiver.departure, now)
@@ -163,7 +174,7 @@ class Multicast:
         """When `tick` is due; at once where something waits for the end of the turn."""
         if self._is_due or self.sender.outbox.has_open:
             return 0.0
-        times = [self.sender.next_deadline()]
+        times = [self.sender.next_deadline(), self.ended.next_deadline()]
         for receiver in self.receivers.values():
             if receiver.departure is not None:
                 times.append(min(receiver.departure.say_at, receiver.departure.until))
@@ -233,9 +244,10 @@ class Multicast:
             if len(self._early) < self._settings.members_max:
                 self._early[source] = start
             return
+        self._unstarted.discard(source)
         receiver = self.receivers.get(source)
         if receiver is None:
-            offset = self._ended.pop(source, start.seq)
+            offset = self.ended.pop(source, start.seq)
             receiver = Receiver(source, start, offset, self._settings, self._rng)
             self.receivers[source] = receiver
         self._skip(receiver, start.seq, now)
@@ -289,34 +301,80 @@ class Multicast:
             for slot in receiver.window.find(start, stop):
                 assert slot.value is not None
                 self._answers.add(peer, *slot.value, pieces)
+            if receiver.departure is not None and (partials := receiver.partials(start, stop)):
+                parts = [piece for partial in partials for piece in partial.pieces(source)]
+                self._effects.append(SendPieces(peer, parts))
 
     # -- what departed senders left
 
     def _exchange(self, receiver: Receiver, departure: Departure, now: float) -> None:
-        departure.report_own(self.me, receiver.source, receiver.window)
-        if departure.target is not None and receiver.window.delivered < departure.target:
-            receiver.announced(departure.target, now)
-            lost = departure.lost_up_to(receiver.window.delivered + 1)
-            self._skip(receiver, departure.target if now >= departure.until else lost, now)
-        if departure.is_done or now >= departure.until:
+        if not departure.knows(self.me, receiver.window.delivered):
+            departure.report(self.me, receiver.holdings(departure.stamp))
+        is_over = now >= departure.until
+        if is_over and departure.target is None:
+            departure.agree()  # not all have spoken, but nobody waits for ever
+        if departure.target is not None:
+            self._follow(receiver, departure, departure.target, is_over, now)
+        if departure.is_done or is_over:
             self._end(receiver)
         elif departure.say_at <= now:
             departure.say_at = now + self._settings.repeat_s
-            self._effects.append(Send(None, departure.holdings(receiver.source, receiver.window)))
+            self._effects.append(Send(None, receiver.holdings(departure.stamp)))
 
-    def _holdings(self, message: Holdings, peer: bytes) -> None:
+    def _follow(
+        self, receiver: Receiver, departure: Departure, target: int, is_over: bool, now: float
+    ) -> None:
+        """Give up what nobody has, and ask for what someone has."""
+        if not departure.is_given_up:
+            departure.is_given_up = True
+            receiver.give_up(departure.lost)
+            self._deliver(receiver, now)
+        if is_over:
+            self._skip(receiver, target, now)
+        if receiver.window.delivered < target:
+            receiver.announced(target, now)
+        if not departure.knows(self.me, receiver.window.delivered):
+            departure.report(self.me, receiver.holdings(departure.stamp))
+            departure.say_at = now
+
+    def _holdings(self, message: Holdings, peer: bytes, now: float) -> None:
         source = message.source
-        if self.view is None or source in self.view or source == self.me:
+        if self.view is None or source in self.view or source == self.me or peer not in self.view:
             return  # we do not know yet that it left: this is said again
+        if source in self._unstarted and not message.is_answer:
+            self._take_part(message, now)
         receiver = self.receivers.get(source)
         if receiver is not None and receiver.departure is not None:
             receiver.departure.report(peer, message)
-        elif not message.is_answer:
-            ended = Holdings(source, message.fingerprint, self._ended.get(source, 0), [], is_answer=True)
-            self._effects.append(Send(peer, ended))
+            return
+        if not message.is_answer:
+            end = self.ended.get(source) or 0
+            answer = Holdings(source, message.stamp, end, end, end, [], [], [], is_answer=True)
+            self._effects.append(Send(peer, answer))
+        self._effects += self._lost(self.ended.learn(source, message.delivered))
+
+    def _take_part(self, message: Holdings, now: float) -> None:
+        """It left before it told us where to start: take what others still have of it."""
+        assert self.view is not None
+        self._unstarted.discard(message.source)
+        start = Start(message.start, CAPACITY_MAX, WINDOW_BYTES_MAX, 1)
+        receiver = Receiver(message.source, start, message.start, self._settings, self._rng)
+        self.receivers[message.source] = receiver
+        self._depart_or_stay(receiver, self.view, now)
+
+    def _others_ends(self, message: Ends, peer: bytes) -> None:
+        """One that was apart from us got further with sources that are gone: that is lost here."""
+        if message.is_question:
+            self._effects.append(Send(peer, self.ended.answer()))
+        self.ended.heard(peer)
+        for source, seq in message.ends:
+            if self.view is not None and source not in self.view and source not in self.receivers:
+                self._effects += self._lost(self.ended.learn(source, seq))
+
+    def _lost(self, lost: Lost | None) -> list[Lost]:
+        self.counts["lost"] += 0 if lost is None else lost.stop - lost.start
+        return [] if lost is None else [lost]
 
     def _end(self, receiver: Receiver) -> None:
         del self.receivers[receiver.source]
-        self._ended[receiver.source] = receiver.window.delivered
-        if len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
+        self.ended.add(receiver.source, receiver.window.delivered)

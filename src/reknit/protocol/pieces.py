@@ -49,6 +49,15 @@ class Partial:
         have = SeqSet.from_ranges((index, index + 1) for index in sorted(self._data))
         return have.missing(0, self._wanted if all_sent else have.last)
 
+    def held(self) -> list[Range]:
+        """Which pieces are there."""
+        return SeqSet.from_ranges((index, index + 1) for index in sorted(self._data)).ranges()
+
+    def pieces(self, source: bytes) -> list[Piece]:
+        """What is there, to be sent to another."""
+        whole = (self.first, self.count, self.length, self.size)
+        return [Piece(source, *whole, index, 0, data) for index, data in sorted(self._data.items())]
+
     def join(self) -> bytes:
         return b"".join([self._data[index] for index in range(self._wanted)])
 

@@ -7,7 +7,7 @@ from random import Random
 from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.protocol.departed import Departure
-from reknit.protocol.group_messages import Piece, Recover, Start
+from reknit.protocol.group_messages import Holdings, Piece, Recover, Start
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.pieces import Partial, parse_batch
 from reknit.protocol.window import Window
@@ -15,6 +15,8 @@ from reknit.seqset import Range, SeqSet
 
 RANGES_MAX = 64
 """How many ranges, and how many batches with missing pieces, one `Recover` names; the rest waits its turn."""
+HOLDINGS_MAX = 256
+"""How many ranges, and how many incomplete batches, are told to other survivors; the rest counts as lost."""
 CAPACITY_MAX = 1 << 20
 WINDOW_BYTES_MAX = 256 << 20
 """What a sender may ask us to hold at most, whatever it says."""
@@ -52,6 +54,8 @@ class Receiver:
         self._settings = settings
         self._partials: dict[int, Partial] = {}
         self._announced = offset
+        self._given_up = SeqSet()
+        """What the survivors of this sender found that none of them has."""
         self._seen = 0
         """The highest first seq of any batch of which something came: all before it was sent."""
         self._cooling: list[tuple[float, SeqSet, dict[int, SeqSet]]] = []
@@ -114,6 +118,30 @@ class Receiver:
         self.window.skip(seq)
         for first in [first for first in self._partials if first <= seq]:
             del self._partials[first]
+
+    # -- after the sender is gone
+
+    def holdings(self, stamp: int) -> Holdings:
+        """What we say to other survivors."""
+        window, partials = self.window, sorted(self._partials.values(), key=lambda partial: partial.first)
+        parts = [(p.first, p.count, p.length, p.size, p.held()) for p in partials[:HOLDINGS_MAX]]
+        high = max([window.high, self._announced, *(partial.stop - 1 for partial in partials)])
+        held, lost = window.held()[:HOLDINGS_MAX], self._given_up.ranges()[-HOLDINGS_MAX:]
+        return Holdings(
+            self.source, stamp, window.forgotten, window.delivered, high, held, parts, lost, is_answer=False
+        )
+
+    def give_up(self, lost: list[Range]) -> None:
+        """No survivor has these."""
+        for start, stop in lost:
+            self.window.lose(start, stop)
+            self._given_up.add(start, stop)
+            for first in [f for f, partial in self._partials.items() if f < stop and partial.stop > start]:
+                del self._partials[first]
+
+    def partials(self, start: int, stop: int) -> list[Partial]:
+        """What there is in pieces of `[start, stop)`."""
+        return [partial for first, partial in self._partials.items() if first < stop and partial.stop > start]
 
     # -- asking
 

@@ -40,6 +40,13 @@ class View(msgspec.Struct, frozen=True, array_like=True):
         """The same wherever the same members are seen, in whatever order."""
         return xxh3_64_intdigest(b"".join(sorted(self.ids)))
 
+    @property
+    def stamp(self) -> int:
+        """Another for every view; where nobody coordinates, the same wherever the same members are seen."""
+        if not self.coordinator:
+            return self.fingerprint
+        return xxh3_64_intdigest(b"%d" % self.counter + self.coordinator, self.fingerprint)
+
     def __contains__(self, member: object) -> bool:
         return member in self.ids
 

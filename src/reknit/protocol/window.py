@@ -101,6 +101,18 @@ class Window(Generic[T]):
             self._insert(Slot(start, stop, None, 0))
         return lost
 
+    def lose(self, start: int, stop: int) -> None:
+        """Give up `[start, stop)` where it is not delivered yet, held or not: a hole that `take` hands out."""
+        start = max(start, self.delivered + 1)
+        if start >= stop:
+            return
+        self._slots = [part for slot in self._slots for part in _around(slot, start, stop)]
+        self._starts = [slot.start for slot in self._slots]
+        self.bytes = sum(slot.size for slot in self._slots[self._acked_slots :])
+        self.bytes_kept = sum(slot.size for slot in self._slots)
+        self._received.discard(start, stop)
+        self._insert(Slot(start, stop, None, 0))
+
     # -- emptying
 
     def take(self) -> list[Slot[T]]:
@@ -164,3 +176,9 @@ class Window(Generic[T]):
     def held(self) -> list[Range]:
         """Everything that could be given to others, as ranges."""
         return SeqSet.from_ranges((s.start, s.stop) for s in self._slots if s.value is not None).ranges()
+
+
+def _around(slot: Slot[T], start: int, stop: int) -> list[Slot[T]]:
+    """What is left of a slot without `[start, stop)`."""
+    parts = [(slot.start, min(slot.stop, start)), (max(slot.start, stop), slot.stop)]
+    return [Slot(*part, slot.value, slot.size) for part in parts if part[0] < part[1]]

@@ -85,6 +85,11 @@ class Bundler:
                 fields = (is_relayed, index, size, 0, head.first, head.count, head.length)
                 self._put(PIECE.pack(_KIND_PIECE, *fields) + origin, data[at : at + size])
 
+    def add_piece(self, piece: Piece) -> None:
+        """Bundle a piece of a batch that we have not whole."""
+        fields = (True, piece.index, piece.size, 0, piece.first, piece.count, piece.length)
+        self._put(PIECE.pack(_KIND_PIECE, *fields) + piece.source, piece.data)
+
     def _put(self, *parts: Buffer) -> None:
         length = sum(map(len, parts))
         if length > self._room:

@@ -1,0 +1,186 @@
+"""What a crashed sender leaves: all survivors deliver the same and report the same as lost; nothing in silence."""
+
+from __future__ import annotations
+
+from reknit.protocol.group_messages import Announce, Ends, Holdings, Piece, Recover, Start
+from reknit.protocol.group_settings import GroupSettings
+from tests.protocol.multicast_wire import Item, Wire, member_id
+
+PIECES = GroupSettings(capacity_events=20, piece_bytes=200)
+
+
+def crash(wire: Wire, name: str, survivors: str) -> None:
+    del wire.machines[name]
+    wire.install(survivors)
+    wire.run(2.0)
+
+
+def test_events_behind_a_gap_that_nobody_can_fill_are_delivered_and_the_gap_is_reported() -> None:
+    wire = Wire("ABC")
+    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first in (3, 4)
+    wire.send_numbers("A", 6)
+    crash(wire, "A", "BC")
+    for name in "BC":
+        assert wire.seqs(name, "A") == [1, 2, 5, 6]
+        assert wire.lost[name] == [("A", 3, 5)]
+        assert wire.machines[name].counts["lost"] == 2
+
+
+def test_the_end_that_only_one_survivor_heard_of_is_reported_as_lost_by_all() -> None:
+    wire = Wire("ABC")
+    wire.drop = lambda sender, receiver, item: (
+        (isinstance(item, Piece) and item.first > 2) or (isinstance(item, Announce) and receiver == "C")
+    )
+    wire.send_numbers("A", 5)
+    wire.run(0.02)  # A announces its last seq; only B hears it
+    crash(wire, "A", "BC")
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2]
+    assert wire.lost["B"] == wire.lost["C"] == [("A", 3, 6)]
+
+
+def test_pieces_that_several_survivors_hold_are_put_together() -> None:
+    wire = Wire("ABC", PIECES)
+
+    def drop(sender: str, receiver: str, item: Item) -> bool:
+        is_piece = sender == "A" and isinstance(item, Piece)
+        return is_piece and item.index % 2 == (receiver == "B")  # type: ignore[union-attr]
+
+    wire.drop = drop
+    wire.send("A", bytes(range(256)) * 4)
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == []
+    wire.drop = lambda sender, receiver, item: False
+    crash(wire, "A", "BC")
+    assert wire.got["B"] == wire.got["C"] == [("A", 1, bytes(range(256)) * 4)]
+    assert wire.lost["B"] == wire.lost["C"] == []
+
+
+def test_a_batch_that_lacks_a_piece_everywhere_is_lost_everywhere() -> None:
+    wire = Wire("ABC", PIECES)
+    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.index == 2
+    wire.send("A", bytes(1000))
+    wire.send("A", b"small")
+    crash(wire, "A", "BC")
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == [2]
+    assert wire.lost["B"] == wire.lost["C"] == [("A", 1, 2)]
+
+
+def test_a_loss_is_reported_once_however_often_the_exchange_starts_over() -> None:
+    wire = Wire("ABCD")
+    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first == 2
+    wire.send_numbers("A", 3)
+    crash(wire, "A", "BCD")
+    crash(wire, "D", "BC")
+    assert wire.lost["B"] == wire.lost["C"] == [("A", 2, 3)]
+
+
+def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
+    """C learns of the loss only in the second view, where D could give what B has reported as lost."""
+    wire = Wire("ABC")
+    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first == 2
+    wire.send_numbers("A", 3)
+    wire.drop = lambda sender, receiver, item: receiver == "C"
+    del wire.machines["A"]
+    wire.install("BC")
+    wire.run(0.5)
+    assert (wire.lost["B"], wire.lost["C"]) == ([("A", 2, 3)], [])
+    wire.drop = lambda sender, receiver, item: False
+    wire.start("D")
+    wire.install("BCD")
+    stamp = wire.machines["B"].view.stamp  # type: ignore[union-attr]
+    held = Holdings(member_id("A"), stamp, 0, 3, 3, [(1, 4)], [], [], is_answer=False)
+    for name in "BC":
+        wire.machines[name].receive(held, member_id("D"), wire.now)
+    wire.run(2.0)
+    assert wire.seqs("C", "A") == wire.seqs("B", "A") == [1, 3]
+    assert wire.lost["C"] == wire.lost["B"] == [("A", 2, 3)]
+
+
+def test_when_the_exchange_can_not_end_everyone_reports_what_it_lacks() -> None:
+    wire = Wire("ABC")
+    wire.drop = lambda sender, receiver, item: (
+        isinstance(item, Piece) and item.first == (3, 4)[receiver == "C"]
+    )
+    wire.send_numbers("A", 5)
+    wire.drop = lambda sender, receiver, item: isinstance(item, Holdings)
+    del wire.machines["A"]
+    wire.install("BC")
+    wire.run(wire.settings.departed_s + 1.0)
+    assert (wire.seqs("B", "A"), wire.lost["B"]) == ([1, 2, 4, 5], [("A", 3, 4)])
+    assert (wire.seqs("C", "A"), wire.lost["C"]) == ([1, 2, 3, 5], [("A", 4, 5)])
+
+
+def test_a_joiner_that_a_crashed_sender_never_told_where_to_start_gets_what_others_have() -> None:
+    wire = Wire("AB")
+    wire.start("C")
+    wire.drop = lambda sender, receiver, item: (sender, receiver) == ("A", "C")
+    wire.install("ABC")
+    wire.send_numbers("A", 3)
+    assert wire.seqs("C", "A") == []
+    crash(wire, "A", "BC")
+    assert wire.seqs("C", "A") == [1, 2, 3]
+
+
+def divided() -> Wire:
+    """A and B are apart from C; A sends to B alone, and crashes."""
+    wire = Wire("ABC")
+    wire.send_numbers("A", 2)
+    wire.install("AB", only="AB")
+    wire.install("C", only="C")
+    wire.run(1.0)
+    wire.send_numbers("A", 3)
+    del wire.machines["A"]
+    wire.install("B", only="B")
+    wire.run(1.0)
+    assert (wire.seqs("B", "A"), wire.seqs("C", "A")) == ([1, 2, 3, 4, 5], [1, 2])
+    return wire
+
+
+def test_after_a_partition_who_had_less_of_a_crashed_sender_reports_the_rest() -> None:
+    wire = divided()
+    wire.install("BC")
+    wire.run(1.0)
+    assert (wire.lost["B"], wire.lost["C"]) == ([], [("A", 3, 6)])
+
+
+def test_ends_are_asked_for_until_they_are_answered_and_then_no_more() -> None:
+    wire = divided()
+    wire.drop = lambda sender, receiver, item: isinstance(item, Ends)
+    wire.install("BC")
+    wire.run(1.0)
+    assert wire.lost["C"] == []
+    wire.drop = lambda sender, receiver, item: False
+    wire.run(1.0)
+    assert wire.lost["C"] == [("A", 3, 6)]
+    wire.said.clear()
+    wire.run(5.0)
+    assert wire.kinds(Ends) == []
+
+
+def test_a_sender_that_was_thought_gone_and_is_back_tells_where_to_go_on() -> None:
+    wire = Wire("ABC")
+    wire.send_numbers("A", 2)
+    wire.install("A", only="A")
+    wire.install("BC", only="BC")
+    wire.send_numbers("A", 3)
+    wire.run(1.0)
+    wire.install("ABC")
+    wire.send_numbers("A", 1)
+    wire.run(1.0)
+    for name in "BC":
+        assert wire.seqs(name, "A") == [1, 2, 6]
+        assert wire.lost[name] == [("A", 3, 6)]
+    assert [said for said in wire.kinds(Start) if said[0] == "A"]
+
+
+def test_a_piece_is_asked_of_who_holds_it() -> None:
+    wire = Wire("ABCD")
+    wire.drop = lambda sender, receiver, item: (
+        sender == "A" and receiver != "D" and isinstance(item, Piece) and item.first == 2
+    )
+    wire.send_numbers("A", 3)
+    crash(wire, "A", "BCD")
+    asked = {
+        item.asked for name, _, item in wire.kinds(Recover) if isinstance(item, Recover) and name in "BC"
+    }
+    assert member_id("D") in asked
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == wire.seqs("D", "A") == [1, 2, 3]
