@@ -228,8 +228,13 @@ class Link:
                 log.warning("%s is gone%s: connecting again", self.url, self._last_words())
             self._user.unlinked()
 
+    @property
+    def last_words(self) -> str:
+        """What the node said when it closed the connection, if it did."""
+        return self._refusal.text if isinstance(self._refusal, Refused) else ""
+
     def _last_words(self) -> str:
-        return f" ({self._refusal.text})" if isinstance(self._refusal, Refused) else ""
+        return f" ({self.last_words})" if self.last_words else ""
 
     def _fail(self, error: Exception) -> None:
         if self._ready is not None and not self._ready.done():

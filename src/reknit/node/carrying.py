@@ -68,6 +68,8 @@ class Outflow:
             if wanted.position < journal.start:
                 log.error("%s missed events that retention removed meanwhile", self._name)
         self._told = self._cursor
+        if wanted.position < 0:
+            line.send(Carry(0, self._cursor, []))
         self.pump()
 
     def stop(self) -> None:

@@ -32,6 +32,8 @@ class Line:
     def __init__(self, cost: int) -> None:
         self.cost = cost
         self.hello: messages.Link | None = None
+        self.problem = ""
+        """Why there is no link, in the other node's words or ours."""
         self.told: set[bytes] = set()
         """Sources whose origin was told on this line."""
         self._announced: tuple[Announced, int] | None = None
@@ -97,8 +99,6 @@ class LineOut(Line):
     def __init__(self, links: Links, url: str, cost: int, make_hello: Callable[[LineOut], Message]) -> None:
         super().__init__(cost)
         self.url = url
-        self.problem = ""
-        """Why there is no link, in the other node's words or ours."""
         self._links = links
         self._make_hello = make_hello
         self._link = Link(url, links.routes.name, self, links.config, role="node")
@@ -139,10 +139,11 @@ class LineOut(Line):
     # -- the link's side
 
     def linked(self, welcome: Welcome) -> None:
-        self.problem = ""
         self.send(self._make_hello(self))
 
     def unlinked(self) -> None:
+        if not self.name and self._link.last_words:
+            self.problem = self._link.last_words
         self._links.lost(self)
         self._announced = None
 

@@ -128,7 +128,6 @@ class Links:
         for inflow in self._inflows.values():
             await inflow.stop()
         if self._saving is not None:
-            self._saving.cancel()
             self._save()
 
     def add(self, url: str, cost: int, is_lasting: bool = True) -> None:
@@ -236,6 +235,8 @@ class Links:
             return
         if isinstance(line, LineIn):
             line.send(self._hello(line))
+        else:
+            line.problem = ""
         line.hello = hello
         lines = self._lines.setdefault(hello.node, [])
         lines.append(line)
@@ -450,8 +451,12 @@ class Links:
 
     def remember(self, name: str, epoch: str, position: int) -> None:
         """Everything from a neighbour's journal up to this position is kept here."""
+        is_known = self._memory.positions.get(name, ("", 0))[0] == epoch
         self._memory.positions[name] = (epoch, position)
-        self._save_soon()
+        if is_known:
+            self._save_soon()
+        else:
+            self._save()  # from here on nothing may be missed, whatever happens next
 
     def _load(self) -> Remembered:
         if self._file is None or not self._file.exists():
@@ -467,7 +472,9 @@ class Links:
             self._saving = self._loop.call_later(SAVE_S, self._save)
 
     def _save(self) -> None:
-        self._saving = None
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
         if self._file is None:
             return
         try:
