@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -163,8 +163,13 @@ class Publisher:
             self._loop.call_soon(self._turn)
         return kept
 
-    def publish_many(self, payloads: Iterable[Buffer | str]) -> Kept:
-        """Publish many events in as few batches as the limits allow; done when all of them are kept."""
+    def publish_many(self, payloads: Iterable[Buffer | str], keys: Sequence[str] | None = None) -> Kept:
+        """Publish many events in as few batches as the limits allow; done when all of them are kept.
+
+        `keys`, one for each: on a topic with `order = "key"`, events of a key wait for each other and for no others.
+        """
+        if keys is not None:
+            return self._publish_keyed([self._check(payload) for payload in payloads], keys)
         many = cast(list[Buffer], payloads if type(payloads) is list else list(payloads))
         if not many:
             return self._done
@@ -176,6 +181,21 @@ class Publisher:
             self._put(many, lengths)
         except TypeError:  # texts among them
             return self._gather(many)
+        kept: Kept = self._loop.create_future()
+        self._sent([kept])
+        return kept
+
+    def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> Kept:
+        if len(keys) != len(payloads):
+            raise LocalError(f"{len(payloads)} payloads need as many keys, not {len(keys)}")
+        if not self._machine.numbered:
+            raise LocalError("a publisher in a named session needs `await publisher.resume()` before keys")
+        self._admit(len(payloads))
+        self._cut()
+        at = 0
+        for part in self._parts(payloads, sum(map(len, payloads)) + 4 * len(payloads)):
+            self._put(part, columns={"key": list(keys[at : at + len(part)])})
+            at += len(part)
         kept: Kept = self._loop.create_future()
         self._sent([kept])
         return kept
@@ -287,9 +307,9 @@ class Publisher:
             self._put(part)
         self._sent(kept)
 
-    def _put(self, payloads: list[Buffer], lengths: list[int] | None = None) -> None:
+    def _put(self, payloads: list[Buffer], lengths: list[int] | None = None, **more: Any) -> None:
         now_us = time.time_ns() // 1000
-        batch = self._machine.put(payloads, now_us, lengths=lengths, **self._fields)
+        batch = self._machine.put(payloads, now_us, lengths=lengths, **self._fields, **more)
         if self._cache is not None:
             self._cache.put(batch, now_us)
 
