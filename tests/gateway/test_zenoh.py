@@ -16,7 +16,7 @@ from reknit.gateway.zenoh import ZenohGateway, zenoh_config  # noqa: E402
 from reknit.gateway.zenoh_samples import is_from_zenoh  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
 from reknit.testing.processes import free_port  # noqa: E402
-from tests.recovery.test_sessions import client, config, numbers, run, take, until  # noqa: E402
+from tests.recovery.fabric import client, config, numbers, run, take, until  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
 

@@ -6,15 +6,9 @@ import pytest
 
 from reknit.batch import Batch
 from reknit.node.feed import Feed
-from tests.recovery.test_sessions import TOPIC, client, fabric, numbers, run, take, until
+from tests.recovery.fabric import SOURCE, TOPIC, client, fabric, made, run, take, until
 
 pytestmark = pytest.mark.real
-
-SOURCE = b"f" * 16
-
-
-def made(first: int, stop: int) -> Batch:
-    return Batch.build(SOURCE, TOPIC, first, numbers(first, stop), 0)
 
 
 def test_a_gap_right_behind_what_is_not_acknowledged_yet_is_found() -> None:

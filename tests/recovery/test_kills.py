@@ -10,7 +10,7 @@ import pytest
 from reknit.client.session import connect
 from reknit.config import Config
 from reknit.testing.processes import NodeProcess, ending
-from tests.recovery.test_sessions import QUICK, TOPIC, numbers
+from tests.recovery.fabric import QUICK, TOPIC, numbers
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -14,7 +14,7 @@ from reknit.errors import InvalidConfig
 from reknit.node.node import Node
 from reknit.node.relay import Relay, parse_relay
 from reknit.testing.processes import free_port
-from tests.recovery.test_sessions import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
+from tests.recovery.fabric import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from reknit.batch import Batch
 from reknit.client.cache import Cache
-from reknit.client.session import Session, connect
-from reknit.client.subscription import Subscription
-from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
-from reknit.node.caches import JournalKeeper
+from reknit.client.session import Session
+from reknit.config import Config
 from reknit.node.dead_letters import read_letter
+from reknit.node.keepers import JournalKeeper
 from reknit.node.node import Node
 from reknit.outcome import Code
 from reknit.protocol import subscriber as subscribing
@@ -24,86 +21,32 @@ from reknit.protocol.cache import Bounds, answer
 from reknit.protocol.messages import Recover, Rejection, Settle
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
+from tests.recovery.fabric import (
+    SOURCE,
+    TOPIC,
+    Losing,
+    Told,
+    client,
+    config,
+    fabric,
+    flowing,
+    lose,
+    made,
+    numbers,
+    run,
+    take,
+    until,
+)
 
 pytestmark = pytest.mark.real
-
-TOPIC = "plant/temp"
-QUICK = TransportSettings(reconnect_backoff_s_min=0.01, reconnect_backoff_s_max=0.05)
-CLIENT = Config(transport=QUICK)
-
-
-def config(port: int = 0, **recovery: Any) -> Config:
-    """A node's, with its journal in memory."""
-    return Config(
-        node=NodeSettings(name="test", listen=(f"tcp://127.0.0.1:{port}",)),
-        journal=JournalSettings(kind="memory"),
-        transport=QUICK,
-        recovery=RecoverySettings(**recovery),
-    )
-
-
-@asynccontextmanager
-async def fabric(*configs: Config) -> AsyncIterator[list[Node]]:
-    """Some nodes."""
-    async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Node(one)) for one in configs or (config(),)]
-
-
-def client(node: Node, **options: Any) -> Session:
-    return connect(node.urls[0], config=CLIENT, **options)
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await test()
-
-    asyncio.run(limited())
-
-
-async def take(events: Subscription, count: int) -> list[int]:
-    """The next so many events' numbers, which are their payloads."""
-    return [int((await anext(events)).payload) for _ in range(count)]
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    while not is_so():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
-class Losing:
-    """Loses what is delivered to a subscription, while it is told to: a network's doing."""
-
-    def __init__(self, events: Subscription) -> None:
-        self._receive = events.receive
-        self.is_on = False
-        self.lost: list[Batch] = []
-        events.receive = self.receive  # type: ignore[method-assign]
-
-    def receive(self, message: subscribing.Input, peer: Any = "node") -> None:
-        if self.is_on and isinstance(message, subscribing.Delivered):
-            self.lost += message.batches
-        else:
-            self._receive(message, peer)
-
-
-def numbers(first: int, stop: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, stop)]
 
 
 def test_a_gap_is_recovered_from_the_nodes_journal() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as session, session.subscribe("plant/**") as events:
-            losing = Losing(events)
-            publisher = session.publisher(TOPIC, cache=False)
-            await publisher.publish_many(numbers(1, 3))
-            assert await take(events, 2) == [1, 2]
-            losing.is_on = True
-            await publisher.publish_many(numbers(3, 50))
-            await until(lambda: sum(batch.count for batch in losing.lost) == 47)
-            losing.is_on = False
+        async with flowing(cache=False) as (events, publisher, losing):
+            await lose(losing, publisher, 2, 50)
             await publisher.publish(b"50")
-            assert await take(events, 48) == list(range(3, 51))
+            assert await take(events, 49) == list(range(2, 51))
 
     run(test)
 
@@ -111,15 +54,14 @@ def test_a_gap_is_recovered_from_the_nodes_journal() -> None:
 @pytest.mark.parametrize("bytes_max", [1, 300, 1_000, 5_000, 1 << 20])
 def test_a_journal_answers_for_exactly_what_it_speaks_of(bytes_max: int) -> None:
     journal = MemoryJournal()
-    source = b"p" * 16
     for first in range(1, 100, 7):
-        one = Batch.build(source, TOPIC, first, numbers(first, first + 7), 0)
+        one = made(first, first + 7)
         journal.stage(one.data, [one.head])
     journal.commit()
     got: list[int] = []
     wanted = [(1, 300)]
     while wanted:
-        asked = Recover(1, TOPIC, source, wanted, bytes_max)
+        asked = Recover(1, TOPIC, SOURCE, wanted, bytes_max)
         batches, [(_, reached)] = answer(JournalKeeper(journal), asked)
         got += [int(payload) for batch in batches for payload in batch.payloads()]
         wanted = [(reached, 300)] if reached < 300 else []
@@ -155,23 +97,13 @@ def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() 
 
 def test_without_any_cache_the_loss_is_reported_once_with_its_range() -> None:
     async def test() -> None:
-        lost: list[tuple[int, int]] = []
-        async with fabric() as [node], client(node) as session:
-            wanted = session.subscribe(
-                "plant/**", recover=False, on_lost=lambda r: lost.append((r.start, r.stop))
-            )
-            async with wanted as events:
-                losing = Losing(events)
-                publisher = session.publisher(TOPIC, cache=False)
-                await publisher.publish(b"1")
-                assert await take(events, 1) == [1]
-                losing.is_on = True
-                await publisher.publish_many(numbers(2, 5))
-                await until(lambda: losing.lost)
-                losing.is_on = False
-                await publisher.publish_many(numbers(5, 7))
-                assert await take(events, 2) == [5, 6]
-                assert lost == [(2, 5)]
+        told = Told()
+        async with flowing(told, cache=False, recover=False) as (events, publisher, losing):
+            await lose(losing, publisher, 2, 5)
+            await publisher.publish_many(numbers(5, 7))
+            assert await take(events, 2) == [5, 6]
+            assert told.ranges == [(2, 5)]
+            assert told.reasons == {"retention"}
 
     run(test)
 
@@ -183,12 +115,11 @@ def test_what_the_node_lacks_is_recovered_from_a_further_node() -> None:
             client(near) as session,
             client(far) as other,
         ):
-            source = b"p" * 16
-            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
-            late = [Batch.build(source, TOPIC, 31, numbers(31, 33), 0)]
+            await other.publisher(TOPIC, source=SOURCE, cache=False).publish_many(numbers(1, 31))
+            late = [made(31, 33)]
             wanted = session.subscribe(TOPIC, caches=[far.urls[0]])
             async with wanted as events:
-                first = Batch.build(source, TOPIC, 10, numbers(10, 11), 0)
+                first = made(10, 11)
                 events.receive(subscribing.Delivered([first], 0, 1, False))
                 events.receive(subscribing.Delivered(late, 0, 1, False))
                 assert await take(events, 23) == list(range(10, 33))
@@ -204,11 +135,10 @@ def test_a_node_asks_the_nodes_it_is_configured_with() -> None:
             client(far) as other,
             client(near) as session,
         ):
-            source = b"p" * 16
-            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+            await other.publisher(TOPIC, source=SOURCE, cache=False).publish_many(numbers(1, 31))
             async with session.subscribe(TOPIC) as events:
                 for seq in (10, 32):
-                    one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                    one = made(seq, seq + 1)
                     events.receive(subscribing.Delivered([one], 0, 1, False))
                 assert await take(events, 21) == list(range(10, 31))
 
@@ -224,10 +154,9 @@ def test_a_cache_in_a_client_answers_for_its_node() -> None:
             client(node) as session,
             session.subscribe(TOPIC) as events,
         ):
-            source = b"p" * 16
-            cache.held.put(Batch.build(source, TOPIC, 1, numbers(1, 31), 0), 0)
+            cache.held.put(made(1, 31), 0)
             for seq in (10, 31):
-                one = Batch.build(source, TOPIC, seq, numbers(seq, seq + 1), 0)
+                one = made(seq, seq + 1)
                 events.receive(subscribing.Delivered([one], 0, 1, False))
             assert await take(events, 22) == list(range(10, 32))
 
@@ -309,10 +238,9 @@ def test_case_09_history_of_a_hundred_thousand_while_events_keep_coming() -> Non
 def test_history_of_two_nodes_is_merged() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [near, far], client(near) as session, client(far) as other:
-            source = b"p" * 16
-            await other.publisher(TOPIC, source=source, cache=False).publish_many(numbers(1, 31))
+            await other.publisher(TOPIC, source=SOURCE, cache=False).publish_many(numbers(1, 31))
             await other.publisher(TOPIC, source=b"q" * 16, cache=False).publish_many(numbers(101, 103))
-            session.link.send_buffers([Batch.build(source, TOPIC, 21, numbers(21, 41), 0).data])
+            session.link.send_buffers([made(21, 41).data])
             await session.status()
             async with session.subscribe(TOPIC, history=True, caches=[far.urls[0]]) as events:
                 got = await take(events, 42)
@@ -338,15 +266,8 @@ def test_an_event_is_kept_when_as_many_caches_stored_it_as_the_publisher_wants()
 
 def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
     async def test() -> None:
-        async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
-            losing = Losing(events)
-            publisher = session.publisher(TOPIC)
-            await publisher.publish(b"1")
-            assert await take(events, 1) == [1]
-            losing.is_on = True
-            await publisher.publish(b"2")
-            await until(lambda: losing.lost)
-            losing.is_on = False
+        async with flowing() as (events, publisher, losing):
+            await lose(losing, publisher, 2, 3)
             await publisher.publish(b"3")
             event = await anext(events)
             assert event.payload == b"2"
@@ -360,20 +281,12 @@ def test_a_recovered_event_that_failed_is_handed_out_again() -> None:
 
 def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
     async def test() -> None:
+        letters_topic = Config().dispatch.dead_letter_topic
         async with (
-            fabric() as [node],
-            client(node) as session,
-            session.subscribe(node.core.dead_letters.topic) as letters,
-            session.subscribe(TOPIC) as events,
+            flowing() as (events, publisher, losing),
+            events._session.subscribe(letters_topic) as letters,
         ):
-            losing = Losing(events)
-            publisher = session.publisher(TOPIC)
-            await publisher.publish(b"1")
-            assert await take(events, 1) == [1]
-            losing.is_on = True
-            await publisher.publish_many(numbers(2, 5))
-            await until(lambda: sum(batch.count for batch in losing.lost) == 3)
-            losing.is_on = False
+            await lose(losing, publisher, 2, 5)
             await publisher.publish(b"5")
             assert await take(events, 1) == [2]
             await (await anext(events)).reject(code=Code.DATA_LOSS, text="no number")
@@ -395,35 +308,11 @@ def test_a_rejection_that_the_node_can_not_read_ends_the_connection() -> None:
     run(test)
 
 
-def test_periodic_queries_find_a_lost_tail() -> None:
+@pytest.mark.parametrize("how", [{"query_s": 0.1}, {"heartbeat_s": 0.1}], ids=["query", "heartbeat"])
+def test_a_lost_tail_is_found(how: dict[str, Any]) -> None:
     async def test() -> None:
-        async with (
-            fabric() as [node],
-            client(node) as session,
-            session.subscribe(TOPIC, query_s=0.1) as events,
-        ):
-            losing = Losing(events)
-            publisher = session.publisher(TOPIC)
-            await publisher.publish(b"1")
-            assert await take(events, 1) == [1]
-            losing.is_on = True
-            await publisher.publish(b"2")
-            await until(lambda: losing.lost)
-            assert await take(events, 1) == [2]
-
-    run(test)
-
-
-def test_a_heartbeat_finds_a_lost_tail() -> None:
-    async def test() -> None:
-        async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
-            losing = Losing(events)
-            publisher = session.publisher(TOPIC, heartbeat_s=0.1)
-            await publisher.publish(b"1")
-            assert await take(events, 1) == [1]
-            losing.is_on = True
-            await publisher.publish(b"2")
-            await until(lambda: losing.lost)
+        async with flowing(**how) as (events, publisher, losing):
+            await lose(losing, publisher, 2, 3)
             assert await take(events, 1) == [2]
 
     run(test)

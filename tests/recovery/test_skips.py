@@ -9,51 +9,23 @@ from typing import Any
 
 import pytest
 
-from reknit.batch import Batch
 from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
-from reknit.node.feed import Feed
 from reknit.node.node import Node
 from reknit.node.relay import Relay
 from reknit.outcome import End
 from reknit.protocol.cache import Cache
 from reknit.protocol.messages import Offer
-from reknit.protocol.subscriber import Report
 from reknit.store.records import Skipped, apply, decode, encode
 from reknit.topic import Pattern
-from tests.recovery.test_sessions import QUICK, TOPIC, client, fabric, numbers, run, take, until
+from tests.recovery.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
 
 pytestmark = pytest.mark.real
-
-SOURCE = b"f" * 16
-
-
-def made(first: int, stop: int) -> Batch:
-    return Batch.build(SOURCE, TOPIC, first, numbers(first, stop), 0)
 
 
 def on_disk(folder: Path) -> Config:
     node = NodeSettings(name="test", data_dir=folder, listen=("tcp://127.0.0.1:0",))
     return Config(node=node, transport=QUICK)
-
-
-async def fed(node: Node, *batches: Batch) -> None:
-    """Give batches into a node, as a relay or a gateway does; gaps are skipped."""
-    feed = Feed(node, "test", lambda batch: None)
-    await feed.open()
-    feed.put(list(batches))
-    await until(lambda: feed.bytes == 0)
-    await feed.close()
-
-
-class Told:
-    """What a subscriber was told to be lost."""
-
-    def __init__(self) -> None:
-        self.ranges: list[tuple[int, int, str]] = []
-
-    def __call__(self, report: Report) -> None:
-        self.ranges.append((report.start, report.stop, report.reason))
 
 
 async def rows(node: Node) -> list[dict[str, Any]]:
@@ -97,7 +69,7 @@ def test_durable_subscribers_are_told_once_and_the_ledger_balances() -> None:
                 await fed(node, made(1, 3), made(6, 8))
                 assert await take(first, 4) == await take(second, 4) == [1, 2, 6, 7]
                 await until(lambda: one.ranges and two.ranges)
-            assert one.ranges == two.ranges == [(3, 6, "retention")]
+            assert one.ranges == two.ranges == [(3, 6)]
             assert told.ranges == []
             for row in await rows(node):
                 ends = (row["published"], row["accepted"], row["lost"], row["balanced"])
@@ -123,7 +95,7 @@ def test_a_subscriber_that_was_away_is_told_when_it_is_back_and_never_again() ->
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 await fed(node, made(8, 9))
                 assert await take(events, 1) == [8]
-            assert told.ranges == [(3, 6, "retention")]
+            assert told.ranges == [(3, 6)]
 
     run(test)
 
@@ -136,7 +108,7 @@ def test_a_new_durable_subscriber_that_wants_history_is_told_of_the_hole_in_it()
             async with session.subscribe(TOPIC, name="new", history=True, on_lost=told) as events:
                 assert await take(events, 4) == [1, 2, 6, 7]
                 await until(lambda: told.ranges)
-            assert told.ranges == [(3, 6, "retention")]
+            assert told.ranges == [(3, 6)]
             assert [(row["lost"], row["balanced"]) for row in await rows(node)] == [(3, True)]
 
     run(test)
@@ -156,7 +128,7 @@ def test_what_was_skipped_is_known_after_a_restart(tmp_path: Path) -> None:
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 assert await take(events, 4) == [1, 2, 6, 7]
                 await until(lambda: told.ranges)
-            assert told.ranges == [(3, 6, "retention")]
+            assert told.ranges == [(3, 6)]
             assert [(row["lost"], row["balanced"]) for row in await rows(node)] == [(3, True)]
 
     run(test)
@@ -180,7 +152,7 @@ def test_a_relay_tells_its_own_nodes_subscribers_what_its_origin_lost() -> None:
                 assert await take(events, 7) == [1, 2, 5, 6, 7, 8, 9]
                 await until(lambda: told.ranges)
                 await relay.stop()
-            assert told.ranges == [(3, 5, "retention")]
+            assert told.ranges == [(3, 5)]
             assert [(row["lost"], row["balanced"]) for row in await rows(near)] == [(2, True)]
 
     run(test)

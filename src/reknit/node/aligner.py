@@ -1,7 +1,7 @@
 """Alignment with another node: what it holds and this one lacks is fetched.
 
 What follows on what this node has goes into its journal, through its intake, like anything published. What is older is
-held in memory beside the journal: a journal goes on, it is not rewritten.
+kept beside it; see `reknit.node.aligned`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import msgspec
 from reknit.batch import Batch
 from reknit.client.cache import FarCache
 from reknit.client.session import Session
-from reknit.errors import ReknitError
+from reknit.errors import JournalError, ReknitError
 from reknit.ledger import Stream
-from reknit.node.dead_letters import time_us
 from reknit.node.feed import Feed
 from reknit.protocol.alignment import (
     Aligned,
@@ -53,8 +52,9 @@ class Aligner:
         self._node = node
         self._pattern = Pattern(pattern)
         self._alignment = Alignment(self._pattern.text)
-        self._session = Session(url, "", node.config, wait_s=node.config.recovery.ask_timeout_s)
-        self._far = FarCache(url, f"aligner/{node.name}", node.config)
+        token, wait_s = node.config.security.token, node.config.recovery.ask_timeout_s
+        self._session = Session(url, "", node.config, token, wait_s=wait_s)
+        self._far = FarCache(url, f"aligner/{node.name}", node.config, token)
         self._feed = Feed(node, f"aligner/{url}", lambda batch: None)
         self._search = Search([url], self._asking())
         self._is_news = asyncio.Event()
@@ -93,7 +93,7 @@ class Aligner:
             await self._feed.open()
             self._is_open = True
         before = self.fetched
-        self._alignment.start(*self._node.caches.holdings(self._pattern))
+        self._alignment.start(*self._node.caches.aligned.holdings(self._pattern))
         while effects := self._alignment.take_effects():
             for effect in effects:
                 match effect:
@@ -108,6 +108,7 @@ class Aligner:
                             log.warning("%s holds other topics: not aligned", self.url)
                     case _:
                         await self._fetch(effect.stream, effect.ranges)
+                        await self._node.caches.aligned.save()
         return self.fetched - before
 
     async def _ask(self, level: str, chosen: Sequence[int] = ()) -> Any:
@@ -145,14 +146,17 @@ class Aligner:
         self._go_on()
 
     def _keep(self, stream: Stream, batch: Batch) -> None:
-        published = self._node.journal.ledger.published.get(stream)
-        last = max(published.last if published else 0, self._fed.get(stream, 0))
-        self.fetched += batch.count
+        known = self._node.journal.ledger.existing(stream)
+        last = max(known.last if known else 0, self._fed.get(stream, 0))
         if not last or batch.first == last + 1:
             self._fed[stream] = batch.stop - 1
             self._feed.put([batch])
-        else:
-            self._node.caches.extra.put(batch, time_us())
+            self.fetched += batch.count
+            return
+        try:
+            self.fetched += self._node.caches.aligned.put(batch)
+        except JournalError as error:
+            log.warning("what an alignment brought is left for the next one: %s", error)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
         self._search.answered(number, covered, is_last, asyncio.get_running_loop().time())

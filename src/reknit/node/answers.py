@@ -247,7 +247,7 @@ class Answers:
 
     def _align(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         """What is held here, level by level: see `reknit.protocol.alignment`."""
-        return msgspec.to_builtins(self._node.caches.compare(args), builtin_types=(bytes,)), []
+        return msgspec.to_builtins(self._node.caches.aligned.compare(args), builtin_types=(bytes,)), []
 
     def _find(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         """Events `[start, stop)` of a source on a topic, as far as they are held: their batches, cut to the range."""

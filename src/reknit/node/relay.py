@@ -55,7 +55,8 @@ class Relay:
         self._node = node
         self._name = f"relay/{node.name}/{self.pattern.text}"
         self._feed = Feed(node, self._name, self._kept, self._gap)
-        self._far = FarCache(self.url, self._name, node.config)
+        self._token = node.config.security.token
+        self._far = FarCache(self.url, self._name, node.config, self._token)
         self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -82,7 +83,7 @@ class Relay:
             await asyncio.sleep(RETRY_S)
 
     async def _relay(self) -> None:
-        session = Session(self.url, "", self._node.config, wait_s=RETRY_S)
+        session = Session(self.url, "", self._node.config, self._token, wait_s=RETRY_S)
         async with session:
             wanted = session.subscribe(
                 self.pattern.text, name=self._name, history=True, auto_accept=False, is_cache=True

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from reknit.config import Config, DispatchSettings, RetentionSettings, TopicSettings
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
-from reknit.node.caches import JournalKeeper
 from reknit.node.core import Core
+from reknit.node.keepers import JournalKeeper
 from reknit.protocol.cache import answer, total
 from reknit.protocol.codec import Decoder, Frames, Item, encode
 from reknit.protocol.machine import Peer
