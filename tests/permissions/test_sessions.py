@@ -58,11 +58,12 @@ ALLOW = (
     "doors subscribe //vcu/10/1/FFFF",
     "doors publish //phone/FFFF/1/0",
     "doors as //vcu/10/1/FFFF",
+    "mute subscribe //vcu/10/1/FFFF",
     "root subscribe **",
     "root publish **",
     "root admin",
 )
-NAMES = ("ann", "bob", "phone", "doors", "root", "relay")
+NAMES = ("ann", "bob", "phone", "doors", "mute", "root", "relay")
 MEMORY = JournalSettings(kind="memory")
 
 
@@ -232,6 +233,20 @@ def test_a_permitted_request_is_answered(url: str) -> None:
             doors.serve(DOORS, echo),
         ):
             assert (await phone.request(DOORS, b"open")).payload == b"echo open"
+
+    run(program())
+
+
+def test_a_service_that_may_not_respond_is_internal(url: str) -> None:
+    async def program() -> None:
+        async with (
+            as_("mute", url) as mute,
+            as_("phone", url, address="//phone/20/1/0") as phone,
+            mute.serve(DOORS, echo),
+        ):
+            with pytest.raises(RequestFailed) as caught:
+                await phone.request(DOORS, b"open", ttl_ms=20_000)
+            assert caught.value.code == Code.INTERNAL
 
     run(program())
 

@@ -15,9 +15,11 @@ from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
 from reknit.protocol import rpc
 from reknit.protocol.rpc import (
+    CARRIED_S,
     CODES,
     Answered,
     Asked,
+    Carried,
     Died,
     Failed,
     Handed,
@@ -188,6 +190,18 @@ def test_what_may_have_been_handed_over_before_a_restart_is_never_unavailable() 
     one = ask(watch, is_handed=True)
     watch.tick(5.0)
     assert answers(watch) == [(one.id, Code.DEADLINE_EXCEEDED)]
+
+
+def test_a_request_that_went_to_another_node_is_left_to_it_for_a_while() -> None:
+    watch = Watch(10)
+    one, two = ask(watch, 1), ask(watch, 2)
+    watch.receive(Carried(STREAM, 1, 3), "node", 1.0)
+    watch.tick(5.0)
+    assert answers(watch) == []
+    assert watch.next_deadline() == 5.0 + CARRIED_S
+    watch.receive(Responded(one.id), "node", 5.1)
+    watch.tick(5.0 + CARRIED_S)
+    assert answers(watch) == [(two.id, Code.DEADLINE_EXCEEDED)]
 
 
 def test_an_answered_request_is_not_answered_by_the_node() -> None:

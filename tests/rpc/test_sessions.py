@@ -11,9 +11,10 @@ import pytest
 import reknit
 from reknit.address import Address
 from reknit.client.rpc import Caller, Request
-from reknit.config import Config, JournalSettings, RpcSettings
+from reknit.config import Config, DispatchSettings, JournalSettings, RpcSettings
 from reknit.envelope.attributes import Attributes, Format, Kind, Priority, response_to
 from reknit.envelope.ids import IdMaker
+from reknit.envelope.status import from_status
 from reknit.errors import Full, InvalidAddress, InvalidAttributes, Refused, RequestFailed
 from reknit.outcome import Code, Reason
 from tests.client.serving import ANY_PORT, serving
@@ -233,6 +234,67 @@ def test_a_rejected_request_is_answered_with_the_code_of_its_rejection(url: str)
                 error = await asked
                 assert is_code(error, Code.RESOURCE_EXHAUSTED)
                 assert error.text == "too much to do"
+
+    run(program())
+
+
+def test_a_request_that_failed_too_often_is_unknown() -> None:
+    config = Config(node=ANY_PORT, journal=MEMORY, dispatch=DispatchSettings(attempts_max=1))
+
+    async def program(url: str) -> None:
+        name = f"serve/{DOORS.topic}"
+        async with (
+            reknit.connect(url) as session,
+            session.subscribe(DOORS.topic, name=name, auto_accept=False) as events,
+        ):
+            asked = asyncio.create_task(failure(session, 20_000))
+            await (await anext(events)).fail()
+            assert is_code(await asked, Code.UNKNOWN)
+
+    with serving(config) as node:
+        run(program(node.urls[0]))
+
+
+def test_who_got_unavailable_may_ask_again(url: str) -> None:
+    async def program() -> None:
+        async with reknit.connect(url) as session:
+            assert is_code(await failure(session), Code.UNAVAILABLE)
+            async with session.serve(DOORS, echo):
+                assert (await session.request(DOORS, b"again")).payload == b"echo again"
+
+    run(program())
+
+
+def test_a_generated_response_is_like_its_request(url: str) -> None:
+    """From where it was sent to, to where it came from, with its id, priority and ttl, and the status inside."""
+
+    async def program() -> None:
+        async with reknit.connect(url) as session, session.subscribe("up/**") as events:
+            await failure(session, 300, priority=Priority.CS6, traceparent=TRACE)
+            request, response = [await anext(events), await anext(events)]
+            one, two = request.attributes, response.attributes
+            assert one is not None
+            assert two is not None
+            assert (two.type, two.reqid, two.commstatus) == (Kind.RESPONSE, one.id, Code.UNAVAILABLE)
+            assert (two.source, two.sink) == (one.sink, one.source)
+            assert (two.priority, two.ttl_ms, two.traceparent) == (Priority.CS6, 300, TRACE)
+            assert two.id != one.id
+            status = from_status(response.payload)
+            assert status is not None
+            assert (status[0], two.payload_format) == (Code.UNAVAILABLE, Format.PROTOBUF)
+
+    run(program())
+
+
+def test_a_payload_goes_through_untouched(url: str) -> None:
+    """Whatever a payload's format says it is, nobody on the way looks."""
+    payload = bytes(range(256)) * 3
+
+    async def program() -> None:
+        async with reknit.connect(url) as session, session.serve(DOORS, echo):
+            for form in Format:
+                reply = await session.request(DOORS, payload, payload_format=form)
+                assert reply.payload == b"echo " + payload
 
     run(program())
 

@@ -135,6 +135,7 @@ class Outflow:
             return False
         self._passed[stream] = head.stop
         self.events += head.count
+        self._links.node.core.responses.carried(head)
         return True
 
 

@@ -24,7 +24,7 @@ from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.intake import Problem, Refused
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.rpc import Asked, Died, Handed, Respond, Responded, Watch, answer_code
+from reknit.protocol.rpc import Asked, Carried, Died, Handed, Respond, Responded, Watch, answer_code
 from reknit.store.journal import Journal
 
 RESUME_S: Final = (600.0, 60.0, 10.0, 1.0)
@@ -126,6 +126,11 @@ class Responses:
     def handed_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
         """Events `[start, stop)` go to who serves exactly their topic."""
         self.watch.receive(Handed((topic, source), start, stop), JOURNAL, 0.0)
+
+    def carried(self, head: Head) -> None:
+        """This batch goes to another node."""
+        if head.type == TYPE_REQUEST:
+            self.watch.receive(Carried((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0)
 
     def died(self, letter: DeadLetter) -> None:
         """A dead letter was written. If it is of who serves the request, the request is answered."""

@@ -33,6 +33,8 @@ CODES: Final = frozenset(
     )
 )
 """What a node may answer with."""
+CARRIED_S: Final = 0.5
+"""How long a node waits after a request's deadline for the word of another node that has it."""
 _BY_REASON: Final = {
     Reason.EGRESS_FULL: Code.RESOURCE_EXHAUSTED,
     Reason.DENIED: Code.PERMISSION_DENIED,
@@ -195,6 +197,14 @@ class Handed(msgspec.Struct, frozen=True):
     stop: int
 
 
+class Carried(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a stream went to another node, which watches over them too and knows more."""
+
+    stream: Stream
+    start: int
+    stop: int
+
+
 class Responded(msgspec.Struct, frozen=True):
     """A response to this id was taken in."""
 
@@ -222,15 +232,16 @@ class Respond(msgspec.Struct, frozen=True):
     seq: int
 
 
-Input = Asked | Handed | Responded | Died
+Input = Asked | Handed | Carried | Responded | Died
 
 
 class _Open:
-    __slots__ = ("asked", "is_handed")
+    __slots__ = ("asked", "is_carried", "is_handed")
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.is_handed = asked.is_handed
+        self.is_carried = False
 
 
 class Watch:
@@ -267,6 +278,9 @@ class Watch:
             case Handed(stream=stream, start=start, stop=stop):
                 for id_ in self._between(stream, start, stop):
                     self._open[id_].is_handed = True
+            case Carried(stream=stream, start=start, stop=stop):
+                for id_ in self._between(stream, start, stop):
+                    self._open[id_].is_carried = self._open[id_].is_handed = True
             case Responded(reqid=reqid):
                 self._forget(reqid)
             case Died(stream=stream, start=start, stop=stop):
@@ -314,6 +328,10 @@ class Watch:
         while self._due and (self._due[0][0] <= now or self._due[0][1] not in self._open):
             one = self._open.get(heapq.heappop(self._due)[1])
             if one is None:
+                continue
+            if one.is_carried:  # the word of the node that it went to is to come first
+                one.is_carried = False
+                heapq.heappush(self._due, (now + CARRIED_S, one.asked.request.id))
                 continue
             code = answer_code(Reason.EXPIRED, 0, one.is_handed)
             sink, ttl_ms = one.asked.request.sink, one.asked.request.ttl_ms
