@@ -210,3 +210,13 @@ def test_drain_gives_back_what_nothing_is_there_for(client: Client) -> None:
     client.call(lambda: receiver.link.drain(5))
     client.wait(lambda: receiver.link.credit == 0, "the drained credit")
     assert receiver.messages == []
+
+
+def test_one_receiver_with_little_credit_gets_messages_in_order(client: Client) -> None:
+    def accept_and_want_one_more(message: Any, delivery: Any) -> None:
+        say(delivery, "accept")
+        delivery.link.flow(1)
+
+    receiver = client.receiver("balanced/a", accept_and_want_one_more, credit=7)
+    client.sender("balanced/a").send_many([b"%d" % number for number in range(500)])
+    assert receiver.wait(500) == [b"%d" % number for number in range(500)]
