@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from reknit.client.sync import SyncSession, connect_sync
+from reknit.config import LimitSettings
 from reknit.node.dead_letters import read_letter
 from reknit.node.node import Node
 from reknit.outcome import Code
@@ -316,3 +318,13 @@ def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> No
     [connection] = node.amqp.connections
     client.wait(lambda: connection.unsettled == 0, "settlement")
     assert connection.intake_room == node.amqp.settings.intake_bytes_max
+
+
+def test_what_the_node_will_never_take_is_rejected_with_the_reason() -> None:
+    settings = dataclasses.replace(config(), limits=LimitSettings(sources_max=1))
+    with broker(settings) as node, Client(url_of(node)) as client:
+        assert client.sender("plant/temp").send(b"x").outcome == "accepted"
+        sent = client.sender("plant/speed").send(b"x")
+        assert sent.outcome == "rejected"
+        assert sent.condition.name == "amqp:resource-limit-exceeded"
+        assert "limits.sources_max" in sent.condition.description

@@ -100,7 +100,7 @@ class NodeAnycast:
         self._told: dict[bytes, list[Fate]] = {}
         self._paths_moved = False
         self._cursor = self._resumed_to = node.journal.end
-        self._feed = FeedOfSenders(node, self._kept_of_sender)
+        self._feed = FeedOfSenders(node, self._kept_of_sender, self._refused_of_sender)
         self._is_scheduled = False
         self._booking: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -268,6 +268,11 @@ class NodeAnycast:
             fate = Fate(batch.first, batch.stop, Outcome.ACCEPTED, node=self._node.name)
             self._tell(batch.source, fate)
             self.soon()
+
+    def _refused_of_sender(self, batch: Batch, code: int, text: str) -> None:
+        """The node will never take it: its sender hears why."""
+        self._tell(batch.source, Fate(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node.name))
+        self.soon()
 
     def receiver(self, pattern: str, on_handed: OnHanded, name: str = "") -> GatewayReceiver:
         """Somebody who takes events; see `reknit.node.delivering`."""

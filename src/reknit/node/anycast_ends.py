@@ -12,7 +12,7 @@ from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
 from reknit.node.delivering import OnHanded, OnPath, OnResults
-from reknit.node.feed import Feed
+from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
 from reknit.protocol.anycast_messages import Grant, Rows
 from reknit.protocol.messages import Fate, Row
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class FeedOfSenders:
     """The one feed that all senders of a node share; opened when the first of them offers something."""
 
-    def __init__(self, node: Node, on_kept: Callable[[Batch], None]) -> None:
+    def __init__(self, node: Node, on_kept: Callable[[Batch], None], on_refused: OnRefused) -> None:
         self.node = node
-        self._feed = Feed(node, "senders", on_kept)
+        self._feed = Feed(node, "senders", on_kept, on_refused=on_refused)
         self._waiting: list[Batch] = []
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False

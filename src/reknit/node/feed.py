@@ -25,17 +25,25 @@ log = logging.getLogger("reknit.node")
 
 OnGap = Callable[[Batch, int], None]
 """The node wants `[seq, batch.first)` first, which the feed does not have."""
+OnRefused = Callable[[Batch, int, str], None]
+"""The node takes none of a batch, for good: a google.rpc code and words."""
 
 
 class Feed:
     """Publishes for any number of sources. `put` gives a batch in; `on_kept` is told when it is durable."""
 
     def __init__(
-        self, node: Node, name: str, on_kept: Callable[[Batch], None], on_gap: OnGap | None = None
+        self,
+        node: Node,
+        name: str,
+        on_kept: Callable[[Batch], None],
+        on_gap: OnGap | None = None,
+        on_refused: OnRefused | None = None,
     ) -> None:
         self._node = node
         self._on_kept = on_kept
         self._on_gap = on_gap or self._skip
+        self._on_refused = on_refused
         self._url = f"memory://{id(node):x}/{name}"
         self._link = Link(self._url, name, self, node.config)
         self._unacked: dict[bytes, deque[Batch]] = {}
@@ -116,8 +124,8 @@ class Feed:
                     self._acked(source, seq)
                 case Expect(source=source, seq=seq):
                     self._expected(source, seq)
-                case Refuse(source=source, stop=stop, text=text):
-                    self._refuse(source, stop, text)
+                case Refuse(source=source, stop=stop, code=code, text=text):
+                    self._refuse(source, stop, code, text)
                 case Hold():
                     self._is_held = True
                 case Go():
@@ -133,11 +141,13 @@ class Feed:
             told.set_result(seq)
         self._drop(source, seq + 1, self._on_kept)
 
-    def _refuse(self, source: bytes, stop: int, text: str) -> None:
+    def _refuse(self, source: bytes, stop: int, code: int, text: str) -> None:
         log.error("the node does not take events of %s: %s", source.hex(), text)
 
         def drop(batch: Batch) -> None:
             self.refused += batch.count
+            if self._on_refused is not None:
+                self._on_refused(batch, code, text)
 
         self._drop(source, stop, drop)
 
