@@ -1,0 +1,74 @@
+"""What the pipelines that read this node's journal say of themselves: the last word of each, kept in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from reknit.errors import LocalError
+
+PIPELINES_MAX: Final = 32
+"""So many are remembered; the one that was silent for longest makes room."""
+TEXT_CHARS_MAX: Final = 1_000
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A pipeline's progress, since it was started; events unless said otherwise."""
+
+    id: str
+    """Of its lake: a pipeline that is started again goes on under it."""
+    lake: str
+    stage: str
+    """What it does: starting, a stage, running, done, stopped."""
+    lag_bytes: int = 0
+    """Behind the ends of the journals that it reads."""
+    batches_s: float = 0.0
+    """Rows captured a second, lately: a row is a batch."""
+    events_s: float = 0.0
+    """Events settled a second, lately."""
+    batches: int = 0
+    settled: int = 0
+    lost: int = 0
+    late: int = 0
+    held: int = 0
+    gaps: int = 0
+    dead_letters: int = 0
+    away: list[str] = []
+    """Nodes that it can't reach."""
+
+
+class Pipelines:
+    """The pipelines of one node.
+
+    >>> pipelines = Pipelines(now=lambda: 7.0)
+    >>> pipelines.note({"id": "1", "lake": "/lake", "stage": "running", "settled": 5})
+    {}
+    >>> [(row["lake"], row["settled"], row["age_s"]) for row in pipelines.rows()]
+    [('/lake', 5, 0.0)]
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._words: dict[str, tuple[float, Word]] = {}
+
+    def note(self, args: dict[str, Any]) -> dict[str, Any]:
+        """A pipeline tells how far it is. Raises `LocalError` for what is none."""
+        try:
+            word = msgspec.convert(args, Word)
+        except msgspec.ValidationError as error:
+            raise LocalError(f"this is no pipeline's progress: {error}") from None
+        if max(map(len, (word.id, word.lake, word.stage, *word.away))) > TEXT_CHARS_MAX:
+            raise LocalError(f"a text of a pipeline's progress is longer than {TEXT_CHARS_MAX} characters")
+        self._words.pop(word.id, None)
+        while len(self._words) >= PIPELINES_MAX:
+            del self._words[next(iter(self._words))]
+        self._words[word.id] = (self._now(), word)
+        return {}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The last word of each, and how old it is; who spoke last comes last."""
+        now = self._now()
+        return [{**msgspec.to_builtins(word), "age_s": now - at} for at, word in self._words.values()]
