@@ -23,7 +23,7 @@ from reknit.protocol.codec import encode
 from reknit.protocol.messages import Answer, Ask
 from reknit.protocol.queue import Queue
 from reknit.store import records
-from reknit.topic import Pattern
+from reknit.topic import Pattern, check_topic
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -54,6 +54,7 @@ class Answers:
             "records": self._records,
             "find": self._find,
             "align": self._align,
+            "skip": self._skip,
             "dead_letters": lambda args: (node.core.letter_office.page(args), []),
             "paused": lambda args: (node.core.dispatch.pauses.patterns, []),
             "pipeline": lambda args: (self._pipelines.note(args), []),
@@ -62,6 +63,10 @@ class Answers:
             "links": lambda args: (node.links.rows(), []),
             "link_add": lambda args: (node.links.ask_add(args), []),
             "link_remove": lambda args: (node.links.ask_remove(args), []),
+            "routes": lambda args: (node.bridges.rows(), []),
+            "route_add": lambda args: (node.bridges.ask("add", args), []),
+            "route_delete": lambda args: (node.bridges.ask("delete", args), []),
+            "vias": lambda args: (node.bridges.vias(args["sources"]), []),
             "anycast": lambda args: (node.anycast.status(), []),
             "trail": lambda args: (
                 node.anycast.attempts(bytes.fromhex(args["source"]), int(args["seq"])),
@@ -90,6 +95,16 @@ class Answers:
         else:
             size = sum(map(len, pieces))
             peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+
+    def _skip(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
+        """Members of a group say that nobody of them has `[start, stop)`: go on behind it, and tell who is owed it."""
+        topic, source = check_topic(args["topic"]), bytes.fromhex(args["source"])
+        if not topic.startswith("group/"):
+            raise ValueError(f"only what groups carry can be skipped, not {topic!r}")
+        start, stop = max(int(args["start"]), self._node.intake.expected(source)), int(args["stop"])
+        if start < stop:
+            self._node.caches.skips.skip((topic, source), start, stop, "no member of the group has it")
+        return {"start": start, "stop": stop}, []
 
     # -- how the node is
 

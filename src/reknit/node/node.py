@@ -19,6 +19,7 @@ from reknit.config import Config
 from reknit.errors import InvalidConfig, JournalError, MalformedFrame
 from reknit.node.answers import Answers
 from reknit.node.anycast import NodeAnycast
+from reknit.node.bridges import Bridges
 from reknit.node.caches import Caches
 from reknit.node.committer import Committer
 from reknit.node.core import Core
@@ -55,10 +56,12 @@ from reknit.protocol.messages import (
     Require,
     Returned,
     Settle,
+    Skip,
     Subscribe,
     Survey,
     Surveyed,
     Unsubscribe,
+    Via,
     Want,
     Welcome,
 )
@@ -121,6 +124,7 @@ class Node:
         self.send, self.commit = self.peers.send_buffers, self.committer.request
         self.links: Links = Links(self)
         self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
+        self.bridges: Bridges = Bridges(self)
         self.answers = Answers(self)
         self.caches = Caches(self)
         self._book_damage()
@@ -138,6 +142,7 @@ class Node:
         self._checkpointing = asyncio.create_task(self._checkpoint())
         self.anycast.start()
         self.links.start()
+        self.bridges.start()
         self.run_machines()
         await self._start_relays()
 
@@ -225,6 +230,7 @@ class Node:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
         for relay in self._relays:
             await relay.stop()
+        await self.bridges.stop()
         await self.links.stop()
         await self.anycast.stop()
         if self.amqp is not None:
@@ -344,6 +350,10 @@ class Node:
                 self.links.subscriptions_moved()
             case Want():
                 self.anycast.want(item, peer)
+            case Skip(topic=topic, source=source, start=start, stop=stop, text=text):
+                self.caches.skips.skip((topic, source), start, stop, text)
+            case Via():
+                self.bridges.came_via(item)
             case Settle():
                 self.caches.watch(item, peer)
                 self.core.receive(item, peer.id, now)

@@ -474,10 +474,27 @@ class Got(Message, frozen=True, tag=52):
     position: int
 
 
+class Skip(Message, frozen=True, tag=53):
+    """Events `[start, stop)` are lost where they come from: go on behind them."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+    text: str
+
+
+class Via(Message, frozen=True, tag=54):
+    """The nodes that a source has been at, in order, before a bridge brings it here."""
+
+    source: bytes
+    nodes: list[str]
+
+
 AnyMessage = (
     Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Subscribe | Subscribed
     | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Ask | Answer | Recover
     | Recovered | Survey | Surveyed | Heartbeat | Offer | Require | Stored
     | Want | Told | PathThere | Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull
-    | Carry | Got | Revoked
+    | Carry | Got | Skip | Via | Revoked
 )  # fmt: skip
