@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
 
 from reknit.errors import InvalidTopic
 from reknit.gateway.amqp import deliveries
@@ -14,7 +15,7 @@ from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.engine import Engine
 from reknit.gateway.amqp.incoming import RESEND_RELEASED, Incoming
 from reknit.gateway.amqp.outgoing import Outgoing
-from reknit.gateway.amqp.sasl import NotSasl, SaslServer, State
+from reknit.gateway.amqp.sasl import ANONYMOUS, NotSasl, SaslServer, State
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
 
@@ -46,6 +47,8 @@ class AmqpConnection(asyncio.Protocol):
         self._links: dict[Handle, Link] = {}
         self._dirty: dict[Link, None] = {}
         self._held_bytes = 0
+        self.assembly_bytes = 0
+        """What is still arriving, on all links."""
         self._is_turn_due = self._is_blocked = self._is_closing = self._is_client_done = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = server.loop
@@ -130,6 +133,13 @@ class AmqpConnection(asyncio.Protocol):
     def _turn(self) -> None:
         """Let links do what is due, then send what that led to."""
         self._is_turn_due = False
+        try:
+            self._work()
+        except Exception:
+            log.exception("a fault of the gateway's own costs %s its connection, and nobody else", self.user)
+            self._transport.abort()
+
+    def _work(self) -> None:
         engine = self._engine
         for link in self._dirty:
             link.flush()
@@ -138,25 +148,25 @@ class AmqpConnection(asyncio.Protocol):
         dirty, self._dirty = self._dirty, {}
         for link in dirty:
             link.take()
-        data = engine.output()
-        if data:
-            self._transport.write(data)
-            if self._dirty:  # more fits now
-                self.wake()
-        self._tick(engine)
+        if self._send(engine) and self._dirty:  # more fits now
+            self.wake()
         if engine.is_ended:
             self._linger()
 
-    def _tick(self, engine: Engine) -> None:
-        """Heartbeats: ours are sent, the client's are waited for."""
-        now = self._loop.time()
-        due = engine.tick(now)
+    def _send(self, engine: Engine) -> bool:
         data = engine.output()
         if data:
             self._transport.write(data)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(max(due - now, 0.01), self.wake) if due else None
+        return bool(data)
+
+    def _tick(self) -> None:
+        """Heartbeats: ours are sent, the client's are waited for."""
+        engine = self._engine
+        if engine is not None:
+            now = self._loop.time()
+            due = engine.tick(now)
+            self._timer = self._loop.call_later(max(due - now, 0.01), self._tick) if due else None
+            self.wake()
 
     def _linger(self) -> None:
         """We have said our last: part when the client has, too. Who closes first may not be heard."""
@@ -185,11 +195,6 @@ class AmqpConnection(asyncio.Protocol):
             self._dirty.update(dict.fromkeys(self._links.values()))
             self.wake()
 
-    @property
-    def assembly_bytes(self) -> int:
-        """What is still arriving on all links."""
-        return sum(link.assembly_bytes for link in self._links.values() if isinstance(link, Incoming))
-
     def output_room(self, link: Handle) -> int:
         """How many bytes more may wait to be sent on the link's session."""
         return self.settings.output_bytes_max - deliveries.waiting_bytes(link)
@@ -204,6 +209,7 @@ class AmqpConnection(asyncio.Protocol):
     def opened(self) -> None:
         assert self._engine is not None
         self._engine.open(self.settings.session_bytes_max, OFFERED)
+        self._timer = self._loop.call_later(0, self._tick)
         if len(self.server.connections) > self.settings.connections_max:
             text = "the node has as many AMQP connections as it may (amqp.connections_max)"
             self._engine.close(condition_of(Code.RESOURCE_EXHAUSTED), text)
@@ -247,10 +253,16 @@ class AmqpConnection(asyncio.Protocol):
             return Code.PERMISSION_DENIED, f"{self.user} may not read {pattern}"
         name = ""
         if source.is_durable and not source.is_dynamic:
-            assert self._engine is not None
-            name = f"amqp/{self._engine.remote_container}/{deliveries.link_name(link)}"
+            name = self._durable_name(link)
         self._links[link] = Outgoing(self, link, pattern.text, name, pattern.is_topic)
         return None
+
+    def _durable_name(self, link: Handle) -> str:
+        """Who a durable subscriber is: no user can take the name of another's."""
+        assert self._engine is not None
+        who = () if self.user == ANONYMOUS else (self.user,)
+        parts = (*who, self._engine.remote_container, deliveries.link_name(link))
+        return "/".join(("amqp", *(quote(part, safe="") for part in parts)))
 
     def _reply_address(self) -> str:
         address = f"{REPLIES}/{secrets.token_hex(12)}"

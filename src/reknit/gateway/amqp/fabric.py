@@ -38,11 +38,14 @@ class Fabric:
         url = f"memory://{id(node):x}/amqp"
         self._stop = memory.listen(url, node)
         self._session = Session(url, "", node.config)
+        self._takers: dict[JournalTaker, None] = {}
 
     async def open(self) -> None:
         await self._session.open()
 
     async def close(self) -> None:
+        """Part from the node, when everyone who takes events has."""
+        await asyncio.gather(*(taker.closed() for taker in list(self._takers)))
         await self._session.close()
         self._stop()
 
@@ -59,7 +62,10 @@ class Fabric:
     ) -> Taker:
         """Somebody who takes events; `on_ready` is called when it does. With a name it goes on where that name was."""
         if not self.is_anycast(pattern):
-            return JournalTaker(self._session, pattern, name, on_handed, on_ready, on_end)
+            taker = JournalTaker(self._session, pattern, name, on_handed, on_ready, on_end)
+            self._takers[taker] = None
+            taker.on_closed = lambda: self._takers.pop(taker, None)
+            return taker
         asyncio.get_running_loop().call_soon(on_ready)
         return AnycastTaker(self._node.anycast.receiver(pattern, on_handed, name))
 
@@ -118,6 +124,8 @@ class JournalTaker:
         self._on_handed, self._on_ready, self._on_end = on_handed, on_ready, on_end
         self._credit = 0
         self._news = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        self.on_closed: Callable[[], object] = lambda: None
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -162,7 +170,13 @@ class JournalTaker:
         batch.settle(start, stop, outcome, code=code, text=text)
 
     def close(self, forget: bool = False) -> None:
-        self._closing = asyncio.ensure_future(self._close(forget))
+        self._closing = self._closing or asyncio.create_task(self._close(forget))
+
+    async def closed(self) -> None:
+        """Close, unless that was done, and return when it is."""
+        self.close()
+        assert self._closing is not None
+        await asyncio.gather(self._closing, return_exceptions=True)
 
     async def _close(self, forget: bool) -> None:
         try:
@@ -171,3 +185,4 @@ class JournalTaker:
         finally:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self.on_closed()

@@ -48,6 +48,7 @@ class Offered:
         self._deliveries += deliveries
         self._sizes += sizes
         self.count += len(taken)
+        self._link.unsettled += len(taken)
 
     def _on_results(self, results: Sequence[Result]) -> None:
         for result in results:
@@ -61,6 +62,7 @@ class Offered:
     def _finish(self, low: int, high: int) -> None:
         sizes = [size for size in self._sizes[low:high] if size != DONE]
         self.count -= len(sizes)
+        self._link.unsettled -= len(sizes)
         self._link.connection.unheld(sum(sizes))
         self._deliveries[low:high] = [None] * (high - low)
         self._sizes[low:high] = [DONE] * (high - low)
@@ -89,18 +91,11 @@ class Incoming:
         self._reader = deliveries.Reader(handle)
         self._offered: dict[str, Offered] = {}
         self._credit_max = connection.settings.credit_events
+        self.unsettled = 0
+        """How many of its messages have no outcome yet."""
         self.is_gone = False
         if topic:
             self._offered[topic] = Offered(self, topic)
-
-    @property
-    def unsettled(self) -> int:
-        """How many of its messages have no outcome yet."""
-        return sum(one.count for one in self._offered.values())
-
-    @property
-    def assembly_bytes(self) -> int:
-        return self._reader.held_bytes
 
     # -- messages
 
@@ -111,7 +106,9 @@ class Incoming:
         if deliveries.credit(self.handle) < 0:
             self._end("amqp:link:transfer-limit-exceeded", "more messages than there was credit for")
             return
+        before = self._reader.held_bytes
         arrived = self._reader.read(self._credit_max, self.connection.intake_room)
+        self.connection.assembly_bytes += self._reader.held_bytes - before
         by_topic: dict[str, list[tuple[Taken, Arrived]]] = {}
         longest = self._reader.held_bytes
         for one in arrived:
@@ -245,6 +242,7 @@ class Incoming:
         """The link is gone: no handle is used any more. What was offered goes on its way."""
         if not self.is_gone:
             self.is_gone = True
+            self.connection.assembly_bytes -= self._reader.held_bytes
             self.connection.server.replies.pop(self.topic, None)
             for one in self._offered.values():
                 one.close()
