@@ -56,7 +56,6 @@ from reknit.protocol.messages import (
 )
 from reknit.protocol.retry import Retry
 from reknit.topic import Pattern
-from reknit.within import is_within
 
 if TYPE_CHECKING:
     from random import Random
@@ -152,7 +151,7 @@ class NodeAnycast:
     def distribution(self, pattern: str) -> str:
         """How the topics that match are distributed; see `reknit.node.delivering`."""
         for rule in self._rules:
-            if is_within(Pattern(pattern), rule.pattern):
+            if rule.pattern.includes(Pattern(pattern)):
                 return rule.distribution
         return JOURNAL
 
