@@ -41,11 +41,14 @@ from reknit.protocol.messages import (
     Recovered,
     Require,
     Settle,
+    Skip,
     Subscribe,
     Survey,
     Surveyed,
     Unsubscribe,
     Unsubscribed,
+    Via,
+    Want,
 )
 from reknit.topic import Pattern
 
@@ -220,6 +223,10 @@ class Permissions:
                 return is_allowed
             case Offer(pattern=pattern) | Heartbeat(topic=pattern) | Require(topic=pattern):
                 return self._may(name, "publish", pattern)
+            case Want(topic=pattern) | Skip(topic=pattern):
+                return self._may(name, "publish", pattern)
+            case Via():
+                return True
             case Ask():
                 return self._may_ask(item, peer)
             case _:
