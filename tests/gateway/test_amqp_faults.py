@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reknit.gateway.amqp.encoding import encode, listed
 from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
 from reknit.testing.processes import NodeProcess, ending, free_port
@@ -39,6 +40,31 @@ def shout(node: Node, data: bytes) -> None:
         sock.settimeout(WAIT_S)
         while sock.recv(65536):
             pass
+
+
+def transfer(number: int, payload: bytes, has_more: bool) -> bytes:
+    """A frame with a message, or a part of one, on the first link."""
+    fields = [uint(0), uint(number), encode(b"%d" % number), uint(0), encode(False), encode(has_more)]
+    body = b"\x00\x53\x14" + listed(fields) + payload
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+
+
+def uint(number: int) -> bytes:
+    return b"\x70" + number.to_bytes(4, "big")
+
+
+def converse(node: Node, data: bytes) -> None:
+    """Attach links as a client does, wait for credit, then send these bytes."""
+    with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock:
+        sock.sendall(CONVERSATION)
+        said = b""
+        while b"\x00\x53\x13" not in said.partition(b"plant/temp")[2]:
+            said += sock.recv(65536)
+        with contextlib.suppress(OSError):
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
 
 
 def frames() -> bytes:
@@ -90,6 +116,37 @@ def test_a_garbled_conversation_leaves_the_node_as_it_was(
     for at, value in changes:
         said[at] = value
     shout(node, bytes(said[:cut]))
+
+
+MESSAGE = bytes(proton.Message(body=b"x" * 30, subject="s", properties={"a": 1}).encode())
+TRANSFERS = b"".join(transfer(number, MESSAGE, has_more=False) for number in range(3)) + b"".join(
+    transfer(3, b"z" * 1_000, has_more=True) for _ in range(3)
+)
+
+
+@LAX
+@given(
+    changes=st.lists(st.tuples(st.integers(0, len(TRANSFERS) - 1), st.integers(0, 255)), max_size=6),
+    cut=st.integers(0, len(TRANSFERS)),
+)
+def test_garbled_messages_leave_the_node_as_it_was(
+    node: Node, changes: list[tuple[int, int]], cut: int
+) -> None:
+    said = bytearray(TRANSFERS)
+    for at, value in changes:
+        said[at] = value
+    converse(node, bytes(said[:cut]))
+
+
+def test_clients_that_come_and_go_leave_nothing_behind(node: Node) -> None:
+    for _ in range(30):
+        shout(node, CONVERSATION)
+        converse(node, TRANSFERS)
+    assert node.amqp is not None
+    deadline = time.monotonic() + WAIT_S
+    while node.amqp.connections or node.dispatch.queues or node.amqp.replies:
+        assert time.monotonic() < deadline, f"{len(node.dispatch.queues)} subscriptions are still there"
+        time.sleep(0.01)
 
 
 def test_a_neighbour_loses_nothing_by_a_client_that_talks_nonsense(node: Node) -> None:

@@ -124,6 +124,8 @@ class JournalTaker:
         self._on_handed, self._on_ready, self._on_end = on_handed, on_ready, on_end
         self._credit = 0
         self._news = asyncio.Event()
+        self._begun = asyncio.Event()
+        """Set when the subscription stands, or will not."""
         self._closing: asyncio.Task[None] | None = None
         self.on_closed: Callable[[], object] = lambda: None
         self._task = asyncio.create_task(self._run())
@@ -131,6 +133,7 @@ class JournalTaker:
     async def _run(self) -> None:
         try:
             async with self._subscription as subscription:
+                self._begun.set()
                 self._on_ready()
                 await self._hand_out(subscription)
         except Refused as error:
@@ -139,6 +142,8 @@ class JournalTaker:
             self._on_end(Code.UNAVAILABLE, str(error))
         else:
             self._on_end(Code.UNAVAILABLE, "the node ended the subscription")
+        finally:
+            self._begun.set()
 
     async def _hand_out(self, subscription: Subscription) -> None:
         batches = subscription.batches()
@@ -179,6 +184,7 @@ class JournalTaker:
         await asyncio.gather(self._closing, return_exceptions=True)
 
     async def _close(self, forget: bool) -> None:
+        await self._begun.wait()  # what was not opened to its end could not be closed
         try:
             if forget:
                 await self._subscription.forget()
