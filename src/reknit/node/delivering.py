@@ -54,8 +54,9 @@ class Sender(Protocol):
 class Receiver(Protocol):
     """A path: gets events while it has credit, and says what became of each."""
 
-    waiting: int
-    """How many events wait for credit here or elsewhere on the node."""
+    @property
+    def waiting(self) -> int:
+        """How many events wait for credit here or elsewhere on the node."""
 
     def credit(self, events: int) -> None:
         """Take so many more events. `on_handed(batch, attempt)` is called with batches of at most the credit."""
