@@ -328,6 +328,30 @@ def test_a_heartbeat_of_a_source_never_seen_is_where_it_begins() -> None:
     assert world.out == [4, 5]
 
 
+def test_what_caches_say_may_overtake_the_first_events_of_a_new_source() -> None:
+    world = World(asking=QUICK)
+    world.put(batch(1, 4), is_lost=True)
+    world.recovery.look(world.now)
+    world.pump()
+    assert world.out == []
+    world.arrive(batch(1, 3))
+    world.arrive(batch(3, 4))
+    world.put(batch(4))
+    assert world.out == [1, 2, 3, 4]
+    world.arrive(batch(1, 4))
+    assert world.out == [1, 2, 3, 4], "and never twice"
+
+
+def test_a_heartbeat_may_overtake_the_first_events_of_a_new_source() -> None:
+    world = World(asking=QUICK)
+    world.put(batch(1, 4), is_lost=True)
+    world.beat(3)
+    world.arrive(batch(1, 4))
+    world.put(batch(4))
+    assert world.out == [1, 2, 3, 4]
+    assert not world.asked
+
+
 def test_stable_times_need_no_question() -> None:
     world = World({"edge": cache(), "core": cache()})
     world.start()

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from reknit.seqset import Range, SeqSet
 
-
 SOURCES_MAX = 4096
 """So many sources are in the ledger; of more, the first are left out."""
 

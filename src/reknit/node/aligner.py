@@ -119,8 +119,7 @@ class Aligner:
 
     async def _fetch(self, stream: Stream, ranges: Sequence[Range]) -> None:
         loop = asyncio.get_running_loop()
-        for start, stop in ranges:
-            self._search.want(stream, start, stop, loop.time())
+        self._search.want_all(stream, ranges, loop.time())
         self._go_on()
         while self._search:
             self._is_news.clear()

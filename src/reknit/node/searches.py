@@ -45,8 +45,7 @@ class PeerSearch:
         self._is_done = False
 
     def begin(self, ranges: list[Range]) -> None:
-        for start, stop in ranges:
-            self._search.want(self._stream, start, stop, self._loop.time())
+        self._search.want_all(self._stream, ranges, self._loop.time())
         self._run()
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:

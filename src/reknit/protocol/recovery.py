@@ -108,6 +108,8 @@ class _Track:
     """Beyond this seq nothing is held until the gap closes: there was no room. 0: there is."""
     is_open: bool = True
     """Whether it is decided where to begin: not before the caches have said what history there is."""
+    tentative: int = 0
+    """Where it begins if nothing older comes the usual way: what caches said may overtake the events themselves."""
 
 
 class Recovery:
@@ -198,6 +200,8 @@ class Recovery:
 
     def _take(self, stream: Stream, track: _Track, batch: Batch, now: float) -> None:
         """Hold what is new of a batch, search for what is missing before it, and release what follows on."""
+        if track.tentative == track.next and batch.first < track.next and batch.counted:
+            track.next = track.known = batch.first
         if track.is_open and batch.first > track.known:
             self._want(stream, track, track.known, batch.first, now)
         self._hold(stream, track, batch)
@@ -224,8 +228,8 @@ class Recovery:
         """Search for what is missing of `[start, stop)`."""
         stop = min(stop, track.closed_from) if track.closed_from else stop
         missing = track.held.missing(start, stop) if start < stop else []
-        for low, high in [part for bounds in missing for part in track.lost.missing(*bounds)]:
-            self._search.want(stream, low, high, now)
+        if parts := [part for bounds in missing for part in track.lost.missing(*bounds)]:
+            self._search.want_all(stream, parts, now)
 
     def _follow(self, stream: Stream, track: _Track, now: float) -> None:
         """Release what follows on; a loss is told where it is."""
@@ -301,7 +305,7 @@ class Recovery:
         """Events before `known` exist: those that did not come are missing, the tail included."""
         track = self._tracks.get(stream)
         if track is None:
-            self._tracks[stream] = track = _Track(known, known)
+            self._tracks[stream] = track = _Track(known, known, tentative=known)
             if known > 1 and self._wants_history():
                 track.is_open = False
                 self._survey(now)
@@ -394,7 +398,8 @@ class Recovery:
         for stream, (first, known) in sorted(spans.items()):
             track = self._tracks.get(stream)
             if track is None:
-                track = self._tracks[stream] = _Track(first, first)
+                tentative = first if self._surveys.history is None else 0
+                track = self._tracks[stream] = _Track(first, first, tentative=tentative)
             elif not track.is_open:
                 track.next = min(first, track.held.first or track.known)
                 track.is_open = True

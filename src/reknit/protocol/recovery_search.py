@@ -118,8 +118,12 @@ class Search:
 
     def want(self, stream: Stream, start: int, stop: int, now: float) -> None:
         """Search for `[start, stop)`, as far as that is not under way."""
+        self.want_all(stream, [(start, stop)], now)
+
+    def want_all(self, stream: Stream, ranges: Sequence[Range], now: float) -> None:
+        """Search for several ranges of a stream at once: they go into one question."""
         wanted = self._wanted.setdefault(stream, _Wanted())
-        for low, high in wanted.seqs.missing(start, stop):
+        for low, high in [part for bounds in ranges for part in wanted.seqs.missing(*bounds)]:
             wanted.seqs.add(low, high)
             wanted.patience.append((now + self._asking.patience_s, low, high))
         self._plan(stream, wanted, now)
