@@ -21,7 +21,7 @@ from reknit.ledger import Letters
 from reknit.letter import Letter, read_letter
 from reknit.protocol.effects import DeadLetter
 from reknit.seqset import SeqSet
-from reknit.store.journal import Journal
+from reknit.store.journal import Entry, Journal
 from reknit.store.records import LettersDropped
 
 __all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter", "time_us"]
@@ -56,6 +56,7 @@ class DeadLetters:
         self._config = config
         self._next_seq = journal.sources(self.topic).get(self.source, 0) + 1
         self._first = 1
+        self._last: Batch | None = None
         self.waiting = self.letters.waiting(self.published).count
         """How many were neither redriven nor dropped."""
 
@@ -133,7 +134,7 @@ class DeadLetters:
         found = SeqSet()
         for entry in self.journal.find(letter.topic, letter.source, letter.start, letter.stop):
             try:
-                batch = Batch.parse(self.journal.fetch(entry))
+                batch = self._parsed(entry)
             except Gone:
                 continue
             low, high = max(batch.first, letter.start), min(batch.stop, letter.stop)
@@ -143,17 +144,22 @@ class DeadLetters:
             for seq in range(start, stop):
                 yield self._encode(letter, seq, None, b"", {}, has_payload=False)
 
+    def _parsed(self, entry: Entry) -> Batch:
+        """A batch of which events die one by one is read once."""
+        if self._last is None or self._last.position != entry.position:
+            self._last = Batch.parse(self.journal.fetch(entry), position=entry.position)
+        return self._last
+
     def _of_batch(
         self, letter: DeadLetter, batch: Batch, start: int = 0, stop: int = 1 << 63
     ) -> Iterator[bytes]:
         header = bytes(batch.data[: HEADER_BYTES + pad8(len(batch.topic.encode()))])
         keeps = self._config.topic(batch.topic).dead_letter_payload
-        columns = batch.columns()
-        for index, payload in enumerate(batch.payloads()):
-            seq = batch.first + index
-            if start <= seq < stop:
-                own = {name: values[index] for name, values in columns.items()}
-                yield self._encode(letter, seq, batch, payload if keeps else b"", own, keeps, header)
+        columns, payloads = batch.columns(), batch.payloads()
+        for index in range(max(start - batch.first, 0), min(stop - batch.first, batch.count)):
+            own = {name: values[index] for name, values in columns.items()}
+            payload = payloads[index] if keeps else b""
+            yield self._encode(letter, batch.first + index, batch, payload, own, keeps, header)
 
     def _encode(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from reknit.ledger import Stream
 from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
 from reknit.protocol.desk import Desk
@@ -80,9 +82,14 @@ class Endings:
     ) -> OutcomeRow:
         """Make dead letters of events; gives the end that is to be booked after them."""
         code = code or int(CODE_OF[reason])
-        self._desk.effects.append(
-            DeadLetter(name, *stream, *bounds, code, str(reason), text, tally.acquired, path, tally.tries)
+        letter = DeadLetter(
+            name, *stream, *bounds, code, str(reason), text, tally.acquired, path, tally.tries
         )
+        effects = self._desk.effects
+        if effects and isinstance(last := effects[-1], DeadLetter) and _continues(last, letter):
+            effects[-1] = msgspec.structs.replace(last, stop=letter.stop)
+        else:
+            effects.append(letter)
         return self.row(stream, bounds, End.DEAD_LETTERED, code, reason, text, tally.acquired)
 
     def reject(self, queue: Queue, stream: Stream, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
@@ -105,4 +112,28 @@ class Endings:
         """Write down what ended for a durable subscriber; gives the record's number."""
         self._desk.floors[name] = floor
         self._overflow.ended(name, rows)
-        return self._desk.append(Outcomes(name, list(rows), floor))
+        return self._desk.append(Outcomes(name, _merged(rows), floor))
+
+
+def _continues(last: DeadLetter, letter: DeadLetter) -> bool:
+    """Whether a letter is about what follows the last one, and says the same."""
+    return (
+        last.stop == letter.start
+        and msgspec.structs.replace(letter, start=last.start, stop=last.stop) == last
+    )
+
+
+def _merged(rows: Sequence[OutcomeRow]) -> list[OutcomeRow]:
+    """The same rows, those that follow each other and say the same as one."""
+    merged: list[OutcomeRow] = []
+    for row in rows:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.stop == row.start
+            and msgspec.structs.replace(row, start=last.start, stop=last.stop) == last
+        ):
+            merged[-1] = msgspec.structs.replace(last, stop=row.stop)
+        else:
+            merged.append(row)
+    return merged
