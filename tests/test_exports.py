@@ -10,6 +10,7 @@ import pytest
 import reknit
 
 EXPORTS = [
+    "Address",
     "Batch",
     "Checkpoint",
     "Code",
@@ -21,6 +22,7 @@ EXPORTS = [
     "Refused",
     "ReknitError",
     "RemoteError",
+    "RequestFailed",
     "Session",
     "SyncSession",
     "__version__",

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reknit.address import Address
     from reknit.batch import Batch
     from reknit.checkpoint import Checkpoint
     from reknit.client.session import Session, connect
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Address",
     "Batch",
     "Checkpoint",
     "Code",
@@ -32,6 +34,7 @@ __all__ = [
     "Refused",
     "ReknitError",
     "RemoteError",
+    "RequestFailed",
     "Session",
     "SyncSession",
     "__version__",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Address": "reknit.address",
     "Batch": "reknit.batch",
     "Checkpoint": "reknit.checkpoint",
     "Code": "reknit.outcome",
@@ -51,6 +55,7 @@ _HOMES = {
     "Refused": "reknit.errors",
     "ReknitError": "reknit.errors",
     "RemoteError": "reknit.errors",
+    "RequestFailed": "reknit.errors",
     "Session": "reknit.client.session",
     "SyncSession": "reknit.client.sync",
     "connect": "reknit.client.session",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -62,7 +63,13 @@ def wait_for(url: str, count: int) -> None:
 def request(
     node: NodeProcess, *args: str, stdin: bytes = b"", code: int = 0
 ) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "reknit", "request", *args, "--node", node.url]
+    return reknit_(node, "request", *args, stdin=stdin, code=code)
+
+
+def reknit_(
+    node: NodeProcess, *args: str, stdin: bytes = b"", code: int = 0
+) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "reknit", *args, "--node", node.url]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REKNIT_")}
     done = subprocess.run(
         command, input=stdin, capture_output=True, cwd=node.data.parent, env=environ, timeout=PATIENCE_S
@@ -109,3 +116,36 @@ def test_an_address_that_is_none_is_told_in_one_line(node: NodeProcess) -> None:
     done = request(node, "doors", "x", code=1)
     assert done.stderr.startswith(b"error: address 'doors' is none")
     assert done.stderr.count(b"\n") == 1
+
+
+CLOUDEVENT = {
+    "specversion": "1.0",
+    "id": "00000000-0001-7000-8010-101010101a1a",
+    "source": "up://vcu/10/1/8001",
+    "type": "up-pub.v1",
+    "priority": "CS1",
+    "pformat": 3,
+    "hash": "kept as it is",
+    "data": {"door": [1, 2]},
+}
+
+
+def test_cloudevents_are_published_and_printed_a_line_each(node: NodeProcess) -> None:
+    line = json.dumps(CLOUDEVENT).encode() + b"\n"
+    done = reknit_(node, "pub", "--format", "cloudevents", stdin=line * 2)
+    assert done.stdout == b"2 events kept on their topics\n"
+    done = reknit_(node, "sub", "up/vcu/10/0/1/8001", "--format", "cloudevents", "--history", "--count", "2")
+    assert [json.loads(row) for row in done.stdout.splitlines()] == [CLOUDEVENT] * 2
+
+
+def test_what_is_no_cloudevent_is_told_and_those_before_it_are_kept(node: NodeProcess) -> None:
+    other = json.dumps({**CLOUDEVENT, "source": "//vcu/10/1/8002"}).encode()
+    done = reknit_(node, "pub", "--format", "cloudevents", stdin=other + b"\n{}\n", code=1)
+    assert done.stderr.startswith(b"error: attribute specversion")
+    done = reknit_(node, "sub", "up/vcu/10/0/1/8002", "--raw", "--history", "--count", "1")
+    assert done.stdout == b'{"door": [1, 2]}\n'
+
+
+def test_a_topic_and_a_format_are_not_given_together(node: NodeProcess) -> None:
+    assert b"no TOPIC" in reknit_(node, "pub", "a", "--format", "cloudevents", code=2).stderr
+    assert b"give a TOPIC" in reknit_(node, "pub", code=2).stderr

@@ -51,6 +51,17 @@ class JsonLines(Printer):
         return (_json.encode(as_json(event)) + b"\n" for event in batch.events())
 
 
+class CloudEventLines(Printer):
+    """A CloudEvent in JSON a line."""
+
+    def lines(self, batch: Batch) -> Iterable[bytes]:
+        from reknit.envelope.cloudevents import event_to_json
+
+        for event in batch.events():
+            line = event_to_json(event)
+            yield (msgspec.json.format(line, indent=-1) if b"\n" in line else line) + b"\n"
+
+
 def as_json(event: Event) -> dict[str, Any]:
     """An event for machines. A payload that is not UTF-8 is in `payload_base64` instead."""
     row: dict[str, Any] = {

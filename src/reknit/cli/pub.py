@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reknit.cli.options import NodeUrl
+from reknit.cli.options import AsForm, NodeUrl
 from reknit.cli.output import Progress, events, log_to_stderr, say
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def pub(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to, for instance plant/line1/temp.")],
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Where to, for instance plant/line1/temp.")
+    ] = None,
     payload: Annotated[
         str | None, typer.Argument(metavar="PAYLOAD", help="The event.  [default: stdin, a line an event]")
     ] = None,
@@ -32,22 +34,29 @@ def pub(
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Publish under a name: its seqs go on in a later run.")
     ] = "",
+    form: AsForm = None,
     node: NodeUrl = "",
 ) -> None:
     """Publish events, and return when they are kept.
 
-    Without PAYLOAD every line of stdin is an event.
+    Without PAYLOAD every line of stdin is an event. A CloudEvent says itself where to, and needs no TOPIC.
     """
     from reknit.cli.feeding import copies, lines, paced
     from reknit.cli.running import run
 
+    if (topic is None) != (form is not None):
+        raise typer.BadParameter("give a TOPIC, or --format cloudevents and no TOPIC")
     log_to_stderr("info")
     if payload is None and sys.stdin.isatty():
         say("every line is an event; Ctrl-D ends")
     source = lines(sys.stdin.fileno(), count) if payload is None else copies(payload.encode(), count or 1)
-    tally = Tally(topic)
+    tally = Tally(topic or "their topics")
+    feed = paced(source, rate)
     try:
-        run(_publish(node, name, topic, ttl, paced(source, rate), tally))
+        if topic is None:
+            run(_publish_events(node, name, feed, tally))
+        else:
+            run(_publish(node, name, topic, ttl, feed, tally))
     except typer.Exit:
         rest = tally.sent - tally.kept
         say(f"interrupted: {tally}" + (f"; {events(rest)} may be kept too" if rest else ""))
@@ -85,3 +94,22 @@ async def _publish(
                 await publisher.flush()
             finally:
                 tally.kept = tally.sent - publisher.unkept
+
+
+async def _publish_events(node: str, name: str, source: AsyncIterator[list[bytes]], tally: Tally) -> None:
+    """Every payload is a CloudEvent. Raises at the first that is none; those before it are kept."""
+    import asyncio
+
+    from reknit.cli.running import connected
+    from reknit.envelope.cloudevents import from_json
+
+    async with connected(node, name) as session:
+        async for payloads in source:
+            kept = []
+            try:
+                for payload in payloads:
+                    kept.append(session.publish_event(*from_json(payload)))
+                    tally.sent += 1
+            finally:
+                await asyncio.gather(*kept)
+                tally.kept = tally.sent

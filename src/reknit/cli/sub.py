@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reknit.cli.options import NodeUrl
+from reknit.cli.options import AsForm, NodeUrl
 from reknit.cli.output import log_to_stderr, say
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def sub(
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many events.")] = None,
     json: Annotated[bool, typer.Option("--json", help="An event is a line of JSON.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="An event is its payload and a line's end.")] = False,
+    form: AsForm = None,
     node: NodeUrl = "",
 ) -> None:
     """Print events as they come, until Ctrl-C.
@@ -45,15 +46,17 @@ def sub(
     import sys
 
     from reknit.checkpoint import Checkpoint
-    from reknit.cli.printing import JsonLines, Lines, RawLines
+    from reknit.cli.printing import CloudEventLines, JsonLines, Lines, RawLines
     from reknit.cli.running import run
 
-    if json and raw:
-        raise typer.BadParameter("use --json or --raw, not both")
+    if json + raw + (form is not None) > 1:
+        raise typer.BadParameter("use one of --json, --raw and --format")
     log_to_stderr("info")
     start = Checkpoint.from_text(from_) if from_ is not None else None
     out = sys.stdout.buffer
-    printer = JsonLines(out) if json else RawLines(out) if raw else Lines(out, sys.stdout.isatty())
+    printer: Printer = Lines(out, sys.stdout.isatty())
+    if json or raw or form is not None:
+        printer = (JsonLines if json else RawLines if raw else CloudEventLines)(out)
     try:
         run(_receive(node, pattern, name, history, start, count, printer))
     finally:
