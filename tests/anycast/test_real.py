@@ -364,3 +364,25 @@ def test_a_lost_subscriber_leaves_what_it_had_in_doubt(tmp_path: Path) -> None:
                 await announced(made, ORDERS, set())
 
     run(test)
+
+
+def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        with fabric(tmp_path, names="a") as made:
+            held: list[Event] = []
+            log: list[tuple[str, int]] = []
+            async with connect(made.url("a")) as session, subscribing(made, log, ORDERS, a1=held.append):
+                publisher = resending(session, ORDERS)
+                first = asyncio.create_task(outcome(publisher))
+                await until(lambda: len(held) == 1)
+                second = asyncio.create_task(outcome(publisher))
+                await until(lambda: len(held) == 2)
+                session.link.drop()
+                await until(lambda: not session.is_connected)
+                held[0].accept()  # most likely while the publisher is away
+                await until(lambda: session.is_connected)
+                held[1].accept()
+                assert await first is await second is Outcome.ACCEPTED
+                assert await outcome(session.publisher("plain/topic", outcome=True)) is Outcome.ACCEPTED  # type: ignore[arg-type]
+
+    run(test)

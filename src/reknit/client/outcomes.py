@@ -9,11 +9,11 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reknit.client.publisher import Publisher, Recoverable
+from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.errors import Full, LocalError, Modified, Refused, Rejected, Released, Undelivered
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
@@ -108,11 +108,19 @@ class OutcomePublisher(Publisher):
         return future
 
     async def flush(self) -> None:
-        """Return when everything published so far has an outcome. What that is, each call's awaitable says."""
+        """Return when everything that could be sent so far is kept. What nobody is there for waits on."""
         self._cut()
         if self._failed is not None:
             raise self._failed
-        while self._unresolved or self._payloads:
+        if self._machine.unacked:
+            kept: Kept = self._loop.create_future()
+            self._waiting.append((self._machine.next_seq, [kept]))
+            await kept
+
+    async def resolve(self) -> None:
+        """Return when everything published so far has an outcome. What that is, each call's awaitable says."""
+        self._cut()
+        while (self._unresolved or self._payloads) and self._failed is None:
             resolved: asyncio.Future[None] = self._loop.create_future()
             self._resolved.append(resolved)
             await resolved
@@ -195,7 +203,8 @@ class OutcomePublisher(Publisher):
         calls = [*self._open, *self._calls]
         self._open.clear()
         self._calls = []
-        for future in [*(call.future for call in calls), *self._resolved]:
+        futures: list[asyncio.Future[Any]] = [*(call.future for call in calls), *self._resolved]
+        for future in futures:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 JOURNAL: Final = "journal"
 BOOK_S: Final = 0.02
 """Ends go into the journal together, so often."""
+FLOOR_S: Final = 5.0
+"""How often it is written down how far everything has ended, without an end to go with it."""
 READ_BYTES: Final = 1 << 20
 
 
@@ -102,8 +104,10 @@ class NodeAnycast:
         self._feed = FeedOfSenders(node, self._kept_of_sender, self._refused_of_sender)
         self._is_scheduled = False
         self._booking: asyncio.TimerHandle | None = None
+        self._flooring: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._zero_us = time.time_ns() // 1000 - int(self._loop.time() * 1e6)
+        # The least interrupted of several looks at both clocks, so that nodes agree on what came first.
+        self._zero_us = max(time.time_ns() // 1000 - int(self._loop.time() * 1e6) for _ in range(9))
 
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
@@ -123,12 +127,14 @@ class NodeAnycast:
         """Open the accounts, and take up what was on its way when the node stopped."""
         if self.is_on:
             self._cursor = self.bookings.open(self._now())
+            self._flooring = self._loop.call_later(FLOOR_S, self._move_floor)
             self.kept()
 
     async def stop(self) -> None:
         """Write down what ended."""
-        if self._booking is not None:
-            self._booking.cancel()
+        for timer in (self._booking, self._flooring):
+            if timer is not None:
+                timer.cancel()
         self._book()
         await self._feed.close()
 
@@ -220,6 +226,7 @@ class NodeAnycast:
 
     def want(self, want: Want, peer: PeerState) -> None:
         """A publisher wants to hear what becomes of its events; what is known already is told at once."""
+        self._book()
         is_journal = self.mode(want.topic) == JOURNAL
         self._wanting[want.source] = Wanting(want.topic, want.resend, peer.id)
         stream = (want.topic, want.source)
@@ -502,6 +509,12 @@ class NodeAnycast:
     def _book_later(self) -> None:
         self._booking = None
         self._book()
+        self._node.run_machines()
+
+    def _move_floor(self) -> None:
+        """Let retention remove what nobody here waits for, also while nothing is delivered."""
+        self._flooring = self._loop.call_later(FLOOR_S, self._move_floor)
+        self.bookings.move_floor(self._cursor, self._now())
         self._node.run_machines()
 
     def _book(self) -> None:

@@ -21,6 +21,8 @@ from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.topic import Pattern
 
 ACCOUNT: Final = "anycast/"
+FLOOR_BYTES: Final = 1 << 16
+"""A floor that moved by less is not worth a record of its own."""
 REASONS: Final[Mapping[int, Reason]] = {
     Outcome.RELEASED: Reason.NO_ROUTE,
     Outcome.REJECTED: Reason.REJECTED,
@@ -152,6 +154,14 @@ class Bookings:
         floor = self._floor(cursor)
         for name, rows in rows_of.items():
             self._keep(Outcomes(name, rows, floor), now)
+
+    def move_floor(self, cursor: int, now: float) -> None:
+        """Everything before the cursor that is not on its way has ended, or was never meant for these topics."""
+        floor = self._floor(cursor)
+        for name in self._patterns:
+            account = self._core.journal.ledger.accounts.get(name)
+            if account is not None and floor > account.floor + FLOOR_BYTES:
+                self._keep(Outcomes(name, [], floor), now)
 
     def _floor(self, cursor: int) -> int:
         flight = self._flight

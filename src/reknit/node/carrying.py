@@ -43,7 +43,7 @@ class Outflow:
         self._journal = links.node.journal
         self._line: Line | None = None
         self._cursor = -1
-        self._told = 0
+        self._told = self._since = 0
         self._under_way: deque[tuple[int, int]] = deque()
         """(position, bytes) of what was sent and is not known to be kept there."""
         self._bytes = 0
@@ -67,7 +67,7 @@ class Outflow:
             self._cursor = max(wanted.position, journal.start)
             if wanted.position < journal.start:
                 log.error("%s missed events that retention removed meanwhile", self._name)
-        self._told = self._cursor
+        self._told = self._since = self._cursor
         if wanted.position < 0:
             line.send(Carry(0, self._cursor, []))
         self.pump()
@@ -92,7 +92,7 @@ class Outflow:
         if self._cursor >= 0:
             heal_us = int(self._links.config.links.heal_s * 1e6)
             position = self._journal.position_at(time.time_ns() // 1000 - heal_us)
-            self._cursor = min(self._cursor, max(position, self._journal.start))
+            self._cursor = min(self._cursor, max(position, self._since, self._journal.start))
             self.pump()
 
     def pump(self) -> None:

@@ -333,7 +333,7 @@ class Links:
         self.node.run_machines()
 
     def _tell_routes(self) -> None:
-        is_new = False
+        is_new = has_new_ways = False
         for effect in self.routes.take_effects():
             match effect:
                 case Tell(peer=peer, message=message):
@@ -342,12 +342,13 @@ class Links:
                     log.warning("%s gave no sign: the link is closed", peer)
                     for line in list(self._lines.get(str(peer), [])):
                         line.drop()
-                case Rerouted():
-                    is_new = True
+                case Rerouted(has_new_ways=yes):
+                    is_new, has_new_ways = True, has_new_ways or yes
         if is_new:
             self._wanted.clear()
             self.node.anycast.give(NewRoutes(), self.routes.name)
             self.node.anycast.paths_moved()
+        if has_new_ways:
             for outflow in self._outflows.values():
                 outflow.look_back()
 
@@ -437,6 +438,15 @@ class Links:
         """A source is published elsewhere."""
         if origin != self.routes.name and len(self._memory.origins) < ORIGINS_MAX:
             self._memory.origins[source.hex()] = origin
+            self._save_soon()
+
+    def declared(self, source: bytes) -> None:
+        """A publisher with a lasting source is here now, wherever it was before."""
+        if self._memory.origins.pop(source.hex(), None) is not None:
+            self._wanted.clear()
+            for lines in self._lines.values():
+                for line in lines:
+                    line.told.discard(source)
             self._save_soon()
 
     def came(self, stream: Stream, stop: int, name: str) -> None:

@@ -339,7 +339,8 @@ class Node:
                 published = self.caches.take_frames(item, peer)
                 if published is not None:
                     self.core.receive(published, peer.id, now)
-            case Declare():
+            case Declare(source=source):
+                self.links.declared(source)
                 self.core.receive(item, peer.id, now)
             case Credit() | Unsubscribe() | Settle() | Subscribe() if self.anycast.take(item, peer):
                 pass

@@ -58,7 +58,9 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class Rerouted(msgspec.Struct, frozen=True):
-    """Ways or subscriptions of others changed."""
+    """Ways changed, or only subscriptions of others."""
+
+    has_new_ways: bool
 
 
 Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
@@ -271,7 +273,7 @@ class Routes:
     def _changed(self) -> None:
         self._graph = None
         self._ways.clear()
-        self._effects.append(Rerouted())
+        self._effects.append(Rerouted(True))
 
     # -- subscriptions
 
@@ -321,7 +323,7 @@ class Routes:
         for pattern, mode in wanted - known.interests:
             self._index[mode].add(Pattern(pattern), node)
         known.interests = wanted
-        self._effects.append(Rerouted())
+        self._effects.append(Rerouted(False))
 
     # -- telling
 
