@@ -27,6 +27,7 @@ PAGES = [
     "docs/how-to/publish.md",
     "docs/how-to/subscribe.md",
     "docs/how-to/blocking.md",
+    "docs/how-to/rpc.md",
 ]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TIME = re.compile(r"\d\d:\d\d:\d\d\.\d\d\d")
