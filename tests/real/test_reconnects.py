@@ -81,7 +81,7 @@ def test_what_is_resent_and_known_is_dropped(node: NodeProcess) -> None:
             await asyncio.sleep(0.3)
             assert not kept.done()
             link._user = user
-            link._drop()
+            link.drop()
             await kept
             status = await session.status()
             assert status["intake"]["duplicates"] == 2
