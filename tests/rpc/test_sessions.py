@@ -435,6 +435,24 @@ def test_a_handler_is_cancelled_at_the_deadline(url: str) -> None:
     run(program())
 
 
+def test_a_long_handler_keeps_its_lease() -> None:
+    config = Config(node=ANY_PORT, journal=MEMORY, dispatch=DispatchSettings(lease_s=1.0))
+    attempts: list[int] = []
+
+    async def handler(request: Request) -> bytes:
+        attempts.append(request.attempt)
+        await asyncio.sleep(2.5)
+        return b"done"
+
+    async def program(url: str) -> None:
+        async with reknit.connect(url) as session, session.serve(DOORS, handler):
+            assert (await session.request(DOORS, ttl_ms=25_000)).payload == b"done"
+
+    with serving(config) as node:
+        run(program(node.urls[0]))
+    assert attempts == [1]
+
+
 def test_what_a_leaving_service_did_not_finish_goes_to_the_next(url: str) -> None:
     async def program() -> None:
         async with reknit.connect(url) as client, reknit.connect(url) as second:

@@ -37,6 +37,8 @@ log = logging.getLogger("reknit.client")
 CLIENT_ENTITY = 0xFFFE
 """The service number in the addresses of sessions that were given none."""
 TEXT_CHARS_MAX = 300
+WORKING_S = 0.5
+"""How often a service says of a request that it is still at it."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -237,6 +239,7 @@ class Service:
         self._ids = IdMaker()
         self._slots = asyncio.Semaphore(handlers_max)
         self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._events: dict[UUID, Event] = {}
         self._task: asyncio.Task[None] | None = None
         self.failure: ReknitError | None = None
         """Why it serves no more: another session took the address over, or may not be served."""
@@ -271,10 +274,12 @@ class Service:
             subscription = self._session.subscribe(self.address.topic, name=self._name, auto_accept=False)
             async with subscription as events:
                 ready.set_result(None)
+                leases = self._loop.create_task(self._extend_leases())
                 try:
                     async for batch in events.batches():
                         await self._begin(batch)
                 finally:
+                    leases.cancel()
                     await self._end_handlers()
         except ReknitError as error:
             self.failure = error
@@ -282,6 +287,13 @@ class Service:
                 ready.set_exception(error)
             else:
                 log.error("%s is served no more: %s", self.address, error)
+
+    async def _extend_leases(self) -> None:
+        """Say of what is handled that it is, where the node would give it to somebody else."""
+        while True:
+            await asyncio.sleep(WORKING_S)
+            for event in self._events.values():
+                event.in_progress()
 
     async def _end_handlers(self) -> None:
         """What is still handled is given back: it goes to who serves the address next."""
@@ -303,6 +315,7 @@ class Service:
             if attributes.id in self._running:  # handed over again while it is handled
                 continue
             await self._slots.acquire()
+            self._events[attributes.id] = event
             self._running[attributes.id] = self._loop.create_task(self._handle(event, attributes))
 
     async def _handle(self, event: Event, attributes: Attributes) -> None:
@@ -319,6 +332,7 @@ class Service:
             raise
         finally:
             self._running.pop(attributes.id, None)
+            self._events.pop(attributes.id, None)
             self._slots.release()
 
     async def _respond(self, event: Event, request: Request, remaining_s: float) -> None:
