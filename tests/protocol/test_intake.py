@@ -181,6 +181,23 @@ def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
     assert seen == [2, 3, 4]
 
 
+def test_what_follows_a_refused_batch_is_not_taken_either() -> None:
+    """Its publisher was told that nothing of it is taken: that has to be so."""
+    problems: list[Problem | None] = [
+        Problem(Code.RESOURCE_EXHAUSTED, "full", Reason.EGRESS_FULL),
+        None,
+        None,
+    ]
+
+    def special(first: int) -> Batch:
+        return Batch.build(SOURCE, "plant/temp", first, [b"x"], 0, flags=1)
+
+    intake = Intake({}, inspect=lambda peer, one: problems.pop(0))
+    give(intake, special(1))
+    assert give(intake, special(2)) == [Send("p", Expect(SOURCE, 1))]
+    assert appended(give(intake, special(1), special(2))) == [(1, 2), (2, 3)]
+
+
 def test_one_source_too_many_is_refused() -> None:
     intake = Intake({SOURCE: 1}, sources_max=1)
     [refusal] = give(intake, batch(1, source=b"t" * 16))

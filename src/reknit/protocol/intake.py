@@ -155,6 +155,10 @@ class Intake:
         """What time of day it was at `now` 0, and how far in the future an event may be from; 0: any."""
         self._zero_us, self._future_us = zero_us, int(future_s_max * 1e6)
 
+    def expected(self, source: bytes) -> int:
+        """The next seq that is taken of a source that is known."""
+        return self._next.get(source, 1)
+
     def skip(self, source: bytes, seq: int) -> None:
         """What is missing of a source before `seq` will never come: go on there."""
         if seq > self._next.get(source, 1):
@@ -327,6 +331,8 @@ class Intake:
         """Tell the publisher, and once make dead letters of what it sent."""
         source, stop = batch.source, batch.stop
         self._effects.append(Send(peer, Refuse(source, batch.first, stop, problem.code, problem.text)))
+        if source not in self._next and len(self._begins) < self._sources_max:
+            self._begins.setdefault(source, batch.first)  # what follows is not taken without it
         if problem.reason is None or stop <= self._refused.get(source, 0):
             return
         if len(self._refused) >= REFUSED_SOURCES_MAX:
