@@ -17,7 +17,7 @@ from reknit.testing.processes import NodeProcess, ending
 CONFIG = """
 [links]
 beat_s = 0.2
-timeout_s = 2.0
+timeout_s = 5.0
 [transport]
 reconnect_backoff_s_max = 0.3
 [[topics]]
@@ -161,6 +161,7 @@ async def outcome(publisher: OutcomePublisher, payload: bytes = b"x") -> Outcome
     try:
         return await publisher.publish(payload)
     except Undelivered as error:
+        print(error)
         return Outcome[type(error).__name__.upper()]
 
 

@@ -107,7 +107,7 @@ class NodeAnycast:
         self._flooring: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         # The least interrupted of several looks at both clocks, so that nodes agree on what came first.
-        self._zero_us = max(time.time_ns() // 1000 - int(self._loop.time() * 1e6) for _ in range(9))
+        self._zero_us = max(time.time_ns() // 1000 - time.monotonic_ns() // 1000 for _ in range(9))
 
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
@@ -139,7 +139,7 @@ class NodeAnycast:
         await self._feed.close()
 
     def _now(self) -> float:
-        return self._loop.time()
+        return time.monotonic()  # the loop's clock, which may be coarser
 
     # -- distributions
 
