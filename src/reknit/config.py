@@ -30,6 +30,7 @@ __all__ = [
     "JournalSettings",
     "LimitSettings",
     "LinkSettings",
+    "MulticastSettings",
     "NodeSettings",
     "RecoverySettings",
     "RetentionSettings",
@@ -305,6 +306,60 @@ class HttpSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MulticastSettings(Section):
+    """Groups: reliable multicast among programs. A member's settings; members may differ.
+
+    >>> MulticastSettings(slow_member="evict").slow_member
+    'evict'
+    """
+
+    title: ClassVar[str] = "group"
+    address: str = setting(
+        "239.75.78.84:7475", "multicast address and port; empty: members found by seeds only"
+    )
+    interface: str = setting("127.0.0.1", "address of the network interface to use")
+    port: int = setting(0, "our own port, 0: any that is free", high=65_535)
+    hops_max: int = setting(1, "routers that a datagram may pass", high=255)
+    receive_buffer_bytes: int = setting(
+        4 * MIB, "what the kernel holds for us between two reads", low=64 * KIB
+    )
+    tcp: bool = setting(False, "use TCP connections instead of datagrams; needs seeds")
+    write_buffer_bytes: int = setting(8 * MIB, "what may wait for one member over TCP", low=64 * KIB)
+    seeds: tuple[str, ...] = setting((), "addresses of members to find the others by, as HOST:PORT")
+    capacity_events: int = setting(16_384, "the window: events of ours that may be unacked", low=1)
+    window_bytes: int = setting(
+        4 * MIB, "the window in bytes; less where socket buffers are smaller", low=64 * KIB
+    )
+    batch_events_max: int = setting(4_096, "events at which a batch is sent", low=1)
+    batch_bytes_max: int = setting(60_000, "payload at which a batch is sent", low=1)
+    event_bytes_max: int = setting(256 * KIB, "the largest event; a window must hold it", low=1)
+    waiting_max: int = setting(10_000, "sends that may wait for room")
+    members_max: int = setting(256, "members that a view may have", low=1)
+    ask_s_max: float = setting(0.001, "a gap is asked for after a random delay of at most this")
+    again_s_min: float = setting(0.005, "the cool-down until a gap is asked for again, at least")
+    again_s_max: float = setting(0.25, "the cool-down, at most")
+    ack_s: float = setting(0.02, "an owed ack is sent after this, if not for its number before")
+    quiet_s: float = setting(0.01, "a sender that was quiet for so long announces its last seq")
+    quiet_s_max: float = setting(0.5, "how often it says so at least, while acks are missing")
+    repeat_s: float = setting(0.1, "what must be answered is said again after this")
+    departed_s: float = setting(10.0, "how long survivors exchange what a departed sender left, at most")
+    slow_member: Literal["block", "evict", "dead_letter"] = setting(
+        "block", "what happens when a member takes nothing for `slow_s` while senders wait for it"
+    )
+    slow_s: float = setting(10.0, "how long no ack may come from the member that all wait for")
+    discover_s: float = setting(0.5, "how long a joiner looks for a group before it founds one")
+    hello_s: float = setting(0.1, "how often it says so")
+    gather_s: float = setting(0.02, "joins and leaves within this become one view")
+    beat_s: float = setting(0.5, "how often a member shows that it is there")
+    suspect_s: float = setting(2.5, "a member not heard of for so long is suspected")
+    confirm_s: float = setting(1.0, "and is out after so much longer")
+    leave_s: float = setting(2.0, "how long a leaver waits for the view without it")
+    skip_s: float = setting(
+        2.0, "how long a node waits for a member to bring what it misses before that is lost"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings(Section):
     """Requests and their responses.
 
@@ -436,6 +491,7 @@ SECTIONS: tuple[type[Section], ...] = (
     AnycastSettings,
     HttpSettings,
     AmqpSettings,
+    MulticastSettings,
     RpcSettings,
     SecuritySettings,
 )
@@ -472,6 +528,7 @@ class Config:
     anycast: AnycastSettings = AnycastSettings()
     http: HttpSettings = HttpSettings()
     amqp: AmqpSettings = AmqpSettings()
+    group: MulticastSettings = MulticastSettings()
     rpc: RpcSettings = RpcSettings()
     security: SecuritySettings = SecuritySettings()
     topics: tuple[TopicSettings, ...] = ()

@@ -1,11 +1,13 @@
 """Groups: programs that send events to each other, each to all, reliably and in order.
 
-    async with Group.join("robots") as group:
+    async with session.group("robots") as group:
         await group.send(b"hello")
         async for event in group:
             print(group.name_of(event.source), event.payload)
 
-The machines behind it are in `reknit.protocol`, and a `GroupDriver` runs them.
+Without a session, and a node, the same is `Group.join("robots")`. A group's events are on the topic `group/robots`;
+with a session they are in the node's journal too. The machines behind it are in `reknit.protocol`, and a `GroupDriver`
+runs them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from types import TracebackType
 
 from reknit.batch import Batch
 from reknit.client.group_driver import NEVER, GroupDriver, GroupTransport
+from reknit.client.group_journal import GroupJournal
 from reknit.client.group_ledger import GroupLedger
+from reknit.config import MulticastSettings
 from reknit.errors import Closed, Full, ReknitError
 from reknit.event import Event
 from reknit.frame import Buffer
@@ -47,6 +51,32 @@ SETTLE_S = 5.0
 LOST_MAX = 1024
 
 
+def topic_of(name: str) -> str:
+    """The topic of a group's events.
+
+    >>> topic_of("robots")
+    'group/robots'
+    """
+    return f"group/{name}"
+
+
+def transport_of(config: MulticastSettings) -> GroupTransport:
+    """UDP or TCP, as configured."""
+    if config.tcp:
+        buffer = config.write_buffer_bytes
+        return TcpDatagrams(
+            TcpConfig(interface=config.interface, port=config.port, write_buffer_bytes=buffer)
+        )
+    udp = UdpConfig(
+        group=config.address,
+        interface=config.interface,
+        port=config.port,
+        ttl=config.hops_max,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+    )
+    return UdpTransport(udp)
+
+
 class Group:
     """A member of a group. Make one with `join`.
 
@@ -63,8 +93,11 @@ class Group:
         seeds: Sequence[str] = (),
         settings: GroupSettings | None = None,
         discard_own: bool = False,
+        is_given: bool = False,
+        journal: GroupJournal | None = None,
     ) -> None:
         self.name = check_topic(name)
+        self.topic = topic_of(name)
         self.lost: deque[Lost] = deque(maxlen=LOST_MAX)
         """The latest ranges that could not be had any more."""
         self.ledger = GroupLedger()
@@ -74,7 +107,9 @@ class Group:
         self.on_view: Callable[[View], None] = lambda view: None
         self.on_lost: Callable[[Lost], None] = lambda lost: None
         self.on_dead_letter: Callable[[DeadLettered], None] = lambda letter: None
-        self._driver = GroupDriver(self.name, transport, self._perform)
+        self._driver = GroupDriver(self.name, self.topic, transport, self._perform)
+        self._is_given = is_given
+        self._journal = journal
         self._discard_own = discard_own
         self._seeds = seeds
         self._member = member
@@ -94,13 +129,23 @@ class Group:
         seeds: Sequence[str] = (),
         settings: GroupSettings | None = None,
         discard_own: bool = False,
+        is_given: bool = False,
     ) -> Group:
         """A group over UDP multicast, or over TCP where `tcp` is given; enter it with `async with`.
 
-        Without multicast, `seeds` are the addresses of some members ("HOST:PORT") to find the others by.
+        Without multicast, `seeds` are the addresses of some members ("HOST:PORT") to find the others by. With
+        `is_given` the members do not look for each other: `give` says who they are.
         """
         transport: GroupTransport = TcpDatagrams(tcp) if tcp is not None else UdpTransport(udp or UdpConfig())
-        return cls(name, transport, member=member, seeds=seeds, settings=settings, discard_own=discard_own)
+        return cls(
+            name,
+            transport,
+            member=member,
+            seeds=seeds,
+            settings=settings,
+            discard_own=discard_own,
+            is_given=is_given,
+        )
 
     # -- joining and leaving
 
@@ -109,7 +154,7 @@ class Group:
         self._joined: asyncio.Future[None] = loop.create_future()
         self._left: asyncio.Future[None] = loop.create_future()
         try:
-            await self._driver.start(self._member, self._seeds, self._settings)
+            await self._driver.start(self._member, self._seeds, self._settings, is_given=self._is_given)
             self._box = self._driver.sender.outbox
             await self._joined
         except BaseException:
@@ -131,6 +176,8 @@ class Group:
             self._driver.turn()
             await self._left
         await self._driver.stop()
+        if self._journal is not None:
+            await self._journal.close(settle_s)
 
     async def settled(self) -> None:
         """Wait until every member's application has everything that we sent so far."""
@@ -157,6 +204,15 @@ class Group:
         """The members by rank, we among them."""
         view = self._driver.machine.view
         return () if view is None else view.members
+
+    @property
+    def me(self) -> Member:
+        """We, as the others have to be told where members are given."""
+        return self._driver.machine.me
+
+    def give(self, members: Sequence[Member]) -> None:
+        """The members from now on, we among them: for a group that was joined with `is_given`."""
+        self._driver.give(members)
 
     @property
     def id(self) -> bytes:
@@ -233,9 +289,25 @@ class Group:
             self._handed(batch)
             yield batch
 
+    async def take(self) -> list[Batch]:
+        """Everything that is here, at least one batch; nothing when the group is left and nothing remains."""
+        batch = await self._next()
+        taken = [] if batch is None else [batch]
+        while self._items:
+            item = self._items.popleft()
+            if isinstance(item, Batch):
+                taken.append(item)
+            else:
+                self._handed(item)
+        for batch in taken:
+            self._handed(batch)
+        return taken
+
     async def _next(self) -> Batch | None:
         """The next batch; None when the group is left and nothing remains."""
         while True:
+            if self._journal is not None and not self._journal.has_room:
+                await self._journal.room()
             while self._items:
                 item = self._items.popleft()
                 if isinstance(item, Batch):
@@ -256,6 +328,8 @@ class Group:
             case Deliver():
                 batch = effect.batch
                 self.ledger.deliver(effect.source, batch.first, batch.stop)
+                if self._journal is not None:
+                    self._journal.put(batch)
                 self._deliver(batch)
             case Lost():
                 self._lose(effect)
@@ -268,6 +342,8 @@ class Group:
                 self._dead_letter(effect)
             case Viewed():
                 _wake(self._joined)
+                if self._journal is not None:
+                    self._journal.forget(set(effect.view.ids))
                 self.on_view(effect.view)
             case Left():
                 self._leave(effect.why)

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from reknit.errors import MalformedFrame
+from reknit.errors import LocalError, MalformedFrame
 from reknit.protocol.group_effects import GroupEffect, Send, SendBatch, SendPieces, SendTo, Viewed
 from reknit.protocol.group_member import GivenMembership, GroupMember
 from reknit.protocol.group_messages import Hello
@@ -53,11 +53,11 @@ class GroupDriver:
     """Sends what the machine says, and passes the effects that are for the application to `on_effect`."""
 
     def __init__(
-        self, name: str, transport: GroupTransport, on_effect: Callable[[GroupEffect], None]
+        self, name: str, topic: str, transport: GroupTransport, on_effect: Callable[[GroupEffect], None]
     ) -> None:
         self.transport = transport
         self.is_turn_due = False
-        self._name = name
+        self._topic = topic
         self._hash = group_hash(name)
         self._on_effect = on_effect
         self._timer: asyncio.TimerHandle | None = None
@@ -79,10 +79,20 @@ class GroupDriver:
         self.id = me.id
         rng = Random(me.id)
         membership = GivenMembership(me) if is_given else Membership(me, settings, rng, seeds, monotonic())
-        self.machine = GroupMember(self._name, settings, membership, rng, time() - monotonic())
+        self.machine = GroupMember(self._topic, settings, membership, rng, time() - monotonic())
         self.multicast = self.machine.multicast
         self.sender = self.multicast.sender
         await self.transport.open(self._on_datagram, self.turn)
+        if isinstance(membership, GivenMembership):
+            membership.give([me])
+        self.turn()
+
+    def give(self, members: Sequence[Member]) -> None:
+        """Who the members are, where that is told from outside."""
+        membership = self.machine.membership
+        if not isinstance(membership, GivenMembership):
+            raise LocalError("the members of this group find each other: join it with is_given=True")
+        membership.give(list(members))
         self.turn()
 
     async def stop(self) -> None:

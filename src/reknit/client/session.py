@@ -16,6 +16,8 @@ from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.cache import reply
+from reknit.client.group import Group, topic_of, transport_of
+from reknit.client.group_journal import GroupJournal, Relay
 from reknit.client.inquiries import Inquiries
 from reknit.client.link import Link
 from reknit.client.outcomes import OutcomePublisher
@@ -23,7 +25,7 @@ from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.client.rpc import Caller, Handler, Reply, Service, address_of, default_address
 from reknit.client.rpc_outlet import Outlet, Outlets
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
-from reknit.config import Config
+from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, Gone, NotConnected, Refused
 from reknit.frame import Buffer
@@ -32,6 +34,7 @@ from reknit.protocol import publisher as publishing
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.cache import Keeper
 from reknit.protocol.codec import Frames, Item, Raw
+from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.messages import (
     Ack,
     Answer,
@@ -87,7 +90,7 @@ class Session:
         """Where responses to this session's requests go."""
         self.outlets = Outlets(self)
         self._caller: Caller | None = None
-        self._publishers: dict[bytes, Publisher | Outlet] = {}
+        self._publishers: dict[bytes, Publisher | Outlet | Relay] = {}
         self._by_topic: dict[str, Publisher] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
@@ -172,7 +175,7 @@ class Session:
         self.add_publisher(publisher)
         return publisher
 
-    def add_publisher(self, publisher: Publisher | Outlet) -> None:
+    def add_publisher(self, publisher: Publisher | Outlet | Relay) -> None:
         """What the node says about its source is for this publisher from now on."""
         self._publishers[publisher.source] = publisher
         if self.link.is_up:
@@ -280,6 +283,36 @@ class Session:
         )
         return Subscription(self, self._count, pattern, name, begin, auto_accept, on_lost, recovery, is_cache)
 
+    # -- groups
+
+    def group(
+        self,
+        name: str,
+        *,
+        member: str = "",
+        seeds: Sequence[str] | None = None,
+        settings: MulticastSettings | None = None,
+        discard_own: bool = False,
+        is_given: bool = False,
+        is_journaled: bool = True,
+    ) -> Group:
+        """A member of a group, to be used with `async with`: what each member sends, all get, in order.
+
+        The group meets as `settings` say, or the configuration's `group` section. Its events are also brought to the
+        node, on the topic `group/NAME`, unless `is_journaled` is False.
+        """
+        config = settings if settings is not None else self.config.group
+        return Group(
+            name,
+            transport_of(config),
+            member=member or self.name,
+            seeds=config.seeds if seeds is None else seeds,
+            settings=GroupSettings.of(config),
+            discard_own=discard_own,
+            is_given=is_given,
+            journal=GroupJournal(self, topic_of(name)) if is_journaled else None,
+        )
+
     # -- asking
 
     async def ask(self, what: str, **args: Any) -> Any:
@@ -356,7 +389,7 @@ class Session:
         welcome = self.link.welcome
         return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
 
-    def forget(self, member: Publisher | Outlet | Subscription) -> None:
+    def forget(self, member: Publisher | Outlet | Relay | Subscription) -> None:
         if isinstance(member, Subscription):
             self._subscriptions.pop(member.sub, None)
             return

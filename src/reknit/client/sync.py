@@ -21,9 +21,10 @@ from reknit.client.rpc import Reply
 from reknit.client.rpc_sync import SyncHandler, SyncService
 from reknit.client.session import Session, connect
 from reknit.client.subscription import OnLost
+from reknit.client.sync_group import SyncGroup
 from reknit.client.sync_publisher import SyncPublisher
 from reknit.client.sync_subscription import SyncSubscription
-from reknit.config import Config
+from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed, LocalError
 from reknit.frame import Buffer
@@ -222,6 +223,24 @@ class SyncSession:
         """
         limit = self._session.config.rpc.handlers_max if handlers_max is None else handlers_max
         return SyncService(self._loop, self._session, address, handler, name, limit)
+
+    # -- groups
+
+    def group(
+        self,
+        name: str,
+        *,
+        member: str = "",
+        seeds: Sequence[str] | None = None,
+        settings: MulticastSettings | None = None,
+        discard_own: bool = False,
+        is_given: bool = False,
+        is_journaled: bool = True,
+    ) -> SyncGroup:
+        """A member of a group, to be used with `with`; see `Session.group`."""
+        how: dict[str, Any] = {"member": member, "seeds": seeds, "settings": settings, "is_given": is_given}
+        how |= {"discard_own": discard_own, "is_journaled": is_journaled}
+        return SyncGroup(self._loop, self._loop.call(lambda: self._session.group(name, **how)))
 
     # -- subscribing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from reknit.protocol.group_effects import EvictSlow, GroupEffect, Viewed
+from reknit.protocol.group_effects import EvictSlow, GroupEffect, Left, Viewed
 from reknit.protocol.group_messages import AnyGroupMessage, MembershipMessage, Piece
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership
@@ -32,6 +32,10 @@ class GivenMembership:
         counter = 1 if self.view is None else self.view.counter + 1
         self.view = View(counter, b"", tuple(members))
         self._effects.append(Viewed(self.view))
+
+    def leave(self) -> None:
+        """Go at once; the others are told by whoever told us."""
+        self._effects.append(Left(""))
 
     def take_effects(self) -> list[GroupEffect]:
         effects, self._effects = self._effects, []
@@ -67,6 +71,8 @@ class GroupMember:
         if isinstance(self.membership, Membership):
             self.membership.leave(now)
             self._membership_at = now
+        else:
+            self.membership.leave()
 
     # -- the contract
 

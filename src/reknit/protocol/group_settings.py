@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from reknit.config import MulticastSettings
+
 
 class SlowMember(StrEnum):
     """What happens when a member takes nothing for `slow_s` while senders wait for it."""
@@ -79,6 +81,17 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """…and after this much longer, out."""
     leave_s: float = 2.0
     """How long a leaver waits for the view without it."""
+
+    @classmethod
+    def of(cls, config: MulticastSettings) -> GroupSettings:
+        """As configured. Sizes of pieces and buffers come from the transport.
+
+        >>> GroupSettings.of(MulticastSettings()) == GroupSettings()
+        True
+        """
+        names = [name for name in cls.__struct_fields__ if name not in ("piece_bytes", "buffer_bytes")]
+        values = {name: getattr(config, name) for name in names}
+        return cls(**values | {"slow_member": SlowMember(config.slow_member)})
 
     @property
     def ack_events(self) -> int:

@@ -145,6 +145,14 @@ class Publisher:
             self._effects.append(SendBytes(batch.data))
         return batch
 
+    def forward(self, batch: Batch) -> None:
+        """Hold and send a batch that another made, under its own seqs."""
+        self.next_seq = batch.stop
+        self.unacked.append(batch)
+        self.unacked_bytes += batch.head.length
+        if self.state is State.FLOWING:
+            self._effects.append(SendBytes(batch.data))
+
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """An input from the node or about the connection to it. What does not fit the state changes nothing."""
         state = TRANSITIONS.get((self.state, type(message)))
