@@ -15,7 +15,7 @@ from msgspec import structs
 from reknit.address import Address
 from reknit.batch import FLAG_ATTRIBUTES, Batch
 from reknit.envelope.attributes import Attributes, Kind, Priority, check, is_traceparent, response_to
-from reknit.envelope.columns import fields_of, has_attributes, problem_with, read_attributes
+from reknit.envelope.columns import fields_of, has_attributes, problem_with, read_attributes, read_loosely
 from reknit.envelope.ids import IdMaker, check_id, make_id, parse_id, time_ms_of
 from reknit.envelope.status import from_status, to_status
 from reknit.errors import InvalidAttributes
@@ -216,6 +216,51 @@ def test_what_a_peer_made_up_is_malformed_and_nothing_worse(batch: Batch) -> Non
     problem = problem_with(Batch.parse(bytes(batch.data)), 10, 0)
     assert problem is not None
     assert problem[:2] == (Code.INVALID_ARGUMENT, Reason.MALFORMED)
+
+
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=17),
+    st.lists(st.integers(0, 99), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(0, 9), max_size=2),
+    st.just(make_id(1, 1).bytes),
+    st.just(str(CLIENT)),
+)
+columns = st.dictionaries(
+    st.sampled_from(
+        [
+            "up.id",
+            "up.source",
+            "up.level",
+            "up.status",
+            "up.reqid",
+            "up.token",
+            "up.trace",
+            "up.format",
+            "up.more",
+        ]
+    ),
+    st.lists(anything, min_size=1, max_size=1),
+)
+some_topics = st.sampled_from([*(one.topic for one in SOUND.values()), "plant/temp", "up/*/1", "up/vcu"])
+
+
+@given(columns, some_topics, st.integers(0, 255), st.integers(0, 255), st.integers(0, 1), st.integers(0, 9))
+def test_whatever_a_peer_says_is_sound_or_malformed(
+    made: dict[str, list[Any]], topic: str, kind: int, priority: int, flags: int, ttl_ms: int
+) -> None:
+    fields: dict[str, Any] = {"type": kind, "priority": priority, "flags": flags, "ttl_ms": ttl_ms}
+    batch = Batch.parse(bytes(Batch.build(b"s" * 16, topic, 1, [b""], 0, columns=made, **fields).data))
+    problem = problem_with(batch, 1 << 47, 0)
+    loosely = read_loosely(batch)
+    if problem is None and flags:
+        assert loosely == read_attributes(batch)
+    elif problem is not None:
+        assert problem[:2] == (Code.INVALID_ARGUMENT, Reason.MALFORMED)
 
 
 def test_an_id_from_too_far_in_the_future_is_refused() -> None:
