@@ -282,12 +282,14 @@ class AmqpConnection(asyncio.Protocol):
             found.flowed()
             self._dirty[found] = None
 
-    def delivered(self, link: Handle, delivery: Handle) -> None:
+    def delivered(self, link: Handle, delivery: Handle) -> bool:
         found = self._links.get(link)
         if isinstance(found, Outgoing):
             found.delivered(delivery)
-        elif found is not None:
+            return False
+        if found is not None:
             self._dirty[found] = None
+        return found is not None
 
     def link_closed(self, link: Handle, is_closed: bool) -> None:
         found = self._links.pop(link, None)

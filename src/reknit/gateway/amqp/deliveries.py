@@ -35,12 +35,8 @@ class Terminus(NamedTuple):
     capabilities: tuple[str, ...]
 
 
-class Arrived(NamedTuple):
-    """A whole message."""
-
-    delivery: Handle
-    data: bytes
-    is_settled: bool
+Arrived = tuple[Handle, bytes, bool]
+"""A whole message: its delivery, its bytes, and whether the client has settled it."""
 
 
 # -- conditions and terminuses
@@ -225,7 +221,7 @@ class Reader:
                 data = b"".join((*self._parts, data))
                 self._parts, self.held_bytes = [], 0
             bytes_max -= len(data)
-            found.append(Arrived(delivery, data, settled(delivery)))
+            found.append((delivery, data, settled(delivery)))
             advance(link)
         return found
 

@@ -26,8 +26,8 @@ class User(Protocol):
     def flowed(self, link: Handle) -> None:
         """A link's credit changed."""
 
-    def delivered(self, link: Handle, delivery: Handle) -> None:
-        """Something is new about a delivery: more of it arrived, or what the client says about it."""
+    def delivered(self, link: Handle, delivery: Handle) -> bool:
+        """Something is new about a delivery: more of it arrived, which is true, or what the client says about it."""
 
     def session_closed(self, links: list[Handle]) -> None:
         """A session ends with its links."""
@@ -116,16 +116,21 @@ class Engine:
 
     def _tell(self) -> None:
         collector, user = self._collector, self._user
-        peek, pop, type_of, context = (
-            lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, lib.pn_event_context
+        peek, pop, type_of, context, cast, link_of = (
+            lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, lib.pn_event_context,
+            lib.pn_cast_pn_delivery, lib.pn_delivery_link,
         )  # fmt: skip
         deliveries = lib.PN_DELIVERY
+        arriving: Handle = None
         while not self._is_done and (event := peek(collector)):
             kind = type_of(event)
             if kind == deliveries:
-                delivery = lib.pn_cast_pn_delivery(context(event))
-                user.delivered(lib.pn_delivery_link(delivery), delivery)
+                delivery = cast(context(event))
+                link = link_of(delivery)
+                if link != arriving:  # once is enough to know that something arrives on a link
+                    arriving = link if user.delivered(link, delivery) else None
             else:
+                arriving = None
                 self._tell_other(kind, event)
             if not self._is_done:
                 pop(collector)

@@ -111,22 +111,26 @@ class Incoming:
         self.connection.assembly_bytes += self._reader.held_bytes - before
         by_topic: dict[str, list[tuple[Taken, Arrived]]] = {}
         longest = self._reader.held_bytes
+        size_max = self.connection.message_bytes_max
         for one in arrived:
-            longest = max(longest, len(one.data))
-            taken = self._taken(one) if longest <= self.connection.message_bytes_max else None
+            if len(one[1]) > longest:
+                longest = len(one[1])
+            taken = self._taken(one) if longest <= size_max else None
             if taken is not None:
                 by_topic.setdefault(self.topic or taken.to, []).append((taken, one))
         for topic, group in by_topic.items():
             self._offer(topic, group)
         self._check_size(longest)
+        if len(arrived) == self._credit_max:  # there may be more
+            self.settled()
         if not self.is_gone:
             self.give_credit()
 
     def _taken(self, arrived: Arrived) -> Taken | None:
         try:
-            return take(arrived.data)
+            return take(arrived[1])
         except MalformedValue as error:
-            deliveries.reject(arrived.delivery, DECODE_ERROR, str(error))
+            deliveries.reject(arrived[0], DECODE_ERROR, str(error))
             return None
 
     def _offer(self, topic: str, group: list[tuple[Taken, Arrived]]) -> None:
@@ -134,11 +138,11 @@ class Incoming:
         if offered is None:
             return
         handles: list[Handle | None] = []
-        for _, one in group:
-            if one.is_settled:
-                deliveries.settle(one.delivery)
-            handles.append(None if one.is_settled else one.delivery)
-        sizes = [len(one.data) for _, one in group]
+        for _, (delivery, _, is_settled) in group:
+            if is_settled:
+                deliveries.settle(delivery)
+            handles.append(None if is_settled else delivery)
+        sizes = [len(data) for _, (_, data, _) in group]
         self.connection.held(sum(sizes))
         try:
             offered.offer([taken for taken, _ in group], handles, sizes)
@@ -148,7 +152,7 @@ class Incoming:
 
     def _open(self, topic: str, group: list[tuple[Taken, Arrived]]) -> Offered | None:
         """A topic that a message of a sender without an address names."""
-        handles: list[Handle | None] = [one.delivery for _, one in group]
+        handles: list[Handle | None] = [delivery for _, (delivery, _, _) in group]
         try:
             check_topic(topic)
         except InvalidTopic as error:
