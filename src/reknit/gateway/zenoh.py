@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import zenoh
@@ -23,7 +24,18 @@ import zenoh
 from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.errors import InvalidConfig, ReknitError
-from reknit.gateway.zenoh_samples import WRAP, Numbering, Origin, Taken, is_from_zenoh, sn_of, source_of
+from reknit.gateway.zenoh_samples import (
+    WRAP,
+    Numbering,
+    Origin,
+    Taken,
+    is_from_zenoh,
+    merge,
+    sn_of,
+    sn_range,
+    source_of,
+)
+from reknit.gateway.zenoh_threads import call, leave
 from reknit.ledger import Stream
 from reknit.node.feed import Feed
 from reknit.transport import memory
@@ -38,6 +50,8 @@ PENDING_MAX = 100_000
 PUBLISHERS_MAX = 4096
 QUERY_S = 5.0
 RETRY_S = 0.5
+ANSWERS_MAX = 64
+"""So many queries are answered at once; a subscriber that asks meanwhile asks again."""
 ASKED = re.compile(r"/@adv/[^/]+/[^/]+/([^/]+)/")
 """The entity in a query of an advanced subscriber: KEY/@adv/KIND/SESSION/ENTITY/…"""
 
@@ -84,6 +98,11 @@ class ZenohGateway:
         self._gaps: dict[bytes, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._stops: list[Callable[[], None]] = []
+        self._session: zenoh.Session | None = None
+        self._declared: list[Any] = []
+        self._is_leaving = threading.Event()
+        self._answering = threading.Semaphore(ANSWERS_MAX)
+        self._declaring = threading.Lock()
         self.taken = self.put = self.lost = 0
         """Events from Zenoh, to Zenoh, and those that nobody there had any more."""
 
@@ -92,29 +111,36 @@ class ZenohGateway:
     async def start(self) -> None:
         """Join; peers may come later."""
         await self._feed.open()
-        self._session = await asyncio.to_thread(zenoh.open, self._config)
-        self._zid = str(self._session.info.zid())
-        await asyncio.to_thread(self._declare)
+        await call(self._join)
         self._tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._give())]
 
-    def _declare(self) -> None:
+    def _join(self) -> None:
+        """Blocking: open a session, then declare what we take."""
+        session = self._session = zenoh.open(self._config)
+        self._zid = str(session.info.zid())
         pattern, remote = self._pattern.text, zenoh.Locality.REMOTE
-        session = self._session
-        self._declared: list[Any] = [
+        liveliness = session.liveliness()
+        self._declared += [
             session.declare_subscriber(pattern, self._sample, allowed_origin=remote),
             session.declare_queryable(f"{pattern}/@adv/pub/{self._zid}/**", self._asked),
-            session.liveliness().declare_subscriber(f"{pattern}/@adv/pub/**", self._appeared, history=True),
+            liveliness.declare_subscriber(f"{pattern}/@adv/pub/**", self._appeared, history=True),
         ]
 
     async def stop(self) -> None:
-        """Leave."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Leave. Whatever Zenoh's threads are at, this ends."""
+        self._is_leaving.set()
         with self._lock:
             self._pending = []
             self._lock.notify_all()
-        await asyncio.to_thread(self._session.close)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            declared = [*self._declared, *self._publishers.values()]
+            try:
+                await call(leave, self._session, declared)
+            except (TimeoutError, zenoh.ZError) as error:
+                log.warning("Zenoh's session is left open: %s", str(error) or "it does not close")
         await self._feed.close()
         for stop in self._stops:
             stop()
@@ -134,12 +160,15 @@ class ZenohGateway:
 
     def _queue(self, samples: list[Taken]) -> None:
         with self._lock:
-            while len(self._pending) >= PENDING_MAX:
+            while len(self._pending) >= PENDING_MAX and not self._is_leaving.is_set():
                 self._lock.wait(1.0)
+            if self._is_leaving.is_set():
+                return
             was_empty = not self._pending
             self._pending += samples
         if was_empty and samples:
-            self._loop.call_soon_threadsafe(self._news.set)
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._news.set)
 
     async def _take(self) -> None:
         """Bring what was queued into the node, in order."""
@@ -170,7 +199,7 @@ class ZenohGateway:
             key, origin = known
             numbers = f"{sn_of(seq)}..{sn_of(batch.first - 1)}"
             selector = f"{key}/@adv/*/{origin.zid}/{origin.eid}/**?_anyke;_sn={numbers}"
-            samples = await asyncio.to_thread(self._query, selector)
+            samples = await call(self._query, selector)
             found = [
                 one.cut(seq, batch.first)
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
@@ -181,6 +210,8 @@ class ZenohGateway:
     def _appeared(self, token: zenoh.Sample) -> None:
         """On one of Zenoh's threads: an advanced publisher is there. Take what it holds, before what it puts next."""
         text = str(token.key_expr)
+        if self._is_leaving.is_set():
+            return
         if token.kind == zenoh.SampleKind.PUT and f"/{self._zid}/" not in text:
             key = text.partition("/@adv/")[0]
             with self._lock:
@@ -198,6 +229,7 @@ class ZenohGateway:
 
     def _query(self, selector: str) -> list[Taken]:
         """Blocking: all that anyone replies."""
+        assert self._session is not None
         try:
             replies = self._session.get(
                 selector,
@@ -225,34 +257,42 @@ class ZenohGateway:
                     async with wanted as events:
                         while batches := await events.take_all():
                             ours = [batch for batch in batches if not is_from_zenoh(batch.source)]
-                            await asyncio.to_thread(self._put, ours)
+                            if ours:
+                                await call(self._put, ours)
                             for batch in batches:
                                 batch.accept()
-            except ReknitError as error:
-                log.warning("the way to Zenoh waits: %s", error)
+            except (ReknitError, TimeoutError, zenoh.ZError) as error:
+                log.warning("the way to Zenoh waits: %s", str(error) or "Zenoh does not take events")
             await asyncio.sleep(RETRY_S)
 
     def _put(self, batches: Iterable[Batch]) -> None:
-        """Blocking: put every event with its source information."""
+        """Blocking: put every event with its source information; nothing any more once we leave."""
         for batch in batches:
             publisher = self._publisher((batch.topic, batch.source))
             put, id_, number = publisher.put, publisher.id, sn_of(batch.first)
             for payload in batch.payloads():
+                if self._is_leaving.is_set():
+                    return
                 put(payload, source_info=zenoh.SourceInfo(id_, number))
                 number = (number + 1) % WRAP
             self.put += batch.count
 
     def _publisher(self, stream: Stream) -> zenoh.Publisher:
         publisher = self._publishers.get(stream)
-        if publisher is None:
-            if len(self._publishers) >= PUBLISHERS_MAX:
-                oldest = self._publishers.pop(next(iter(self._publishers)))
-                self._by_eid.pop(str(oldest.id.eid), None)
-                oldest.undeclare()  # type: ignore[no-untyped-call]
-            block = zenoh.CongestionControl.BLOCK
-            publisher = self._session.declare_publisher(stream[0], congestion_control=block)
-            self._publishers[stream] = publisher
-            self._by_eid[str(publisher.id.eid)] = stream
+        if publisher is not None:
+            return publisher
+        assert self._session is not None
+        with self._declaring:
+            publisher = self._publishers.get(stream)
+            if publisher is None:
+                block = zenoh.CongestionControl.BLOCK
+                publisher = self._session.declare_publisher(stream[0], congestion_control=block)
+                self._publishers[stream] = publisher
+                self._by_eid[str(publisher.id.eid)] = stream
+                if len(self._publishers) > PUBLISHERS_MAX:
+                    oldest = self._publishers.pop(next(iter(self._publishers)))
+                    self._by_eid.pop(str(oldest.id.eid), None)
+                    oldest.undeclare()  # type: ignore[no-untyped-call]
         return publisher
 
     def _asked(self, query: zenoh.Query) -> None:
@@ -260,49 +300,30 @@ class ZenohGateway:
 
         A reply can't carry source information from Python; a sample that is put can, and comes before the query ends.
         """
-        with query:
-            asked = ASKED.search(str(query.key_expr))
-            stream = self._by_eid.get(asked[1]) if asked is not None else None
-            log.debug("asked for %s", query.selector)
-            bounds = sn_range(str(query.parameters))
-            if stream is not None and bounds is not None:
-                found = asyncio.run_coroutine_threadsafe(self._find(stream, *bounds), self._loop)
-                self._put(found.result(QUERY_S))
+        if self._is_leaving.is_set() or not self._answering.acquire(blocking=False):
+            query.drop()  # type: ignore[no-untyped-call]
+            return
+        threading.Thread(target=self._answer, args=(query,), name="reknit-zenoh", daemon=True).start()
+
+    def _answer(self, query: zenoh.Query) -> None:
+        """On a thread of its own, as putting may block: Zenoh's threads go on."""
+        try:
+            with query:
+                asked = ASKED.search(str(query.key_expr))
+                stream = self._by_eid.get(asked[1]) if asked is not None else None
+                bounds = sn_range(str(query.parameters))
+                if stream is not None and bounds is not None:
+                    found = asyncio.run_coroutine_threadsafe(self._find(stream, *bounds), self._loop)
+                    self._put(found.result(QUERY_S))
+        except (TimeoutError, RuntimeError, zenoh.ZError) as error:  # the loop or the session is gone
+            log.debug("a query was not answered: %s", error)
+        finally:
+            self._answering.release()
 
     async def _find(self, stream: Stream, start: int, stop: int) -> list[Batch]:
         last = self._node.journal.sources(stream[0]).get(stream[1], 0)
         base = last - last % WRAP
         return self._node.find(*stream, base + start, min(base + stop, last + 1)) if start <= last else []
-
-
-def sn_range(parameters: str) -> tuple[int, int] | None:
-    """The seqs `[start, stop)` that a query's `_sn` asks for, both of its ends being included; None without.
-
-    >>> sn_range("_anyke;_sn=3..7"), sn_range("_sn=3.."), sn_range("_anyke")
-    ((4, 9), (4, 4294967297), None)
-    """
-    for part in parameters.split(";"):
-        name, _, value = part.partition("=")
-        if name == "_sn":
-            start, _, stop = value.partition("..")
-            try:
-                return int(start or 0) + 1, int(stop) + 2 if stop else WRAP + 1
-            except ValueError:
-                return None
-    return None
-
-
-def merge(samples: Iterable[Taken]) -> list[Taken]:
-    """History and what came meanwhile: every sample once, each source in its order.
-
-    >>> [one.payload for one in merge([Taken("a", b"2", 2), Taken("a", b"1", 1), Taken("a", b"2", 2)])]
-    [b'1', b'2']
-    """
-    once = {(one.key, one.origin, one.sn, one.time_us if one.origin is None else 0): one for one in samples}
-    return sorted(
-        once.values(),
-        key=lambda one: (one.origin.zid, one.origin.eid, one.sn) if one.origin else ("", 0, one.time_us),
-    )
 
 
 def take_sample(sample: zenoh.Sample) -> Taken:

@@ -128,3 +128,33 @@ def _build(source: bytes, first: int, run: list[Taken]) -> Batch:
         columns["time"] = [sample.time_us for sample in run]
     payloads = [sample.payload for sample in run]
     return Batch.build(source, run[0].key, first, payloads, run[0].time_us, columns=columns or None)
+
+
+def sn_range(parameters: str) -> tuple[int, int] | None:
+    """The seqs `[start, stop)` that a query's `_sn` asks for, both of its ends being included; None without.
+
+    >>> sn_range("_anyke;_sn=3..7"), sn_range("_sn=3.."), sn_range("_anyke")
+    ((4, 9), (4, 4294967297), None)
+    """
+    for part in parameters.split(";"):
+        name, _, value = part.partition("=")
+        if name == "_sn":
+            start, _, stop = value.partition("..")
+            try:
+                return int(start or 0) + 1, int(stop) + 2 if stop else WRAP + 1
+            except ValueError:
+                return None
+    return None
+
+
+def merge(samples: Iterable[Taken]) -> list[Taken]:
+    """History and what came meanwhile: every sample once, each source in its order.
+
+    >>> [one.payload for one in merge([Taken("a", b"2", 2), Taken("a", b"1", 1), Taken("a", b"2", 2)])]
+    [b'1', b'2']
+    """
+    once = {(one.key, one.origin, one.sn, one.time_us if one.origin is None else 0): one for one in samples}
+    return sorted(
+        once.values(),
+        key=lambda one: (one.origin.zid, one.origin.eid, one.sn) if one.origin else ("", 0, one.time_us),
+    )

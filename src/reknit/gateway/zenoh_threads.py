@@ -1,0 +1,53 @@
+"""Calls into Zenoh, which may block: each on a thread of its own that nobody has to wait for.
+
+Zenoh's calls can wait for its own threads, and those for Python's lock: none is made on the loop's thread, none without
+an end to the waiting, and none on the loop's own pool of threads, which a program waits for when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CALL_S = 30.0
+"""How long a call may take."""
+
+
+async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+    """What the function gives, called on a thread of its own. Raises `TimeoutError` after `CALL_S`.
+
+    >>> asyncio.run(call(sorted, "ba"))
+    ['a', 'b']
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+
+    def finish(settle: Callable[[Any], None], value: object) -> None:
+        if not done.done():
+            settle(value)
+
+    def work() -> None:
+        try:
+            outcome: tuple[Callable[[Any], None], object] = (done.set_result, function(*args, **options))
+        except BaseException as error:
+            outcome = (done.set_exception, error)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(finish, *outcome)
+
+    threading.Thread(target=work, name="reknit-zenoh", daemon=True).start()
+    async with asyncio.timeout(CALL_S):
+        return await done
+
+
+def leave(session: Any, declared: list[Any]) -> None:
+    """Blocking: take back what was declared, the last first, and close a Zenoh session."""
+    while declared:
+        with suppress(Exception):  # it may be gone with its peer
+            declared.pop().undeclare()
+    session.close()
