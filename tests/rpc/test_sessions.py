@@ -158,6 +158,7 @@ def test_never_handed_over_is_unavailable_and_a_dead_letter(url: str) -> None:
             error = await failure(session)
             assert is_code(error, Code.UNAVAILABLE)
             assert str(DOORS) in error.text
+            assert (await session.status())["requests"] == {"open": 0, "answered": 1}
             [letter] = await letters(session, 1)
             assert (letter.topic, letter.reason, letter.code) == (
                 DOORS.topic,

@@ -130,7 +130,7 @@ class Answers:
 
     def status(self) -> dict[str, Any]:
         """How the node is."""
-        node = self._node
+        node, watch = self._node, self._node.core.responses.watch
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "node": node.name,
@@ -146,6 +146,7 @@ class Answers:
             else None,
             "journal": {"kind": node.config.journal.kind, **msgspec.to_builtins(node.journal.status())},
             "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
+            "requests": {"open": len(watch), "answered": watch.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
             "topics": self._topics({})[0],
             "subscribers": self._subscribers(),

@@ -38,6 +38,8 @@ FIGURES = (
     Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
     Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
     Figure("reknit_intake_full", "1 while the journal can't take more.", ("intake", "is_full")),
+    Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
+    Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
     Figure("reknit_duplicates", "Events dropped because they were kept.", ("intake", "duplicates"), True),
 )
 
