@@ -170,7 +170,7 @@ class Batch:
     """
 
     __slots__ = (
-        "_whole", "_whole_at", "attempt", "counted", "data", "head", "is_ordered", "position", "settle",
+        "_whole", "_whole_at", "attempt", "counted", "data", "head", "ordered_to", "position", "settle",
     )  # fmt: skip
 
     def __init__(
@@ -184,8 +184,8 @@ class Batch:
         self.attempt = 1
         self.counted = True
         """Whether it used up a subscriber's credit: what was recovered or handed out again did not."""
-        self.is_ordered = False
-        """Whether none of its events may be processed before those in front of it have ended."""
+        self.ordered_to = 0
+        """Where order counts: who gives back one of its events gives back what is behind, up to this seq. 0: nowhere."""
         self.settle: Callable[..., Any] | None = None
         """Set by the subscriber that handed this batch out: how its events' outcomes find their way back."""
 
@@ -362,5 +362,5 @@ class Batch:
             columns,
             head.flags,
         )
-        made.position, made.attempt, made.is_ordered = self.position, self.attempt, self.is_ordered
+        made.position, made.attempt, made.ordered_to = self.position, self.attempt, self.ordered_to
         return made

@@ -137,6 +137,18 @@ def test_what_a_subscriber_still_holds_is_not_sent_again_and_can_be_settled() ->
     assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 6))}
 
 
+def test_what_was_held_and_ended_before_the_cursor_came_to_it_is_not_sent_again() -> None:
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.publish(1)
+    bench.publish(2)
+    bench.give(Left())
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 2, 3)], credit=1)
+    bench.settle(1, 2, 3, Outcome.ACCEPTED)
+    assert delivered(bench.give(Credit(1, 1 << 20))) == []
+    assert bench.dispatch.queues["p", 1].is_live
+
+
 def test_second_connection_of_a_name_takes_over_and_the_first_is_told() -> None:
     bench = Bench()
     bench.subscribe("audit", peer="first")

@@ -487,7 +487,7 @@ class Session:
             batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
             at += head.length
         position = deliver.position if rest <= 0 else -1
-        how = (deliver.attempt, deliver.counted, deliver.is_ordered)
+        how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         subscription.receive(subscribing.Delivered(batches, position, *how))
 
 

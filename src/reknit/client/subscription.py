@@ -280,7 +280,7 @@ class Subscription:
             self._machine.extend(stream, start, stop)
         else:
             self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
-        if batch.is_ordered and outcome in GIVEN_BACK:
+        if batch.ordered_to and outcome in GIVEN_BACK:
             self._give_back_rest(batch, stop)
         self._schedule(outcome is Outcome.ACCEPTED)
         return self._done
@@ -288,9 +288,15 @@ class Subscription:
     def _give_back_rest(self, batch: Batch, start: int) -> None:
         """What is behind an event that is to come again has to wait for it."""
         stream = (batch.topic, batch.source)
-        self._machine.settle(stream, start, batch.stop, Outcome.RELEASED, attempt=batch.attempt)
+        self._machine.settle(stream, start, batch.ordered_to, Outcome.RELEASED, attempt=batch.attempt)
         if batch is self._current:
             self._events = iter(())
+        for one in [one for one in self._batches if is_behind(one, batch)]:
+            self._batches.remove(one)
+            if one.counted:
+                self._machine.taken(one.head.length)
+            else:
+                self._machine.taken_recovered(one.head.length, self._loop.time())
 
     def _accept_handed(self, all_of_it: bool) -> None:
         """Accept what the application took of the current batch: all, or all but the event it was at."""
@@ -424,6 +430,12 @@ class Subscription:
             self._opened.set_exception(self._error)
         _resolve(self._wake)
         _resolve(self._booked)
+
+
+def is_behind(one: Batch, other: Batch) -> bool:
+    """Whether a batch has to wait for another one, which was handed out with it."""
+    same = (one.topic, one.source) == (other.topic, other.source)
+    return same and other.first < one.first < other.ordered_to
 
 
 def _resolve(future: asyncio.Future[None] | None) -> None:

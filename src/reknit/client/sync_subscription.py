@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
-from reknit.client.subscription import GIVEN_BACK, Subscription
+from reknit.client.subscription import GIVEN_BACK, Subscription, is_behind
 from reknit.errors import Closed
 from reknit.event import Event
 from reknit.outcome import Outcome
@@ -122,8 +122,9 @@ class SyncSubscription:
 
     def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
         """Keep an outcome for the loop, and wake it for the first."""
-        if batch.is_ordered and batch is self._current and args[2] in GIVEN_BACK:
-            self._events = iter(())  # what is behind has to wait
+        if batch.ordered_to and args[2] in GIVEN_BACK:  # what is behind has to wait
+            self._events = iter(()) if batch is self._current else self._events
+            self._batches = deque(one for one in self._batches if not is_behind(one, batch))
         with self._lock:
             self._outcomes.append(partial(settle, *args, **details))
             is_first = len(self._outcomes) == 1

@@ -267,9 +267,8 @@ class Core:
         for batch in self.find(effect.topic, effect.source, effect.start, effect.stop):
             found.add(batch.first, batch.stop)
             size += batch.head.length
-            header = DeliverMessage(
-                effect.sub, batch.head.length, -1, effect.attempt, counted, effect.is_ordered
-            )
+            ordered_to = effect.stop if effect.is_ordered else 0
+            header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted, ordered_to)
             self._shell.send(effect.peer, [encode(header), batch.data])
         if counted and size != effect.size:
             self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)

@@ -112,7 +112,7 @@ class Handing:
             before = queue.sent
             if not (has_cursor and self._is_cursors(queue, turn) and self._pump_cursor(queue, TURN_BYTES)):
                 ready = queue.lanes.priorities
-                if not ready:
+                if not ready or queue.room <= 0:
                     return
                 self._hand_out_lane(queue, queue.lanes.first(turn if turn in ready else ready[0]))
             queue.shares.had(turn, queue.sent - before)
@@ -132,9 +132,9 @@ class Handing:
             queue.scanning = True
             self._desk.effects.append(Scan((queue.peer, queue.sub), queue.cursor, SCAN_BYTES))
             return False
-        before = queue.cursor
+        before = (queue.cursor, queue.sent, queue.in_flight)
         self._hand_out(queue, run, queue.cursor, room)
-        return queue.cursor != before
+        return before != (queue.cursor, queue.sent, queue.in_flight)
 
     def _tail_run(self, position: int) -> Run | None:
         """The first run of the tail that reaches beyond the position. Between runs there are only records."""

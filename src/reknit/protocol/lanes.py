@@ -54,8 +54,13 @@ class Lanes:
     (None, None, True)
     """
 
-    def __init__(self, is_paused: Callable[[str], bool] = lambda topic: False) -> None:
+    def __init__(
+        self,
+        is_paused: Callable[[str], bool] = lambda topic: False,
+        on_back_off: Callable[[], object] = lambda: None,
+    ) -> None:
         self._is_paused = is_paused
+        self._on_back_off = on_back_off
         self._by_key: dict[LaneKey, Lane] = {}
         self._at: dict[tuple[Stream, int], Lane] = {}
         """The ordered lanes of events that are with the subscriber."""
@@ -196,6 +201,7 @@ class Lanes:
         if lane.due:
             self._count += 1
             heapq.heappush(self._backing_off, (lane.due, self._count, lane))
+            self._on_back_off()
 
     def _unready(self, lane: Lane) -> None:
         ready = self._ready.get(lane.priority)

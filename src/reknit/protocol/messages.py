@@ -171,8 +171,9 @@ class Deliver(Message, frozen=True, tag=17):
     attempt: int = 1
     counted: bool = True
     """Whether these bytes use up credit: a repeated hand-over does not."""
-    is_ordered: bool = False
-    """Whether nothing behind one of these may be processed before it: who gives one back gives back the rest."""
+    ordered_to: int = 0
+    """Where nothing may be processed before what is in front of it: who gives back one event gives back all behind
+    it, up to this seq."""
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

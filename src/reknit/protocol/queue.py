@@ -194,9 +194,12 @@ class Queue:
         if seqs is None:
             return []
         ranges = seqs.overlap(start, stop)
+        is_before = 0 <= self.cursor < self.resumed_to
         for low, high in ranges:
             seqs.discard(low, high)
             self.in_flight -= high - low
+            if is_before:  # it may have been in hand from before, and the cursor still comes to it
+                self.ended.setdefault(stream, SeqSet()).add(low, high)
         if ranges and stream in self.waiting:
             self._end_waiting(stream, ranges)
         if ranges and self.lanes:

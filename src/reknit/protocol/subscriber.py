@@ -217,14 +217,14 @@ class Subscriber:
         if self._recovery is not None and message.attempt == 1:
             self._deliver_in_order(self._recovery, message, now)
             return
-        if message.attempt > 1 or (message.is_ordered and self.name):
+        if message.attempt > 1 or (message.ordered_to and self.name):
             fresh = [part for batch in message.batches for part in self._take_again(batch)]
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._position = max(self._position, message.position)
         for batch in fresh:
             batch.attempt, batch.counted = message.attempt, message.counted
-            batch.is_ordered = message.is_ordered
+            batch.ordered_to = message.ordered_to
             self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
         if message.counted:

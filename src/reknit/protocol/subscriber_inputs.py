@@ -42,7 +42,7 @@ class Delivered(msgspec.Struct, frozen=True):
     position: int
     attempt: int = 1
     counted: bool = True
-    is_ordered: bool = False
+    ordered_to: int = 0
 
 
 class SendMessage(msgspec.Struct, frozen=True):

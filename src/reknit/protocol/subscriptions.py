@@ -93,7 +93,7 @@ class Subscriptions:
         queue = Queue(peer, request.sub, request.name, message.pattern, position, request.credit)
         queue.after = dict(message.after)
         queue.floor = desk.end if position < 0 else position
-        queue.lanes = Lanes(desk.pauses.is_paused)
+        queue.lanes = Lanes(desk.pauses.is_paused, lambda: desk.backing_off.setdefault(queue))
         queue.leases = Leases(desk.rules.lease_s) if desk.rules.lease_s else None
         return queue
 

@@ -43,6 +43,17 @@ class FaultPlan:
     reject: float = 0.0
     """Weights of an application's outcomes."""
     attempts_max: int = 0
+    hang: float = 0.0
+    """Batches that an application takes and says nothing about, where there are leases."""
+
+    # dispatching
+    lease_s: float = 0.0
+    ttl_ms: int = 0
+    """What publishers give their events; 0 is for ever."""
+    is_ordered: bool = False
+    """Whether events of one topic wait for those before them."""
+    pause_rate: float = 0.0
+    pause_s_max: float = 1.0
 
     # the network
     delay_s_min: float = 0.001
@@ -135,4 +146,10 @@ class FaultPlan:
             recover_share=rng.choice((0.0, 1.0)),
             leave_share=some(0.5, 0.2, 0.8),
             memory_topics=rng.random() < 0.3,
+            lease_s=some(0.25, 0.2, 1.0),
+            hang=rng.choice((0.0, 0.1, 0.4)),
+            ttl_ms=int(some(0.25, 100, 3000)),
+            is_ordered=rng.random() < 0.3,
+            pause_rate=some(0.3, 0.2, 1.5),
+            pause_s_max=rng.uniform(0.1, 2.0),
         )

@@ -16,6 +16,7 @@ from reknit.protocol.codec import Decoder, Frames, Item, encode
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     VERSION,
+    Ask,
     Bye,
     Credit,
     Declare,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 COMMIT_RETRY_S = 0.1
 MEMORY_TOPIC = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
+ORDERED_TOPIC = TopicSettings(pattern=Pattern("plant/a"), order="source", attempts_max=6)
 
 
 class SimNode:
@@ -52,9 +54,13 @@ class SimNode:
         self._config = Config(
             retention=RetentionSettings(count_max=plan.retain_events, protect_unsettled=plan.retain_owed),
             dispatch=DispatchSettings(
-                retry_backoff_s_min=0.05, retry_backoff_s_max=0.4, attempts_max=plan.attempts_max
+                retry_backoff_s_min=0.05,
+                retry_backoff_s_max=0.4,
+                attempts_max=plan.attempts_max,
+                lease_s=plan.lease_s,
             ),
-            topics=(MEMORY_TOPIC,) if plan.memory_topics else (),
+            topics=((MEMORY_TOPIC,) if plan.memory_topics else ())
+            + ((ORDERED_TOPIC,) if plan.is_ordered else ()),
         )
         self.journal = sim.parts.journal(
             Retention(count_max=plan.retain_events or None),
@@ -104,7 +110,17 @@ class SimNode:
     def is_busy(self) -> bool:
         """Whether something waits for the disk, or to be handed out, once more or at all."""
         queues = self.core.dispatch.queues.values()
-        return self._is_committing or any(queue.again or not queue.is_live for queue in queues)
+        return self._is_committing or any(queue.again or queue.lanes or not queue.is_live for queue in queues)
+
+    def order(self, what: str, pattern: str) -> None:
+        """Pause or resume topics."""
+        self._sim.tell(self.name, what, pattern)
+        self.core.order(Ask(0, what, {"pattern": pattern}), "admin", self._sim.clock.now)
+        self._run()
+
+    @property
+    def paused(self) -> list[str]:
+        return self.core.dispatch.pauses.patterns
 
     # -- connections
 

@@ -127,7 +127,7 @@ class Program:
             at += head.length
         position = deliver.position if rest <= 0 else -1
         self.sim.tell(f"{self.name} < {self.node}", deliver, *batches)
-        how = (deliver.attempt, deliver.counted, deliver.is_ordered)
+        how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         self.take(subscribing.Delivered(batches, position, *how))
 
     # -- what a kind of program adds

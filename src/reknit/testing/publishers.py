@@ -43,7 +43,7 @@ class PublisherProgram(Program):
             payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
             self.sim.witness.put((self.topic, machine.source), first, payloads, self.node)
             self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
-            batch = machine.put(payloads, self.sim.clock.now_us())
+            batch = machine.put(payloads, self.sim.clock.now_us(), ttl_ms=plan.ttl_ms)
             self.sim.tell(self.name, "publishes", batch)
             self._perform()
         self._put_later()

@@ -139,7 +139,7 @@ class Simulation:
             self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
         if not problems:
             may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
-            self.witness.judge(self.nodes, may_lose)
+            self.witness.judge(self.nodes, may_lose, bool(self.plan.ttl_ms))
             self._blame_the_restless()
 
     def _begin(self) -> None:
@@ -151,6 +151,7 @@ class Simulation:
         self._repeat(plan.cut_rate, self._cut)
         self._repeat(plan.partition_rate, self._partition)
         self._repeat(plan.node_crash_rate, self._crash_node)
+        self._repeat(plan.pause_rate, self._pause)
         self._repeat(plan.publisher_crash_rate, lambda: self._crash_program(self.publishers))
         self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
 
@@ -183,6 +184,14 @@ class Simulation:
         self.tell("network", "heals")
         self.network.heal()
 
+    def _pause(self) -> None:
+        """Someone pauses a topic, and resumes it a little later, if the node is there."""
+        node, pattern = self._moods.choice(self.nodes), self._moods.choice(PATTERNS)
+        if node.is_up:
+            node.order("pause", pattern)
+            delay_s = self._moods.uniform(0.0, self.plan.pause_s_max)
+            self.clock.after(delay_s, lambda: node.order("resume", pattern) if node.is_up else None)
+
     def _crash_node(self) -> None:
         node = self._faults.choice(self.nodes)
         if node.is_up:
@@ -210,6 +219,8 @@ class Simulation:
         self.network.heal()
         for node in self.nodes:
             _start(node)
+            for pattern in node.paused:
+                node.order("resume", pattern)
         for program in self.programs:
             _start(program)
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
+from reknit.client.subscription import is_behind
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol import recovery as recovering
@@ -26,7 +27,7 @@ from reknit.protocol.messages import (
     Unsubscribed,
 )
 from reknit.protocol.recovery_search import AskCache, Asking
-from reknit.seqset import Range
+from reknit.seqset import Range, SeqSet
 from reknit.testing.programs import Program
 from reknit.testing.verdict import Seen, name_of
 
@@ -64,6 +65,8 @@ class SubscriberProgram(Program):
         self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
         self._leaves = ""
         self._inbox: deque[Batch] = deque()
+        self._gone: dict[int, SeqSet] = {}
+        """What leases ran out of while it waited there."""
         self._is_thinking = False
         self._tick_at = float("inf")
         self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
@@ -83,7 +86,10 @@ class SubscriberProgram(Program):
 
     def take(self, item: object) -> None:
         match item:
-            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost() | Revoked():
+            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost():
+                self._receive(item)
+            case Revoked():
+                self._revoked((item.topic, item.source), item.start, item.stop)
                 self._receive(item)
 
     def _receive(self, item: subscribing.Input, peer: Peer = subscribing.NODE) -> None:
@@ -130,6 +136,13 @@ class SubscriberProgram(Program):
         if out:
             self.say(*map(encode, out))
 
+    def _revoked(self, stream: Stream, start: int, stop: int) -> None:
+        """A lease ran out: the application lets go of what it had not come to."""
+        self.seen.revoked(stream, start, stop)
+        for batch in self._inbox:
+            if (batch.topic, batch.source) == stream:
+                self._gone.setdefault(id(batch), SeqSet()).add(start, stop)
+
     # -- taking leave
 
     def leave(self, forget: bool) -> None:
@@ -173,31 +186,63 @@ class SubscriberProgram(Program):
 
     def _decide(self) -> None:
         self._is_thinking = False
+        if not self._inbox:
+            return  # it was given back with what it stood behind
         batch = self._inbox.popleft()
         if batch.counted:
             self.machine.taken(batch.head.length)
         else:
             self.machine.taken_recovered(batch.head.length, self.sim.clock.now)
-        start = batch.first
-        while start < batch.stop:
-            stop = batch.stop if self.rng.random() < 0.7 else self.rng.randint(start + 1, batch.stop)
-            self._settle((batch.topic, batch.source), start, stop)
-            start = stop
+        if not self._hangs():
+            self._settle_all(batch)
         self._perform()
         self.after(self.rng.choice((0.0, 0.0, 0.05)), self._flush)
         self._think()
 
-    def _settle(self, stream: Stream, start: int, stop: int) -> None:
+    def _hangs(self) -> bool:
+        """Whether the application never says a word about what it has taken: its lease will run out."""
+        plan = self.sim.plan
+        return bool(plan.lease_s) and not self.sim.is_calm and self.rng.random() < plan.hang
+
+    def _settle_all(self, batch: Batch) -> None:
+        gone = self._gone.pop(id(batch), SeqSet())
+        for low, high in gone.missing(batch.first, batch.stop):
+            start = low
+            while start < high:
+                stop = high if self.rng.random() < 0.7 else self.rng.randint(start + 1, high)
+                outcome = self._settle(batch, start, stop)
+                start = stop
+                if start < batch.ordered_to and not outcome.is_final:
+                    self._give_back_rest(batch, start)
+                    return
+
+    def _give_back_rest(self, batch: Batch, start: int) -> None:
+        """What is behind an event that comes again has to wait for it."""
+        if start < batch.stop:
+            self._say(batch, start, batch.stop, Outcome.RELEASED)
+        for one in [one for one in self._inbox if is_behind(one, batch)]:
+            self._inbox.remove(one)
+            self._gone.pop(id(one), None)
+            if one.counted:
+                self.machine.taken(one.head.length)
+            self._say(one, one.first, one.stop, Outcome.RELEASED)
+
+    def _settle(self, batch: Batch, start: int, stop: int) -> Outcome:
         outcome = Outcome.ACCEPTED
         if not self.sim.is_calm:
             plan = self.sim.plan
             moods = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
             outcome = self.rng.choices(moods, (plan.accept, plan.release, plan.fail, plan.reject))[0]
+        self._say(batch, start, stop, outcome)
+        return outcome
+
+    def _say(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+        stream = (batch.topic, batch.source)
         self.seen.settled(stream, start, stop, outcome)
         self._said.append((-1, stream, start, stop, outcome))
         delay_s = self.rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
         self.sim.tell(self.name, outcome.name, name_of(stream), start, stop)
-        self.machine.settle(stream, start, stop, outcome, delay_s=delay_s)
+        self.machine.settle(stream, start, stop, outcome, delay_s=delay_s, attempt=batch.attempt)
 
     def _flush(self) -> None:
         number = self.machine.flush()

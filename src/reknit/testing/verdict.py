@@ -67,7 +67,7 @@ class Seen:
         self._blame(stream, _overlap(self._ended, stream, bounds), "came again after its end was booked")
         self._blame(stream, _overlap(self._in_hand, stream, bounds), "came twice to one process")
         expected = self._next.get(stream, batch.first)
-        if batch.attempt == 1 and batch.first < expected:
+        if batch.attempt == 1 and batch.first < expected and not (batch.ordered_to and self.durable):
             self._blame(stream, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
         if not self.durable and batch.first > expected:
             gap = self.lost.get(stream, SeqSet()).missing(expected, batch.first)
@@ -81,6 +81,11 @@ class Seen:
         self.said[outcome].setdefault(stream, SeqSet()).add(start, stop)
         if not outcome.is_final:
             self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
+
+    def revoked(self, stream: Stream, start: int, stop: int) -> None:
+        """Its lease ran out: it may come again, and that counts as a failure."""
+        self.said[Outcome.LEASE_LOST].setdefault(stream, SeqSet()).add(start, stop)
+        self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
 
     def booked(self, stream: Stream, start: int, stop: int) -> None:
         """The node promised to remember that these have ended."""
@@ -105,6 +110,7 @@ class Witness:
         self._put: dict[Stream, dict[int, list[bytes]]] = {}
         self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
         self.node_of: dict[Stream, str] = {}
+        self._expires = False
 
     def blame(self, problem: str) -> None:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
@@ -158,8 +164,12 @@ class Witness:
 
     # -- at the end
 
-    def judge(self, nodes: list[SimNode], loses: bool) -> list[str]:
-        """Everything that must hold once all is quiet; `loses` says whether retention may take what is owed."""
+    def judge(self, nodes: list[SimNode], loses: bool, expires: bool = False) -> list[str]:
+        """Everything that must hold once all is quiet.
+
+        `loses` says whether retention may take what is owed, `expires` whether events have a ttl.
+        """
+        self._expires = expires
         for node in nodes:
             kept = self._judge_journal(node)
             for seen in self.subscribers.values():
@@ -217,6 +227,8 @@ class Witness:
                 got = got.union(seen.lost.get(stream, SeqSet()))
             elif loses:
                 got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
+            if account is not None and self._expires:
+                got = got.union(account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet()))
             if seen.is_alive:
                 self._blame_all(seen, stream, owed.difference(got), "never came")
             if account is not None:
@@ -235,9 +247,12 @@ class Witness:
         """An event ended as the application said."""
         said = {outcome: by_stream.get(stream, SeqSet()) for outcome, by_stream in seen.said.items()}
         accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
-        undeliverable = said[Outcome.REJECTED].union(said[Outcome.FAILED])
+        undeliverable = said[Outcome.REJECTED].union(said[Outcome.FAILED]).union(said[Outcome.LEASE_LOST])
         self._blame_all(seen, stream, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
-        self._blame_all(seen, stream, dead.difference(undeliverable), "never failed, and is a dead letter")
+        if not self._expires:
+            self._blame_all(
+                seen, stream, dead.difference(undeliverable), "never failed, and is a dead letter"
+            )
 
     def _blame_all(self, seen: Seen, stream: Stream, seqs: SeqSet, what: str) -> None:
         for start, stop in seqs.ranges():
