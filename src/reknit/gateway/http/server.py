@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from reknit.config import HttpSettings
 from reknit.errors import InvalidConfig, ReknitError
 from reknit.gateway.http.access import Access, from_settings
+from reknit.gateway.http.cloudevents import PATH, CloudEvents
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.feed import Feed
 from reknit.gateway.http.inlet import Inlet
@@ -64,10 +65,12 @@ class HttpServer:
         self.inlet = Inlet(node, node.name)
         self.router = Router(node.journal, self.feed, self.inlet, settings.populate_events_max)
         streams = Streams(self)
+        self.cloudevents = CloudEvents(self)
         self.pages: dict[str, Page] = {
             "/kn": Kn(self).answer,
             "/sse": streams.sse,
             "/ws": streams.websocket,
+            PATH: self.cloudevents.answer,
             "/reknit.js": self._script,
             "/": self._index,
         }
@@ -117,6 +120,7 @@ class HttpServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.cloudevents.close()
         self.inlet.close()
 
     def _tick(self) -> None:
@@ -166,7 +170,8 @@ class HttpServer:
         self.say(connection, request, 404, f"{request.path} is not here; there are {', '.join(self.pages)}")
 
     async def _index(self, connection: HttpConnection, request: Request) -> None:
-        text = "reknit: mod_pubsub at /kn, Server-Sent Events at /sse?topic=PATTERN, WebSocket at /ws?topic=PATTERN"
+        reading = "Server-Sent Events at /sse?topic=PATTERN, WebSocket at /ws?topic=PATTERN"
+        text = f"reknit: mod_pubsub at /kn, {reading}; POST CloudEvents to {PATH}"
         self.say(connection, request, 200, text)
 
     async def _script(self, connection: HttpConnection, request: Request) -> None:
