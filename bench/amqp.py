@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing as mp
+import socket
 import statistics
 import tempfile
 import time
@@ -137,6 +138,17 @@ def node_cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def wait_for(port: int) -> None:
+    """Return when somebody listens there."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < deadline, "the node does not listen for AMQP"
+        time.sleep(0.02)
+
+
 def measure_case(case: str, count: int, folder: Path) -> dict[str, float]:
     """One case: with a node of its own, unless it is without."""
     port = free_port()
@@ -147,6 +159,7 @@ def measure_case(case: str, count: int, folder: Path) -> dict[str, float]:
     node = NodeProcess(folder, "--amqp", url, name=f"node-{port}")
     with ending(node):
         node.start()
+        wait_for(port)
         before = node_cpu_s(node.pid)
         taken = measure(url, f"bench/{case}/x", count, listens=False)
         taken["node_cpu_us"] = (node_cpu_s(node.pid) - before) / count * 1e6

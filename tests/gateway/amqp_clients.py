@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -21,6 +22,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOptio
 
 from reknit.config import AmqpSettings, Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.node.node import Node
+from reknit.testing.processes import NodeProcess
 from tests.client.serving import serving
 
 WAIT_S = 20.0
@@ -46,6 +48,18 @@ def broker(settings: Config | None = None) -> Iterator[Node]:
     """A node that serves AMQP until the end."""
     with serving(settings or config()) as node:
         yield node
+
+
+def start(node: NodeProcess, port: int) -> None:
+    """Run a node's process, and return when it listens for AMQP, too."""
+    node.start()
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < deadline, f"nobody listens for AMQP: {node.output()}"
+        time.sleep(0.02)
 
 
 def url_of(node: Node) -> str:

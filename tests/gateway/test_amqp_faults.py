@@ -17,7 +17,7 @@ from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
 from reknit.testing.processes import NodeProcess, ending, free_port
 from tests.client.serving import serving
-from tests.gateway.amqp_clients import WAIT_S, Client, broker, config, url_of
+from tests.gateway.amqp_clients import WAIT_S, Client, broker, config, start, url_of
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
 
@@ -207,7 +207,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_node_is_killed(tmp_path: Pat
     url = f"amqp://127.0.0.1:{port}"
     node = NodeProcess(tmp_path, "--amqp", f"127.0.0.1:{port}")
     with ending(node):
-        node.start()
+        start(node, port)
         with Client(url, container_id="shop") as client:
             held = client.receiver("orders/new", "hold", durable=True, name="in", credit=10)
             sender = client.sender("orders/new")
@@ -219,7 +219,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_node_is_killed(tmp_path: Pat
             node.kill()
             client.wait(lambda: client.is_closed, "the end of the connection")
             accepted = [number for number, one in enumerate([*first, *later]) if "accepted" in one.states]
-        node.start()
+        start(node, port)
         with Client(url, container_id="shop") as client:
             again = client.receiver("orders/new", durable=True, name="in", credit=1_000)
             wanted = {b"%d" % number for number in accepted[1:]}
@@ -239,7 +239,7 @@ def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path:
     (tmp_path / "reknit.toml").write_text('[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n')
     node = NodeProcess(tmp_path, "--amqp", f"127.0.0.1:{port}")
     with ending(node):
-        node.start()
+        start(node, port)
         with Client(url) as client:
             held = client.receiver("orders/new", "hold")
             sent = client.sender("orders/new").send(b"first")
@@ -247,7 +247,7 @@ def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path:
             node.kill()
             client.wait(lambda: client.is_closed, "the end of the connection")
             assert not sent.is_settled
-        node.start()
+        start(node, port)
         with Client(url) as client:
             receiver = client.receiver("orders/new")
             again = client.sender("orders/new").send(b"first, again")
