@@ -228,21 +228,28 @@ class Intake:
             self._turn_away(frames.heads, peer, self._full)
             return
         permitted = None if self._permit is None else self._permitted.setdefault(peer, {})
+        nexts, topics = self._next, self._topics
+        events_max, latest_us = self._events_max, self._latest_us
         taken: list[Head] = []
         stops: dict[bytes, int] = {}
         at = taken_at = 0
         for head in frames.heads:
-            if claims and claims.get(head.source, joined) != joined:
-                is_next = False
-            else:
-                is_next = head.first == self._next.get(head.source, head.first) and self._admits(
-                    head, permitted
-                )
+            source = head.source
+            is_next = (  # and plain, and its topic is known to be fine
+                head.first == nexts.get(source)
+                and head.topic in topics
+                and head.count <= events_max
+                and head.time_us <= latest_us
+                and head.type == TYPE_PUBLISH
+                and not head.flags
+                and (permitted is None or permitted.get(source) == head.topic)
+                and (not claims or claims.get(source, joined) == joined)
+            )
             if is_next:
-                self._next[head.source] = stops[head.source] = head.stop
+                nexts[source] = stops[source] = head.first + head.count
                 taken.append(head)
                 if self._asked:
-                    self._asked.discard((peer, head.source))
+                    self._asked.discard((peer, source))
             else:
                 self._append(peer, frames.data[taken_at:at], taken, stops)
                 taken, stops = [], {}
@@ -277,18 +284,6 @@ class Intake:
         number = self.next_number()
         self._waiting.append((number, peer, stops))
         self._effects.append(Append(number, data, heads))
-
-    def _admits(self, head: Head, permitted: dict[bytes, str] | None) -> bool:
-        """Whether the batch is plain, and its topic and source are fine; known ones cost two look-ups."""
-        return (
-            head.topic in self._topics
-            and head.source in self._next
-            and head.count <= self._events_max
-            and head.time_us <= self._latest_us
-            and head.type == TYPE_PUBLISH
-            and not head.flags
-            and (permitted is None or permitted.get(head.source) == head.topic)
-        )
 
     def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
