@@ -315,6 +315,18 @@ def test_a_subscription_that_is_not_permitted_is_refused(url: str) -> None:
     run(program())
 
 
+def test_nobody_takes_over_the_durable_subscription_of_another(url: str) -> None:
+    async def program() -> None:
+        async with as_("ann", url) as ann, ann.subscribe("plant/1/temp", name="audit") as events:
+            async with as_("bob", url) as bob:
+                error = await refusal(bob.subscribe("plant/1/temp", name="audit").__aenter__())
+                assert (error.code, "audit" in error.text) == (Code.PERMISSION_DENIED, True)
+            await ann.publish("plant/1/temp", b"x")
+            assert (await anext(events)).payload == b"x"
+
+    run(program())
+
+
 class Wire:
     """A client that says what it likes, and keeps what it is told."""
 

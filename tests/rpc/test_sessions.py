@@ -553,6 +553,28 @@ def test_a_session_with_a_name_is_answered_at_the_same_address_in_its_next_life(
     run(program())
 
 
+def test_a_session_writes_to_any_number_of_addresses_but_few_at_a_time(url: str) -> None:
+    config = Config(rpc=RpcSettings(publishers_max=2))
+    ids = IdMaker()
+
+    async def program() -> None:
+        async with reknit.connect(url, config=config) as session:
+            made = [
+                Attributes(id=ids(), type=Kind.PUBLISH, source=Address("vcu", 0x10, 1, 0x8000 + number))
+                for number in range(5)
+            ]
+            for one in made:
+                await session.publish_event(one, b"x")
+            both = [session.publish_event(one, b"y") for one in made[:2]]
+            with pytest.raises(Full, match="none of them is done"):
+                session.publish_event(made[2], b"y")
+            await asyncio.gather(*both)
+            await session.publish_event(made[2], b"y")
+            assert (await session.status())["journal"]["events"] == 8
+
+    run(program())
+
+
 # -- blocking
 
 
@@ -566,6 +588,9 @@ def test_blocking_requests_and_services_do_the_same(url: str) -> None:
         return f"done {request.payload.decode()}"
 
     with reknit.connect_sync(url) as server, reknit.connect_sync(url) as client:
+        published = Attributes(id=IdMaker()(), type=Kind.PUBLISH, source=Address.parse("//vcu/10/1/8001"))
+        client.publish_event(published, b"open")
+        assert client.status()["journal"]["events"] == 1
         with server.serve(DOORS, handler):
             assert client.request(DOORS, "open").payload == b"done open"
             with pytest.raises(RequestFailed) as caught:

@@ -63,8 +63,10 @@ ITSELF: Final = ""
 """The identity of what runs in the node's own process: relays and gateways, which have rules of their own."""
 VERBS: Final = ("publish", "subscribe", "as", "admin")
 EVERYTHING: Final = Pattern("**")
-_READING: Final = frozenset(("status", "ledger", "topics", "span", "read", "records", "index", "streams"))
-"""Questions that tell of everything: for who may subscribe to everything."""
+_READING: Final = frozenset(
+    ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
+)
+"""Questions that tell of everything, or that only who reads everything has: for who may subscribe to everything."""
 _BY_PATTERN: Final = {"find": "topic", "checkpoint": "pattern", "align": "pattern"}
 """Questions about some topics, and where they name them."""
 
@@ -144,6 +146,9 @@ class Permissions:
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
         """By source: the name that first published as it, while the node runs."""
+        self._subscribers: dict[str, str] = {}
+        """By durable subscriber: the name that first subscribed as it, while the node runs."""
+        self._subscribers_max = config.limits.subscriptions_max
 
     def _name(self, peer: Peer) -> str:
         state = self._peers.get(peer)
@@ -205,12 +210,11 @@ class Permissions:
                 return True
             case Recovered() | Surveyed():
                 return True
-            case Subscribe(sub=sub, pattern=pattern):
-                is_allowed = self._may_read(name, pattern)
-                if not is_allowed:
-                    text = f"{name} may not subscribe to {pattern!r}"
-                    peer.send(Unsubscribed(sub, Code.PERMISSION_DENIED, text))
-                return is_allowed
+            case Subscribe(sub=sub):
+                problem = self._may_subscribe(name, item)
+                if problem:
+                    peer.send(Unsubscribed(sub, Code.PERMISSION_DENIED, problem))
+                return not problem
             case Recover(topic=topic):
                 is_allowed = self._may_read(name, topic)
                 if not is_allowed:
@@ -246,6 +250,19 @@ class Permissions:
 
     def _may_read(self, name: str, text: str) -> bool:
         return self._may(name, "subscribe", text)
+
+    def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
+        """Why a subscription is not permitted, or nothing. A durable one belongs to who opened it first."""
+        if not self._may_read(name, wanted.pattern):
+            return f"{name} may not subscribe to {wanted.pattern!r}"
+        if not wanted.name or self._rules.is_admin(name):
+            return ""
+        owner = self._subscribers.get(wanted.name)
+        if owner is None and len(self._subscribers) < self._subscribers_max:
+            owner = self._subscribers[wanted.name] = name
+        return (
+            "" if owner in (None, name) else f"subscriber {wanted.name!r} is not {name}'s: use another name"
+        )
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity
