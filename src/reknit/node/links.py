@@ -496,6 +496,10 @@ class Links:
 
     # -- questions
 
+    def lines(self) -> list[Line]:
+        """The lines that are in use, one to each neighbour."""
+        return [lines[0] for lines in self._lines.values()]
+
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
         ways = self.routes.ways()
