@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from reknit.batch import Batch
+from reknit.client.sync import connect_sync
 from reknit.config import AnycastSettings, Config, JournalSettings, NodeSettings, TopicSettings
-from reknit.errors import Closed, Full, InvalidConfig
+from reknit.errors import Closed, Full, InvalidConfig, Rejected
 from reknit.node.anycast_ends import GatewayReceiver
 from reknit.node.delivering import Anycast, Result
 from reknit.node.node import Node
@@ -230,5 +231,34 @@ def test_rules_with_topics_in_common_are_refused() -> None:
         with pytest.raises(InvalidConfig, match="in common"):
             async with node(topics=rules):
                 pass
+
+    run(test)
+
+
+def test_outcomes_without_asyncio() -> None:
+    async def serve(started: asyncio.Future[str], done: asyncio.Event) -> None:
+        async with node() as made:
+            taking = Taking(made)
+            started.set_result(made.urls[0])
+            await until(lambda: len(taking.batches) == 1)
+            taking.say(Outcome.ACCEPTED)
+            await until(lambda: len(taking.batches) == 2)
+            taking.say(Outcome.REJECTED, 1, 3, "no")
+            await done.wait()
+
+    def publish(url: str) -> None:
+        with connect_sync(url) as session:
+            publisher = session.publisher(ORDERS, resend_released=True)
+            assert publisher.publish(b"1") is Outcome.ACCEPTED
+            with pytest.raises(Rejected, match="no"):
+                publisher.publish(b"2")
+
+    async def test() -> None:
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        done = asyncio.Event()
+        serving = asyncio.create_task(serve(started, done))
+        await asyncio.to_thread(publish, await started)
+        done.set()
+        await serving
 
     run(test)

@@ -17,11 +17,13 @@ from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.client.loops import loop_factory
+from reknit.client.outcomes import OutcomePublisher
 from reknit.client.rpc import Reply
 from reknit.client.rpc_sync import SyncHandler, SyncService
 from reknit.client.session import Session, connect
 from reknit.client.subscription import OnLost
 from reknit.client.sync_group import SyncGroup
+from reknit.client.sync_outcomes import SyncOutcomePublisher
 from reknit.client.sync_publisher import SyncPublisher
 from reknit.client.sync_subscription import SyncSubscription
 from reknit.config import Config, MulticastSettings
@@ -167,13 +169,22 @@ class SyncSession:
         heartbeat_s: float | None = None,
         is_heartbeat_periodic: bool = False,
         stored_by: int = 1,
+        resend_released: bool = False,
+        outcome: bool = False,
     ) -> SyncPublisher:
         """A publisher on one topic, with a source of its own; see `Session.publisher`."""
         settings: dict[str, Any] = {"wait": wait, "ttl_ms": ttl_ms, "priority": priority, "source": source}
         settings |= {"cache": cache, "history": history, "heartbeat_s": heartbeat_s, "stored_by": stored_by}
         settings["is_heartbeat_periodic"] = is_heartbeat_periodic
-        made = self._loop.call(lambda: self._session.publisher(topic, **settings))
-        publisher = SyncPublisher(self._loop, made, self._session.config.limits)
+        settings |= {"resend_released": resend_released, "outcome": outcome}
+        made, limits = (
+            self._loop.call(lambda: self._session.publisher(topic, **settings)),
+            self._session.config.limits,
+        )
+        if isinstance(made, OutcomePublisher):
+            publisher: SyncPublisher = SyncOutcomePublisher(self._loop, made, limits)
+        else:
+            publisher = SyncPublisher(self._loop, made, limits)
         self._publishers = [one for one in self._publishers if not one.is_closed] + [publisher]
         return publisher
 

@@ -12,6 +12,7 @@ from reknit.client.publisher import Kept, Publisher
 from reknit.config import LimitSettings
 from reknit.errors import Full, ReknitError
 from reknit.frame import Buffer
+from reknit.outcome import Outcome
 
 if TYPE_CHECKING:
     from reknit.client.sync import LoopThread
@@ -63,15 +64,16 @@ class SyncPublisher:
         if is_first:
             self._thread.soon(self._wake)
 
-    def publish(self, payload: Buffer | str) -> None:
-        """Publish one event; returns when it is kept."""
-        self.publish_many((payload,))
+    def publish(self, payload: Buffer | str) -> Outcome | None:
+        """Publish one event; returns when it is kept. With outcomes, gives what became of it."""
+        return self.publish_many((payload,))
 
-    def publish_many(self, payloads: Iterable[Buffer | str]) -> None:
+    def publish_many(self, payloads: Iterable[Buffer | str]) -> Outcome | None:
         """Publish many events; returns when all of them are kept."""
         checked = [self._checked(payload) for payload in payloads]
         if checked:
             self._thread.run(self._publish(checked))
+        return None
 
     def flush(self) -> None:
         """Return when everything sent so far is kept. Raises what became of it otherwise."""
