@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 
@@ -28,6 +29,8 @@ ANY_AUTHORITY: Final = "*"
 ANY_HALF: Final = 0xFFFF
 ANY_VERSION: Final = 0xFF
 ANY_RESOURCE: Final = 0xFFFF
+CACHED_MAX: Final = 4096
+"""So many addresses that were looked at last are not looked at again."""
 ROOT: Final = "up"
 LOCAL: Final = "LOCAL"
 
@@ -67,17 +70,7 @@ class Address:
         >>> Address.parse("/1/1/a1fb") == Address("", 1, 1, 0xA1FB)
         True
         """
-        rest = text.removeprefix("up:")
-        authority = ""
-        if rest.startswith("//"):
-            authority, slash, rest = rest[2:].partition("/")
-            _check_authority(authority or "//", text)
-            rest = slash + rest
-        parts = rest.split("/")
-        if len(parts) != 4 or parts[0]:
-            raise InvalidAddress(text, "is none; write [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE")
-        numbers = zip(_DIGITS.items(), parts[1:], strict=True)
-        return cls(authority, *(_number(part, name, digits, text) for (name, digits), part in numbers))
+        return _parse(text)
 
     def __str__(self) -> str:
         authority = f"//{self.authority}" if self.authority else ""
@@ -133,9 +126,7 @@ class Address:
         >>> Address.parse("//vcu.my_vin/2B1A5/1/8001").topic
         'up/vcu.my_vin/B1A5/2/1/8001'
         """
-        if self.is_pattern:
-            raise InvalidAddress(str(self), "has wildcards; name one address")
-        return self.pattern.text
+        return _topic(self)
 
     @property
     def pattern(self) -> Pattern:
@@ -144,14 +135,7 @@ class Address:
         >>> Address.parse("//*/FFFF0010/FF/8001").pattern.text
         'up/*/10/*/*/8001'
         """
-        segments = (
-            self.authority or LOCAL,
-            _segment(self.service, ANY_HALF),
-            _segment(self.instance, ANY_HALF),
-            _segment(self.version, ANY_VERSION),
-            _segment(self.resource, ANY_RESOURCE),
-        )
-        return Pattern("/".join((ROOT, *segments)))
+        return Pattern(_segments(self))
 
     @classmethod
     def from_topic(cls, topic: str) -> Address:
@@ -160,18 +144,57 @@ class Address:
         >>> str(Address.from_topic("up/LOCAL/1/0/1/A1FB"))
         'up:/1/1/A1FB'
         """
-        root, *segments = topic.split("/")
-        if root != ROOT or len(segments) != 5:
-            raise InvalidAddress(topic, "is no address's topic; those begin with up/ and have six segments")
-        numbers = [
-            _number(segment, "topic", digits, topic)
-            for segment, digits in zip(segments[1:], _TOPIC_DIGITS, strict=True)
-        ]
-        authority = "" if segments[0] == LOCAL else segments[0]
-        address = cls(authority, numbers[0] | numbers[1] << 16, numbers[2], numbers[3])
-        if address.topic != topic:
-            raise InvalidAddress(topic, f"is not how its topic is written, which is {address.topic!r}")
-        return address
+        return _from_topic(topic)
+
+
+@lru_cache(CACHED_MAX)
+def _parse(text: str) -> Address:
+    rest = text.removeprefix("up:")
+    authority = ""
+    if rest.startswith("//"):
+        authority, slash, rest = rest[2:].partition("/")
+        _check_authority(authority or "//", text)
+        rest = slash + rest
+    parts = rest.split("/")
+    if len(parts) != 4 or parts[0]:
+        raise InvalidAddress(text, "is none; write [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE")
+    numbers = zip(_DIGITS.items(), parts[1:], strict=True)
+    return Address(authority, *(_number(part, name, digits, text) for (name, digits), part in numbers))
+
+
+@lru_cache(CACHED_MAX)
+def _topic(address: Address) -> str:
+    if address.is_pattern:
+        raise InvalidAddress(str(address), "has wildcards; name one address")
+    return _segments(address)
+
+
+@lru_cache(CACHED_MAX)
+def _from_topic(topic: str) -> Address:
+    root, *segments = topic.split("/")
+    if root != ROOT or len(segments) != 5:
+        raise InvalidAddress(topic, "is no address's topic; those begin with up/ and have six segments")
+    numbers = [
+        _number(segment, "topic", digits, topic)
+        for segment, digits in zip(segments[1:], _TOPIC_DIGITS, strict=True)
+    ]
+    authority = "" if segments[0] == LOCAL else segments[0]
+    address = Address(authority, numbers[0] | numbers[1] << 16, numbers[2], numbers[3])
+    if address.topic != topic:
+        raise InvalidAddress(topic, f"is not how its topic is written, which is {address.topic!r}")
+    return address
+
+
+def _segments(address: Address) -> str:
+    """The address's topic, or the pattern of it."""
+    segments = (
+        address.authority or LOCAL,
+        _segment(address.service, ANY_HALF),
+        _segment(address.instance, ANY_HALF),
+        _segment(address.version, ANY_VERSION),
+        _segment(address.resource, ANY_RESOURCE),
+    )
+    return "/".join((ROOT, *segments))
 
 
 def _segment(number: int, wildcard: int) -> str:
