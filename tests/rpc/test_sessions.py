@@ -11,12 +11,20 @@ import pytest
 import reknit
 from reknit.address import Address
 from reknit.client.rpc import Caller, Request
-from reknit.config import Config, DispatchSettings, JournalSettings, RpcSettings
+from reknit.config import (
+    Config,
+    DispatchSettings,
+    JournalSettings,
+    LimitSettings,
+    RpcSettings,
+    TopicSettings,
+)
 from reknit.envelope.attributes import Attributes, Format, Kind, Priority, response_to
 from reknit.envelope.ids import IdMaker
 from reknit.envelope.status import from_status
 from reknit.errors import Full, InvalidAddress, InvalidAttributes, Refused, RequestFailed
 from reknit.outcome import Code, Reason
+from reknit.topic import Pattern
 from tests.client.serving import ANY_PORT, serving
 from tests.envelope.making import TRACE
 from tests.rpc.asking import DOORS, all_kept, echo, failure, is_code, letters, never, run, until
@@ -199,6 +207,25 @@ def test_a_request_too_many_is_resource_exhausted() -> None:
             assert is_code(error, Code.RESOURCE_EXHAUSTED)
             assert "rpc.watched_max" in error.text
             assert {one.code for one in await asyncio.gather(*asked)} == {Code.DEADLINE_EXCEEDED}
+
+    with serving(config) as node:
+        run(program(node.urls[0]))
+
+
+def test_a_request_to_a_full_queue_is_resource_exhausted() -> None:
+    limits = LimitSettings(queue_events_max=2, queue_reserve_percent=0)
+    topics = (TopicSettings(pattern=Pattern("up/**"), overflow="refuse_newest"),)
+    config = Config(node=ANY_PORT, journal=MEMORY, limits=limits, topics=topics)
+
+    async def program(url: str) -> None:
+        async with reknit.connect(url) as session:
+            async with session.serve(DOORS, echo):
+                pass
+            waiting = [asyncio.create_task(session.request(DOORS, ttl_ms=20_000)) for _ in range(2)]
+            await until(lambda: all_kept(session))
+            assert is_code(await failure(session, 20_000), Code.RESOURCE_EXHAUSTED)
+            async with session.serve(DOORS, echo):
+                assert [reply.payload for reply in await asyncio.gather(*waiting)] == [b"echo "] * 2
 
     with serving(config) as node:
         run(program(node.urls[0]))
