@@ -27,6 +27,9 @@ PAGES = [
     "docs/how-to/publish.md",
     "docs/how-to/subscribe.md",
     "docs/how-to/blocking.md",
+    "docs/how-to/dead-letters.md",
+    "docs/how-to/limits.md",
+    "docs/how-to/retries.md",
     "docs/how-to/rpc.md",
 ]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

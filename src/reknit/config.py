@@ -214,7 +214,7 @@ class DispatchSettings(Section):
         (), "codes with a back-off of their own, as 'UNAVAILABLE=5:60' in seconds", check=read_backoffs
     )
     lease_s: float = setting(
-        0.0, "how long a subscriber may hold an event without a word; 0: while it is connected"
+        0.0, "how long a durable subscriber may hold an event without a word; 0: while it is connected"
     )
     dead_letter_topic: str = setting(
         "reknit/dead-letters", "where dead letters are published", check=check_topic

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, assert_never
 
+from msgspec.structs import replace
+
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
@@ -106,6 +108,8 @@ class Core:
         published = journal.ledger.published
         kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         self._edge = edge
+        self.is_elsewhere: Callable[[str], bool] = lambda topic: False
+        """Whether another node subscribes to a topic, as far as the node knows."""
         permit = None if edge is None else edge.permit
         self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self._inspect)
         self.responses = Responses(name, journal, config, zero_us, now_us)
@@ -253,6 +257,12 @@ class Core:
             case _:
                 assert_never(effect)
 
+    def _is_awaited(self, topic: str) -> bool:
+        """Whether anybody gets what goes to a topic: here, on another node, or when they are back."""
+        if self.dispatch.desk.index.match(topic) or self.is_elsewhere(topic):
+            return True
+        return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
+
     def _serves(self, peer: Peer, sub: int) -> bool:
         """Whether a subscription is to one topic, as that of who serves an address is: others just look on."""
         queue = self.dispatch.queues.get((peer, sub))
@@ -262,19 +272,33 @@ class Core:
         self._shell.send(peer, (encode(message),))
 
     def _redeliver(self, effect: Redeliver, now: float) -> None:
-        found, size = SeqSet(), 0
-        counted = effect.attempt == 1
-        for batch in self.find(effect.topic, effect.source, effect.start, effect.stop):
-            found.add(batch.first, batch.stop)
+        batches = self.find(effect.topic, effect.source, effect.start, effect.stop)
+        found = SeqSet.from_ranges((batch.first, batch.stop) for batch in batches)
+        missing = found.missing(effect.start, effect.stop)
+        if missing:
+            self._redeliver_rest(effect, missing, found, now)
+            return
+        counted, size = effect.attempt == 1, 0
+        ordered_to = effect.stop if effect.is_ordered else 0
+        for batch in batches:
             size += batch.head.length
-            ordered_to = effect.stop if effect.is_ordered else 0
             header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted, ordered_to)
             self._shell.send(effect.peer, [encode(header), batch.data])
         if counted and size != effect.size:
             self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)
-        for start, stop in found.missing(effect.start, effect.stop):
-            gone = Vanished((effect.peer, effect.sub), effect.topic, effect.source, start, stop)
-            self.dispatch.receive(gone, JOURNAL, now)
+
+    def _redeliver_rest(
+        self, effect: Redeliver, missing: list[tuple[int, int]], found: SeqSet, now: float
+    ) -> None:
+        """Some of it is not held any more: that is told before what follows it is handed out."""
+        key = (effect.peer, effect.sub)
+        for start, stop in missing:
+            self.dispatch.receive(Vanished(key, effect.topic, effect.source, start, stop), JOURNAL, now)
+        if effect.size:
+            self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
+        self.dispatch.desk.effects += [
+            replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()
+        ]
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -326,6 +350,8 @@ class Core:
             case Respond():
                 response = self.responses.write(effect)
                 self.journal.stage(bytes(response.data), [response.head])
+                if not self._is_awaited(response.topic):
+                    self.responses.unwanted(response)
                 number, sync = self.intake.next_number(), True
             case _:
                 assert_never(effect)

@@ -94,7 +94,8 @@ class Subscriptions:
         queue.after = dict(message.after)
         queue.floor = desk.end if position < 0 else position
         queue.lanes = Lanes(desk.pauses.is_paused, lambda: desk.backing_off.setdefault(queue))
-        queue.leases = Leases(desk.rules.lease_s) if desk.rules.lease_s else None
+        # Nobody else is waiting for what an unnamed subscriber holds.
+        queue.leases = Leases(desk.rules.lease_s) if desk.rules.lease_s and queue.is_durable else None
         return queue
 
     def _resume(self, queue: Queue) -> None:

@@ -26,7 +26,7 @@ from reknit.testing.publishers import PublisherProgram
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.verdict import Witness
 
-REST_S = 120.0
+REST_S = 600.0
 """How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
 GRACE_S = 1.0
 """And how long it is watched after that."""

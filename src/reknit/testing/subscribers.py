@@ -34,6 +34,8 @@ from reknit.testing.verdict import Seen, name_of
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation
 
+CALM_THINK_S = 0.02
+"""When all is calm nobody thinks for longer: there may be much to catch up with."""
 LEAVE_S = 0.3
 """How long a program that leaves stays to hear the node's answer."""
 
@@ -182,7 +184,8 @@ class SubscriberProgram(Program):
     def _think(self) -> None:
         if self._inbox and not self._is_thinking:
             self._is_thinking = True
-            self.after(self.rng.uniform(0.0, self.sim.plan.think_s_max), self._decide)
+            think_s = self.rng.uniform(0.0, self.sim.plan.think_s_max)
+            self.after(min(think_s, CALM_THINK_S) if self.sim.is_calm else think_s, self._decide)
 
     def _decide(self) -> None:
         self._is_thinking = False
@@ -202,7 +205,8 @@ class SubscriberProgram(Program):
     def _hangs(self) -> bool:
         """Whether the application never says a word about what it has taken: its lease will run out."""
         plan = self.sim.plan
-        return bool(plan.lease_s) and not self.sim.is_calm and self.rng.random() < plan.hang
+        can_hang = bool(plan.lease_s) and self.durable and not self.sim.is_calm
+        return can_hang and self.rng.random() < plan.hang
 
     def _settle_all(self, batch: Batch) -> None:
         gone = self._gone.pop(id(batch), SeqSet())
