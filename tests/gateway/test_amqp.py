@@ -150,6 +150,20 @@ def test_nothing_is_sent_beyond_the_credit(client: Client) -> None:
     assert len(receiver.wait(10)) == 10
 
 
+def test_large_batches_come_piece_by_piece_to_a_receiver_with_little_credit(
+    node: Node, client: Client
+) -> None:
+    def accept_and_want_one_more(message: Any, delivery: Any) -> None:
+        say(delivery, "accept")
+        delivery.link.flow(1)
+
+    receiver = client.receiver("plant/temp", accept_and_want_one_more, credit=5)
+    with native(node) as session:
+        for first in range(0, 2_000, 500):
+            session.publish_many("plant/temp", [b"%d" % number for number in range(first, first + 500)])
+    assert receiver.wait(2_000) == [b"%d" % number for number in range(2_000)]
+
+
 def test_drain_sends_what_there_is_and_uses_up_the_rest(client: Client) -> None:
     receiver = client.receiver("plant/temp", credit=0)
     sent = client.sender("plant/temp").send_many([b"1", b"2"])

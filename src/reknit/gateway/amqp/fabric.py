@@ -159,7 +159,7 @@ class JournalTaker:
             self._on_handed(batch, batch.attempt)
 
     def credit(self, events: int) -> None:
-        self._credit += events
+        self._credit = max(0, self._credit) + events  # what came over the credit is with the client's link already
         self._news.set()
 
     async def arrive(self) -> None:
