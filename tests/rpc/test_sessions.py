@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from reknit.config import (
     DispatchSettings,
     JournalSettings,
     LimitSettings,
+    NodeSettings,
     RpcSettings,
     TopicSettings,
 )
@@ -325,6 +327,36 @@ def test_a_payload_goes_through_untouched(url: str) -> None:
                 assert reply.payload == b"echo " + payload
 
     run(program())
+
+
+def test_a_generated_response_that_nobody_waits_for_is_a_dead_letter(tmp_path: Path) -> None:
+    """On disk: the letter is written together with the response."""
+    node = NodeSettings(name="test", listen=ANY_PORT.listen, data_dir=tmp_path / "data")
+    request = Attributes(
+        id=IdMaker()(),
+        type=Kind.REQUEST,
+        source=Address.parse("//gone/20/1/0"),
+        sink=DOORS,
+        priority=Priority.CS4,
+        ttl_ms=200,
+    )
+
+    async def program(url: str) -> None:
+        async with reknit.connect(url) as session:
+            await session.publish_event(request, b"open")
+            dead = {letter.topic: letter for letter in await letters(session, 2)}
+            assert set(dead) == {DOORS.topic, request.source.topic}
+            response = dead[request.source.topic]
+            assert (response.reason, response.text) == (
+                Reason.NO_ROUTE,
+                "nobody waits for this response any more",
+            )
+            status = from_status(response.payload)
+            assert status is not None
+            assert status[0] == Code.UNAVAILABLE
+
+    with serving(Config(node=node)) as made:
+        run(program(made.urls[0]))
 
 
 def test_a_generated_response_that_dies_is_a_dead_letter_and_is_not_answered(url: str) -> None:

@@ -294,11 +294,10 @@ class Core:
         key = (effect.peer, effect.sub)
         for start, stop in missing:
             self.dispatch.receive(Vanished(key, effect.topic, effect.source, start, stop), JOURNAL, now)
-        if effect.size:
-            self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
         self.dispatch.desk.effects += [
             replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()
         ]
+        self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""

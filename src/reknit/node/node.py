@@ -123,6 +123,7 @@ class Node:
         )
         self.send, self.commit = self.peers.send_buffers, self.committer.request
         self.links: Links = Links(self)
+        self.core.is_elsewhere = lambda topic: bool(self.links.routes.destinations(topic, "journal"))
         self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
         self.bridges: Bridges = Bridges(self)
         self.answers = Answers(self)

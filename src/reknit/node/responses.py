@@ -52,7 +52,7 @@ class Responses:
         self._ids = IdMaker(lambda: now_us() // 1000)
         future_s_max = config.limits.future_s_max
         self._ahead_ms_max = int(future_s_max * 1000) if future_s_max else 1 << 48
-        self._effects: list[Respond | DeadLetter] = []
+        self._effects: list[Respond | Refused | DeadLetter] = []
         self._resume()
 
     def _resume(self) -> None:
@@ -163,15 +163,21 @@ class Responses:
         for effect in effects:
             self._effects.append(effect)
             if effect.code is Code.UNAVAILABLE and effect.stream[0] not in served:
-                self._effects.append(_unroutable(effect))
+                self._effects.append(_unroutable(*effect.stream, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
         return self.watch.next_deadline()
 
-    def take_effects(self) -> list[Respond | DeadLetter]:
+    def take_effects(self) -> list[Respond | Refused | DeadLetter]:
         """What is to be done, in order."""
         effects, self._effects = self._effects, []
         return effects
+
+    def unwanted(self, response: Batch) -> None:
+        """Nobody waits for a response that was written: it is a dead letter, and that is all."""
+        reason = Reason.NO_ROUTE
+        problem = Problem(CODE_OF[reason], "nobody waits for this response any more", reason)
+        self._effects.append(Refused(JOURNAL, response, problem))
 
     def write(self, effect: Respond) -> Batch:
         """The batch to append for a response."""
@@ -183,11 +189,9 @@ class Responses:
         return Batch.build(source, topic, seq, [payload], self._now_us(), **fields_of([response]))
 
 
-def _unroutable(effect: Respond) -> DeadLetter:
-    topic, source = effect.stream
+def _unroutable(topic: str, source: bytes, seq: int, text: str) -> DeadLetter:
     reason = Reason.NO_ROUTE
-    code, text = int(CODE_OF[reason]), effect.text
-    return DeadLetter("", topic, source, effect.seq, effect.seq + 1, code, str(reason), text, 0)
+    return DeadLetter("", topic, source, seq, seq + 1, int(CODE_OF[reason]), str(reason), text, 0)
 
 
 def _is_answerable(request: Attributes) -> bool:
