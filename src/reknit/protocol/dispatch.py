@@ -119,6 +119,8 @@ class Dispatch:
             case Sent(key=key, difference=difference):
                 if (queue := self.queues.get(key)) is not None:
                     queue.sent += difference
+                    if difference <= 0:  # there may be room after all
+                        self._hand_out(queue)
             case Open():
                 self.subscriptions.open(message, peer)
                 self._floor_due = self._floor_due or now + FLOOR_S
