@@ -9,6 +9,7 @@ import os
 import pytest
 
 from reknit.errors import InvalidConfig
+from reknit.transport.bundle import Datagram
 from reknit.transport.udp import UdpConfig, UdpTransport, _runs, parse_address
 
 _ports = itertools.count(42_000 + os.getpid() % 10_000)
@@ -16,14 +17,14 @@ _ports = itertools.count(42_000 + os.getpid() % 10_000)
 
 def test_datagrams_of_one_size_go_together_and_a_shorter_one_ends_a_run() -> None:
     sizes = [3, 3, 2, 3, 4, 4]
-    runs = [(len(data), size) for data, size in _runs([bytes(size) for size in sizes])]
+    runs = [(sum(map(len, parts)), size) for parts, size in _runs([[bytes(size)] for size in sizes])]
     assert runs == [(8, 3), (3, 0), (8, 4)]
 
 
 def test_a_run_is_never_longer_than_a_datagram_may_be() -> None:
-    runs = list(_runs([bytes(1400)] * 200))
-    assert sum(len(data) for data, _ in runs) == 280_000
-    assert all(len(data) <= 65_507 for data, _ in runs)
+    lengths = [sum(map(len, parts)) for parts, _ in _runs([[bytes(28), bytes(1372)]] * 200)]
+    assert sum(lengths) == 280_000
+    assert all(length <= 65_507 for length in lengths)
 
 
 def test_an_address_without_a_port_is_refused_with_what_to_write() -> None:
@@ -41,10 +42,11 @@ async def exchange(offload: bool, datagrams: list[bytes], *, to_all: bool) -> li
     await receiver.listen()
     await sender.open(lambda data, address: own.append(bytes(data)), lambda: None)
     await receiver.open(lambda data, address: got.append(bytes(data)), lambda: None)
+    parts: list[Datagram] = [[each[:10], each[10:]] for each in datagrams]
     if to_all:
-        sender.send_all(datagrams)
+        sender.send_all(parts)
     else:
-        sender.send(datagrams, receiver.address)
+        sender.send(parts, receiver.address)
     async with asyncio.timeout(5):
         while len(got) < len(datagrams):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -88,3 +90,23 @@ def test_loopback_takes_whole_batches_in_a_datagram() -> None:
         return transport.piece_bytes
 
     assert asyncio.run(main()) == 60_000
+
+
+@pytest.mark.real
+def test_a_datagram_of_very_many_parts_arrives_whole() -> None:
+    async def main() -> list[bytes]:
+        config = UdpConfig(group="")
+        sender, receiver = UdpTransport(config), UdpTransport(config)
+        got: list[bytes] = []
+        for each in (sender, receiver):
+            await each.listen()
+            await each.open(lambda data, address: got.append(bytes(data)), lambda: None)
+        sender.send([[b"%04d" % number for number in range(3000)]], receiver.address)
+        async with asyncio.timeout(5):
+            while not got:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await sender.close()
+        await receiver.close()
+        return got
+
+    assert asyncio.run(main()) == [b"".join(b"%04d" % number for number in range(3000))]

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from time import monotonic
 from types import TracebackType
 
@@ -115,7 +115,9 @@ class Group:
         self._member = member
         self._settings = settings if settings is not None else GroupSettings()
         self._items: deque[Batch | Lost] = deque()
-        self._events: deque[Event] = deque()
+        self._events: Iterator[Event] = iter(())
+        self._last: Event | None = None
+        """The last event of the batch that is being read: with it, the application has all of them."""
         self._reader: asyncio.Future[None] | None = None
 
     @classmethod
@@ -153,6 +155,8 @@ class Group:
         loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = loop.create_future()
         self._left: asyncio.Future[None] = loop.create_future()
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._done.set_result(None)
         try:
             await self._driver.start(self._member, self._seeds, self._settings, is_given=self._is_given)
             self._box = self._driver.sender.outbox
@@ -188,9 +192,9 @@ class Group:
     async def _settle(self, settle_s: float) -> None:
         """Nobody will read what is left here: let it hold up no one."""
         self._discard_own = True
-        if self._events:
-            self._handed(self._events[-1].batch)
-            self._events.clear()
+        if self._last is not None:
+            self._handed(self._last.batch)
+            self._last, self._events = None, iter(())
         while self._items:
             self._handed(self._items.popleft())
         with contextlib.suppress(TimeoutError):
@@ -240,12 +244,13 @@ class Group:
 
     # -- sending
 
-    async def send(self, payload: Buffer, timeout_s: float | None = None) -> None:
-        """Send an event to all members; wait while the window is full, for at most `timeout_s`."""
+    def send(self, payload: Buffer, timeout_s: float | None = None) -> Awaitable[None]:
+        """Send an event to all members; awaiting it waits while the window is full, for at most `timeout_s`."""
         if not self._box.offer(payload):
-            await self.send_many([payload], timeout_s)
-        elif not self._driver.is_turn_due:
+            return self.send_many([payload], timeout_s)
+        if not self._driver.is_turn_due:
             self._driver.turn_soon()
+        return self._done
 
     def send_nowait(self, payload: Buffer) -> bool:
         """Send an event if there is room for it; False if not."""
@@ -271,17 +276,20 @@ class Group:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """Events as they come. Whoever stops reading and starts again goes on with the next one."""
-        events = self._events
         while True:
-            while events:
-                event = events.popleft()
-                if not events:
-                    self._handed(event.batch)
+            for event in self._events:
                 yield event
-            batch = await self._next()
-            if batch is None:
-                return
-            events += batch.events()
+            if self._last is None:
+                batch = await self._next()
+                if batch is None:
+                    return
+                events = batch.events()
+                self._last = events.pop()
+                self._events = iter(events)
+            else:
+                last, self._last = self._last, None
+                self._handed(last.batch)
+                yield last
 
     async def batches(self) -> AsyncIterator[Batch]:
         """What comes, a batch at a time."""

@@ -18,12 +18,15 @@ from reknit.protocol.group_messages import Hello
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership
 from reknit.protocol.view import Member
-from reknit.transport.bundle import Bundler, group_hash, unbundle
+from reknit.transport.bundle import Bundler, Datagram, group_hash, unbundle
 from reknit.transport.udp import OnDatagram
 
 NEVER: Final = float("inf")
 ADDRESSES_MAX: Final = 4096
 """So many places are remembered that datagrams came from or went to, members or not."""
+
+PIECES_MAX: Final = 43
+"""Into so many pieces a batch is cut at most: those of an Ethernet frame's size that one system call sends."""
 
 _TO_ALL: Final = ""
 _NOWHERE: Final = "?"
@@ -45,8 +48,8 @@ class GroupTransport(Protocol):
     async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None: ...
     async def close(self) -> None: ...
     def set_peers(self, addresses: Sequence[str]) -> None: ...
-    def send_all(self, datagrams: list[bytes]) -> None: ...
-    def send(self, datagrams: list[bytes], address: str) -> None: ...
+    def send_all(self, datagrams: list[Datagram]) -> None: ...
+    def send(self, datagrams: list[Datagram], address: str) -> None: ...
 
 
 class GroupDriver:
@@ -72,9 +75,14 @@ class GroupDriver:
         """Open the transport and make the machine. `is_given`: the members will be told from outside."""
         self._loop = asyncio.get_running_loop()
         await self.transport.listen()
+        piece_bytes = self.transport.piece_bytes
         settings = msgspec.structs.replace(
-            wanted, piece_bytes=self.transport.piece_bytes, buffer_bytes=self.transport.buffer_bytes
+            wanted,
+            piece_bytes=piece_bytes,
+            buffer_bytes=self.transport.buffer_bytes,
+            batch_bytes_max=min(wanted.batch_bytes_max, PIECES_MAX * piece_bytes),
         )
+        self._ack_s = settings.ack_s
         me = Member(os.urandom(16), member, self.transport.address)
         self.id = me.id
         rng = Random(me.id)
@@ -108,8 +116,8 @@ class GroupDriver:
         now = monotonic()
         if self.multicast.handed(source, seq, now):
             self.turn()
-        elif not self.is_turn_due:
-            self._set_timer(now)
+        elif not self.is_turn_due and self._timer_at > now + self._ack_s:
+            self._set_timer(now)  # all that may have become due is an ack, and not before that
 
     def turn_soon(self) -> None:
         if not self.is_turn_due:
@@ -211,7 +219,7 @@ class GroupDriver:
     def _flush(self) -> None:
         stable = self.sender.outbox.window.acked
         for address, bundler in self._bundlers.items():
-            datagrams = bundler.take(stable)
+            datagrams = bundler.take_parts(stable)
             if not datagrams or address == _NOWHERE:
                 continue
             if address == _TO_ALL:

@@ -41,7 +41,7 @@ async def look(
     try:
         for _ in range(max(1, round(wait_s / ASK_S))):
             bundler.add(AskView())
-            question = bundler.take(0)
+            question = bundler.take_parts(0)
             transport.send_all(question)
             for seed in seeds:
                 transport.send(question, seed)

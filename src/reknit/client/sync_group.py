@@ -92,7 +92,7 @@ class SyncGroup:
 
     def send(self, payload: Buffer, timeout_s: float | None = None) -> None:
         """Send an event; wait while the window is full. For many events, `send_many` is far faster."""
-        self._thread.run(self._group.send(payload, timeout_s))
+        self._thread.run(self._group.send_many([payload], timeout_s))
 
     def send_many(self, payloads: Sequence[Buffer], timeout_s: float | None = None) -> None:
         """Send events in this order; wait as `send` does."""

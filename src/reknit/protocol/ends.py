@@ -74,6 +74,8 @@ class Ended:
 
     def tick(self, now: float) -> list[Send]:
         """The questions that are due."""
+        if not self._asking:
+            return []
         due = [member for member, at in self._asking.items() if at <= now]
         self._asking |= dict.fromkeys(due, now + self._repeat_s)
         question = Ends(list(self._ends.items())[-TOLD_MAX:], is_question=True)

@@ -16,7 +16,8 @@ from reknit.seqset import Range
 class Piece(msgspec.Struct, frozen=True, gc=False):
     """A part of a batch's bytes: all of it where it fits one datagram. `size` is how its sender cut it.
 
-    `stable`: everyone has everything of the source up to and including this.
+    `stable`: everyone has everything of the source up to and including this. `place` is where the data lies in the
+    bytes that came, so that payloads can be read from there without a copy.
     """
 
     source: bytes
@@ -27,6 +28,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     index: int
     stable: int
     data: Buffer
+    place: tuple[bytes, int] | None = None
 
 
 class GroupMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):

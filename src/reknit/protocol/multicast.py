@@ -217,7 +217,10 @@ class Multicast:
                 self.counts["lost"] += stop - start
                 self._effects.append(Lost(receiver.source, start, stop))
             else:
-                self._effects.append(Deliver(receiver.source, held[0].cut(start, stop)))
+                batch = held[0]
+                if start != batch.first or stop != batch.stop:
+                    batch = batch.cut(start, stop)
+                self._effects.append(Deliver(receiver.source, batch))
         if slots:
             receiver.delivered(now)
 

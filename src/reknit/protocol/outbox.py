@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
+from typing import cast
 
 from reknit.batch import HEADER_BYTES, Batch
 from reknit.frame import Buffer, pad8
@@ -18,6 +19,22 @@ from reknit.protocol.window import Window
 
 _EVENT_BYTES = 4
 """What an event costs in a batch beside its payload."""
+
+
+class OwnBatch(Batch):
+    """A batch of ours: who delivers it to ourselves reads the payloads that were sent, without a copy."""
+
+    __slots__ = ("_payloads",)
+    _payloads: list[bytes]
+
+    def payloads(self) -> list[bytes]:
+        return self._payloads.copy()
+
+    @classmethod
+    def of(cls, batch: Batch, payloads: list[bytes]) -> OwnBatch:
+        own = cls(batch.head, batch.data)
+        own._payloads = payloads
+        return own
 
 
 class Waiting:
@@ -72,17 +89,14 @@ class Outbox:
     def measure(self) -> None:
         """What `offer` may take without a look: until the batch is full, or the window, or someone waits."""
         settings, count = self._settings, len(self._open)
-        open_bytes = self._open_bytes
         if (self.waiting and not self._is_admitting) or self.is_closed:
             self._free_events = self._free_bytes = 0
             return
         self._free_events = min(settings.batch_events_max, self.window.room) - count
         left = min(settings.batch_bytes_max, self.bytes_limit - self.window.bytes)
-        self._free_bytes = left - open_bytes
-
-    @property
-    def _open_bytes(self) -> int:
-        return self._overhead + sum(map(len, self._open)) + _EVENT_BYTES * len(self._open)
+        self._free_bytes = left - self._overhead
+        if count:
+            self._free_bytes -= sum(map(len, self._open)) + _EVENT_BYTES * count
 
     def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
         """Give seqs to as many as fit, from index `at` on; the index behind the last."""
@@ -111,6 +125,8 @@ class Outbox:
             first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
             time_us = int((now + wall_s) * 1e6)
             batch = Batch.build(self._me, self._topic, first, self._open, time_us=time_us)
+            if set(map(type, self._open)) == {bytes}:
+                batch = OwnBatch.of(batch, cast(list[bytes], self._open))
             assert self.window.add(first, stop, batch, batch.head.length)
             self._open = []
             self.closed.append(batch)

@@ -7,7 +7,7 @@ cut it the same way again.
 
 from __future__ import annotations
 
-from reknit.batch import Batch
+from reknit.batch import Batch, parse_head
 from reknit.errors import MalformedFrame
 from reknit.frame import Buffer
 from reknit.protocol.group_messages import Piece
@@ -62,10 +62,17 @@ class Partial:
         return b"".join([self._data[index] for index in range(self._wanted)])
 
 
-def parse_batch(data: Buffer, source: bytes, first: int, count: int) -> Batch | None:
+def parse_batch(piece: Piece, data: Buffer) -> Batch | None:
     """The batch, or None if its bytes are not what was promised: it is as if they had been lost."""
     try:
-        batch = Batch.parse(data)
+        head = parse_head(data)
     except MalformedFrame:
         return None
-    return batch if (batch.source, batch.first, batch.count) == (source, first, count) else None
+    if (head.source, head.first, head.count, head.length) != (
+        piece.source,
+        piece.first,
+        piece.count,
+        len(data),
+    ):
+        return None
+    return Batch(head, data, whole=piece.place if data is piece.data else None)

@@ -86,7 +86,7 @@ class Receiver:
 
     def _whole(self, piece: Piece, data: Buffer, now: float) -> bool:
         self._partials.pop(piece.first, None)
-        batch = parse_batch(data, self.source, piece.first, piece.count)
+        batch = parse_batch(piece, data)
         stop = piece.first + piece.count
         added = batch is not None and self.window.add(piece.first, stop, (batch, piece.size), piece.length)
         self.window.forget(piece.stable)

@@ -43,6 +43,8 @@ _decoder = msgspec.msgpack.Decoder(AnyGroupMessage)
 _encoder = msgspec.msgpack.Encoder()
 
 Item = Piece | AnyGroupMessage
+Datagram = list[Buffer]
+"""A datagram's bytes, in parts."""
 
 
 def group_hash(name: str) -> int:
@@ -100,13 +102,16 @@ class Bundler:
 
     def take(self, stable: int) -> list[bytes]:
         """The datagrams, in order."""
+        return [b"".join(parts) for parts in self.take_parts(stable)]
+
+    def take_parts(self, stable: int) -> list[Datagram]:
+        """The same, each as parts that the kernel puts together: batches are not copied."""
         if not self._items:
             return []
         envelope = ENVELOPE.pack(MAGIC, VERSION, 0, 0, self._group, self._me, stable)
-        out = [b"".join([envelope, *parts]) for parts in self._items]
-        self._items = []
+        items, self._items = self._items, []
         self._room = 0
-        return out
+        return [[envelope, *parts] for parts in items]
 
 
 def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
@@ -118,11 +123,12 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     if magic != MAGIC or version != VERSION:
         raise MalformedFrame("not a datagram of a group", f"magic {magic:#06x}, version {version}")
     items: list[Item] = []
+    whole = datagram if type(datagram) is bytes else None
     at, end = ENVELOPE.size, len(view) if named == group else 0
     while at < end:
         kind = view[at]
         if kind == _KIND_PIECE and at + PIECE.size <= end:
-            piece, at = _piece(view, at, sender, stable)
+            piece, at = _piece(view, at, sender, stable, whole)
             items.append(piece)
         elif kind == _KIND_MESSAGE and at + MESSAGE.size <= end:
             length = MESSAGE.unpack_from(view, at)[3]
@@ -134,7 +140,7 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     return sender, items
 
 
-def _piece(view: memoryview, at: int, sender: bytes, stable: int) -> tuple[Piece, int]:
+def _piece(view: memoryview, at: int, sender: bytes, stable: int, whole: bytes | None) -> tuple[Piece, int]:
     _, is_relayed, index, size, _, first, count, length = PIECE.unpack_from(view, at)
     at += PIECE.size
     source = sender
@@ -145,7 +151,8 @@ def _piece(view: memoryview, at: int, sender: bytes, stable: int) -> tuple[Piece
     stop = at + (size if size < rest else rest)
     if not (at < stop <= len(view) and first and count and length <= FRAME_BYTES_MAX):
         raise MalformedFrame(f"a piece of {length} bytes, {size} each, can't be", f"byte {at} of a datagram")
-    return Piece(source, first, count, length, size, index, stable, view[at:stop]), stop
+    place = None if whole is None else (whole, at)
+    return Piece(source, first, count, length, size, index, stable, view[at:stop], place), stop
 
 
 def _message(body: memoryview, length: int) -> AnyGroupMessage:

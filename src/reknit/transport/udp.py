@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from reknit.errors import InvalidConfig
-from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX
+from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 Address = tuple[str, int]
 OnDatagram = Callable[[bytes | memoryview, Address], None]
@@ -29,6 +29,8 @@ OnDatagram = Callable[[bytes | memoryview, Address], None]
 DRAIN_MAX: Final = 64
 """How many datagrams are read before the loop gets its turn."""
 SEGMENTS_MAX: Final = 64
+PARTS_MAX: Final = 1024
+"""How many parts the kernel puts together in one call (IOV_MAX)."""
 UNSENT_MAX: Final = 4096
 IP_UDP_BYTES: Final = 28
 LARGE_BYTES: Final = 8_000
@@ -85,7 +87,7 @@ class UdpTransport:
         self._sockets: list[socket.socket] = []
         self._has_offload = False
         self._peers: list[Address] = []
-        self._unsent: deque[tuple[bytes, int, Address]] = deque()
+        self._unsent: deque[tuple[Datagram, int, Address]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_datagram: OnDatagram = lambda data, address: None
         self._on_turn: Callable[[], None] = lambda: None
@@ -183,16 +185,16 @@ class UdpTransport:
 
     # -- sending
 
-    def send_all(self, datagrams: list[bytes]) -> None:
+    def send_all(self, datagrams: list[Datagram]) -> None:
         """To every member: by multicast, or to one after the other."""
         for address in [self._group] if self._group is not None else self._peers:
             self._send(datagrams, address)
 
-    def send(self, datagrams: list[bytes], address: str) -> None:
+    def send(self, datagrams: list[Datagram], address: str) -> None:
         """To one member."""
         self._send(datagrams, parse_address(address))
 
-    def _send(self, datagrams: list[bytes], address: Address) -> None:
+    def _send(self, datagrams: list[Datagram], address: Address) -> None:
         if self._has_offload and len(datagrams) > 1:
             for data, size in _runs(datagrams):
                 self._put(data, size, address)
@@ -200,24 +202,26 @@ class UdpTransport:
             for datagram in datagrams:
                 self._put(datagram, 0, address)
 
-    def _put(self, data: bytes, size: int, address: Address) -> None:
-        if not self._unsent and self._try(data, size, address):
+    def _put(self, parts: Datagram, size: int, address: Address) -> None:
+        if not self._unsent and self._try(parts, size, address):
             return
         if len(self._unsent) >= UNSENT_MAX:
             self.dropped += 1
             return
-        self._unsent.append((data, size, address))
+        self._unsent.append((parts, size, address))
         if len(self._unsent) == 1 and self._loop is not None:
             self._loop.add_writer(self._own.fileno(), self._send_rest)
 
-    def _try(self, data: bytes, size: int, address: Address) -> bool:
+    def _try(self, parts: Datagram, size: int, address: Address) -> bool:
         """False if the socket has no room."""
+        if len(parts) > PARTS_MAX:
+            parts = [b"".join(parts)]
         try:
             if size:
                 segment = (socket.IPPROTO_UDP, _UDP_SEGMENT, _SEGMENT_BYTES.pack(size))
-                self._own.sendmsg([data], [segment], 0, address)
+                self._own.sendmsg(parts, [segment], 0, address)
             else:
-                self._own.sendto(data, address)
+                self._own.sendmsg(parts, [], 0, address)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -231,18 +235,22 @@ class UdpTransport:
             self._loop.remove_writer(self._own.fileno())
 
 
-def _runs(datagrams: list[bytes]) -> Iterable[tuple[bytes, int]]:
-    """Datagrams of one size together, the last of a run may be shorter: (bytes, segment size or 0)."""
-    run: list[bytes] = []
+def _runs(datagrams: list[Datagram]) -> Iterable[tuple[Datagram, int]]:
+    """Datagrams of one size together, the last of a run may be shorter: (parts, segment size or 0)."""
+    run: Datagram = []
+    count = size = last = 0
     for datagram in datagrams:
-        size = len(run[0]) if run else 0
-        is_full = len(run) >= SEGMENTS_MAX or (len(run) + 1) * size > DATAGRAM_BYTES_MAX
-        if run and (len(datagram) > size or len(run[-1]) < size or is_full):
-            yield b"".join(run), size if len(run) > 1 else 0
-            run = []
-        run.append(datagram)
-    if run:
-        yield b"".join(run), len(run[0]) if len(run) > 1 else 0
+        length = sum(map(len, datagram))
+        is_full = count >= SEGMENTS_MAX or (count + 1) * size > DATAGRAM_BYTES_MAX
+        if count and (length > size or last < size or is_full):
+            yield run, size if count > 1 else 0
+            run, count = [], 0
+        if not count:
+            size = length
+        run += datagram
+        count, last = count + 1, length
+    if count:
+        yield run, size if count > 1 else 0
 
 
 def _split(

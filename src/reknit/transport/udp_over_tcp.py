@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX
+from reknit.frame import Buffer
+from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 from reknit.transport.udp import Address, OnDatagram, parse_address
 
 _LENGTH: Final = struct.Struct("<I")
@@ -83,14 +84,14 @@ class TcpDatagrams:
             if self._out[address].is_idle:
                 self._out.pop(address).close()
 
-    def send_all(self, datagrams: list[bytes]) -> None:
+    def send_all(self, datagrams: list[Datagram]) -> None:
         for address in self._peers:
             self._send(datagrams, address)
 
-    def send(self, datagrams: list[bytes], address: str) -> None:
+    def send(self, datagrams: list[Datagram], address: str) -> None:
         self._send(datagrams, parse_address(address))
 
-    def _send(self, datagrams: list[bytes], address: Address) -> None:
+    def _send(self, datagrams: list[Datagram], address: Address) -> None:
         outgoing = self._out.get(address)
         if outgoing is None:
             outgoing = self._out[address] = _Outgoing(address, self.config.write_buffer_bytes)
@@ -103,16 +104,16 @@ class _Outgoing(asyncio.Protocol):
     def __init__(self, address: Address, bytes_max: int) -> None:
         self._address, self._bytes_max = address, bytes_max
         self._transport: asyncio.Transport | None = None
-        self._waiting: list[bytes] = []
+        self._waiting: list[Buffer] = []
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_idle(self) -> bool:
         return self._transport is None or not self._transport.get_write_buffer_size()
 
-    def send(self, datagrams: list[bytes]) -> int:
+    def send(self, datagrams: list[Datagram]) -> int:
         """How many were dropped, because too much waits."""
-        framed = [part for each in datagrams for part in (_LENGTH.pack(len(each)), each)]
+        framed = [p for each in datagrams for p in (_LENGTH.pack(sum(map(len, each))), *each)]
         if self._transport is None:
             if len(self._waiting) + len(framed) > 4096:
                 return len(datagrams)
