@@ -155,3 +155,18 @@ def test_a_setting_that_can_not_be_used_is_named(settings: dict[str, Any], name:
     with pytest.raises(InvalidConfig) as refused, broker(config(**settings)):
         pass
     assert refused.value.setting == name
+
+
+def test_an_address_for_replies_stays_open_while_its_owner_is_there(users: str) -> None:
+    settings = config(allow=("anonymous read nothing", "anonymous write nothing"))
+    with broker(settings) as node, Client(url_of(node)) as client, Client(url_of(node)) as service:
+        replies = client.receiver(None, dynamic=True)
+        for number in range(3):
+            sender = service.sender(replies.address, name=f"s{number}")
+            assert sender.send(f"{number}").outcome == "accepted"
+            sender.close()
+        assert replies.wait(3) == ["0", "1", "2"]
+        replies.close()
+        service.sender(replies.address, name="late")
+        service.wait(lambda: service.errors, "the refusal")
+        assert service.errors[0][0] == "amqp:unauthorized-access"

@@ -110,8 +110,6 @@ class AmqpConnection(asyncio.Protocol):
         if sasl.state is not State.DONE:
             return b""
         self.user, self._sasl = sasl.user, None
-        if self._timer is not None:
-            self._timer.cancel()
         settings = self.settings
         self._engine = Engine(
             self, self.server.name, settings.frame_bytes_max, settings.sessions_max, settings.idle_s
@@ -209,6 +207,8 @@ class AmqpConnection(asyncio.Protocol):
     def opened(self) -> None:
         assert self._engine is not None
         self._engine.open(self.settings.session_bytes_max, OFFERED)
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._loop.call_later(0, self._tick)
         if len(self.server.connections) > self.settings.connections_max:
             text = "the node has as many AMQP connections as it may (amqp.connections_max)"
@@ -240,7 +240,8 @@ class AmqpConnection(asyncio.Protocol):
             check_topic(topic)
             if not self.may_write(topic):
                 return Code.PERMISSION_DENIED, f"{self.user} may not publish on {topic}"
-        made = Incoming(self, link, topic, RESEND_RELEASED in target.capabilities)
+        resend_released = RESEND_RELEASED in target.capabilities
+        made = Incoming(self, link, topic, resend_released, target.is_dynamic)
         self._links[link] = made
         deliveries.open_link(link, self.message_bytes_max, topic if target.is_dynamic else "")
         made.give_credit()
@@ -254,7 +255,7 @@ class AmqpConnection(asyncio.Protocol):
         name = ""
         if source.is_durable and not source.is_dynamic:
             name = self._durable_name(link)
-        self._links[link] = Outgoing(self, link, pattern.text, name, pattern.is_topic)
+        self._links[link] = Outgoing(self, link, pattern, name, source.is_dynamic)
         return None
 
     def _durable_name(self, link: Handle) -> str:
@@ -271,8 +272,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def attach(self, link: Outgoing) -> None:
         """The link's subscription stands."""
-        address = link.address if deliveries.source(link.handle).is_dynamic else ""
-        deliveries.open_link(link.handle, 0, address)
+        deliveries.open_link(link.handle, 0, link.address if link.is_dynamic else "")
         link.flowed()
         self.wake()
 
@@ -349,7 +349,8 @@ class AmqpConnection(asyncio.Protocol):
             return
         for handle, link in self._links.items():
             link.close(is_closed=False)
-            deliveries.close_link(handle, DETACH_FORCED, text)
+            is_attached = isinstance(link, Incoming) or link.is_ready
+            (deliveries.close_link if is_attached else deliveries.refuse_link)(handle, DETACH_FORCED, text)
         engine.close(FORCED, text)
         self._is_blocked = False
         self._turn()

@@ -140,6 +140,9 @@ class JournalTaker:
             self._on_end(error.code, error.text)
         except ReknitError as error:
             self._on_end(Code.UNAVAILABLE, str(error))
+        except Exception:
+            log.exception("a subscription ended by a fault of the gateway's own")
+            self._on_end(Code.INTERNAL, "the node failed; its log says how")
         else:
             self._on_end(Code.UNAVAILABLE, "the node ended the subscription")
         finally:
@@ -159,7 +162,9 @@ class JournalTaker:
             self._on_handed(batch, batch.attempt)
 
     def credit(self, events: int) -> None:
-        self._credit = max(0, self._credit) + events  # what came over the credit is with the client's link already
+        self._credit = (
+            max(0, self._credit) + events
+        )  # what came over the credit is with the client's link already
         self._news.set()
 
     async def arrive(self) -> None:

@@ -52,10 +52,11 @@ class Offered:
 
     def _on_results(self, results: Sequence[Result]) -> None:
         for result in results:
-            low, high = result.start - self._first, result.stop - self._first
-            found = [one for one in self._deliveries[max(0, low) : high] if one is not None]
-            if result.outcome != Outcome.RECEIVED:
-                self._finish(max(0, low), min(high, len(self._sizes)))
+            low = max(0, result.start - self._first)
+            high = min(max(0, result.stop - self._first), len(self._sizes))
+            found = [one for one in self._deliveries[low:high] if one is not None]
+            if result.outcome != Outcome.RECEIVED and low < high:
+                self._finish(low, high)
             self._link.settle(found, result)
         self._link.settled()
 
@@ -83,8 +84,16 @@ class Offered:
 class Incoming:
     """One link. Without a topic of its own, each message says in `to` where it goes."""
 
-    def __init__(self, connection: AmqpConnection, handle: Handle, topic: str, resend_released: bool) -> None:
+    def __init__(
+        self,
+        connection: AmqpConnection,
+        handle: Handle,
+        topic: str,
+        resend_released: bool,
+        is_dynamic: bool,
+    ) -> None:
         self.connection = connection
+        self._is_dynamic = is_dynamic
         self.handle = handle
         self.topic = topic
         self.resend_released = resend_released
@@ -247,6 +256,7 @@ class Incoming:
         if not self.is_gone:
             self.is_gone = True
             self.connection.assembly_bytes -= self._reader.held_bytes
-            self.connection.server.replies.pop(self.topic, None)
+            if self._is_dynamic:
+                self.connection.server.replies.pop(self.topic, None)
             for one in self._offered.values():
                 one.close()

@@ -15,6 +15,7 @@ from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.messages import give
 from reknit.outcome import Code, Outcome
+from reknit.topic import Pattern
 
 if TYPE_CHECKING:
     from reknit.gateway.amqp.connection import AmqpConnection
@@ -52,12 +53,13 @@ class Outgoing:
     """One link."""
 
     def __init__(
-        self, connection: AmqpConnection, handle: Handle, pattern: str, name: str, is_topic: bool
+        self, connection: AmqpConnection, handle: Handle, pattern: Pattern, name: str, is_dynamic: bool
     ) -> None:
         self.connection = connection
         self.handle = handle
-        self.address = pattern
-        self._with_topic = not is_topic
+        self.address = pattern.text
+        self.is_dynamic = is_dynamic
+        self._with_topic = not pattern.is_topic
         self._is_presettled = deliveries.wants_settled(handle)
         self._queue: deque[Handed] = deque()
         self._unsettled: dict[Handle, tuple[Batch, int]] = {}
@@ -65,9 +67,12 @@ class Outgoing:
         """Events that were asked for and have not come; a batch may bring more than that."""
         self._run: Run | None = None
         self._drain: asyncio.Task[None] | None = None
+        self._is_draining = False
+        """What is queued is all that there is: then the rest of the credit is used up."""
         self.is_ready = self.is_gone = False
-        self._is_anycast = connection.server.fabric.is_anycast(pattern)
-        self._taker = connection.server.fabric.receiver(pattern, name, self._handed, self._ready, self._ended)
+        fabric = connection.server.fabric
+        self._is_anycast = fabric.is_anycast(pattern.text)
+        self._taker = fabric.receiver(pattern.text, name, self._handed, self._ready, self._ended)
 
     # -- life
 
@@ -101,7 +106,8 @@ class Outgoing:
                 self._taker.settle(handed.batch, handed.at, handed.batch.stop, Outcome.RELEASED, 0, "")
         self._queue.clear()
         self._unsettled.clear()
-        self.connection.server.replies.pop(self.address, None)
+        if self.is_dynamic:
+            self.connection.server.replies.pop(self.address, None)
         self._taker.close(forget=is_closed)
 
     # -- events
@@ -134,9 +140,8 @@ class Outgoing:
         self._drain = None
         if not self.is_gone:
             self._asked -= self._taker.drain()
+            self._is_draining = True
             self.take()
-            if not self._queue:
-                deliveries.drained(self.handle)
             self.connection.wake()
 
     def take(self) -> None:
@@ -155,6 +160,9 @@ class Outgoing:
                 queue.popleft()
         if queue and room > 0:
             self.connection.dirty(self)
+        elif self._is_draining:
+            self._is_draining = False
+            deliveries.drained(handle)
 
     def _send(self, handed: Handed, count_max: int, bytes_max: int) -> tuple[int, int]:
         """Send some of a batch: how many events that was, and how many bytes."""
