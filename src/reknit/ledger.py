@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,8 @@ from reknit.topic import Pattern
 
 Stream = tuple[str, bytes]
 """(topic, source): what has its own, gapless seqs."""
+ANYCAST: Final = "anycast/"
+"""Accounts whose names begin so are no subscriber's: anycast sees to what is owed there."""
 
 
 @dataclass(slots=True)

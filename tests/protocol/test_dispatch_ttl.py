@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from reknit.batch import Batch
 from reknit.config import TopicSettings
+from reknit.ledger import ANYCAST
+from reknit.node.bookings import ACCOUNT
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, DeadLetter, Send
@@ -125,3 +127,12 @@ def test_event_from_too_far_in_the_future_is_refused() -> None:
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert (refusal.message.start, refusal.message.code) == (2, Code.INVALID_ARGUMENT)
+
+
+def test_what_anycast_has_is_left_to_it() -> None:
+    assert ACCOUNT == ANYCAST
+    bench = Bench(queue_events_max=1)
+    bench.journal.ledger.open(f"{ANYCAST}plant/**", Pattern("plant/**"), {}, 0)
+    bench.publish(1, 5, ttl_ms=2000)
+    assert letters(bench.tick(5.0)) == []
+    assert bench.dispatch.overflow.loads("plant/a") == []

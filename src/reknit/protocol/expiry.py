@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reknit.batch import Batch, Head
-from reknit.ledger import Stream
+from reknit.ledger import ANYCAST, Stream
 from reknit.outcome import Reason
 from reknit.protocol.desk import Desk
 from reknit.protocol.endings import Endings
@@ -74,7 +74,7 @@ class Expiry:
         while self._due and self._due[0] * STEP_US <= self._desk.time_us:
             for stream, seqs in self._steps.pop(heapq.heappop(self._due)).items():
                 for name, account in sorted(self._desk.ledger.accounts.items()):
-                    if account.pattern.matches(stream[0]):
+                    if account.pattern.matches(stream[0]) and not name.startswith(ANYCAST):
                         self.end_waiting(name, stream, seqs.ranges(), 0, Reason.EXPIRED, TEXT)
 
     def end_waiting(

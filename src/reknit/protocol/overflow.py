@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reknit.batch import Head
-from reknit.ledger import Ledger, Stream
+from reknit.ledger import ANYCAST, Ledger, Stream
 from reknit.protocol.effects import Withhold
 from reknit.protocol.rules import Rules
 from reknit.seqset import Range
@@ -67,7 +67,7 @@ class Overflow:
     def opened(self, name: str) -> None:
         """A durable subscriber is there: what waits for it is known from the ledger."""
         account = self._ledger.accounts.get(name)
-        if not self.is_on or account is None or name in self._loads:
+        if not self.is_on or account is None or name in self._loads or name.startswith(ANYCAST):
             return
         load = self._loads[name] = Load(name)
         self._patterns[name] = account.pattern
