@@ -43,6 +43,7 @@ from reknit.protocol.messages import (
     Deliver,
     Fate,
     PathThere,
+    Refuse,
     Return,
     Row,
     Settle,
@@ -90,7 +91,7 @@ class NodeAnycast:
         self._check_rules()
         dispatch = config.dispatch
         retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
-        limits = machines.Limits(config.links.window_events, retry)
+        limits = machines.Limits(config.links.window_events, config.links.window_bytes, retry)
         self.machine = machines.Anycast(node.name, node.links.routes, rng, limits)
         self.trail = Trail(config.anycast.trail_attempts_max)
         self.bookings = Bookings(node.core, [rule.pattern for rule in self._rules])
@@ -167,7 +168,7 @@ class NodeAnycast:
         """Whether this was for here: about a subscription that shares events with others."""
         key = (peer.id, item.sub)
         if isinstance(item, Subscribe):
-            return self.is_on and key not in self._subs and self._subscribe(item, peer)
+            return self.is_on and self._subscribe(item, peer)
         if key not in self._subs:
             return False
         match item:
@@ -191,6 +192,15 @@ class NodeAnycast:
         if watches:
             return False
         key, pattern = (peer.id, request.sub), Pattern(request.pattern)
+        if key in self._subs:
+            text = f"subscription {request.sub} is there already on this connection"
+            peer.send(Unsubscribed(request.sub, Code.ALREADY_EXISTS, text))
+            return True
+        subscriptions_max = self._node.config.limits.subscriptions_max
+        if len(self._subs) >= subscriptions_max:
+            text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
+            peer.send(Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
+            return True
         peer.send(Subscribed(request.sub, self._node.journal.end, False, is_shared=True))
         self._subs[key] = pattern
         self.attach(key, Attach(pattern, "bytes", request.credit, str(peer)))
@@ -228,6 +238,11 @@ class NodeAnycast:
         """A publisher wants to hear what becomes of its events; what is known already is told at once."""
         self._book()
         is_journal = self.mode(want.topic) == JOURNAL
+        sources_max = self._node.config.limits.sources_max
+        if want.source not in self._wanting and len(self._wanting) >= sources_max:
+            text = f"the node tells outcomes to {sources_max} sources already (limits.sources_max)"
+            peer.send(Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
+            return
         self._wanting[want.source] = Wanting(want.topic, want.resend, peer.id)
         stream = (want.topic, want.source)
         if not is_journal:
@@ -236,7 +251,7 @@ class NodeAnycast:
         self._wanting[want.source].has_path = is_journal or self.machine.has_path(want.topic)
 
     def _tell_past(self, stream: Stream, want: Want) -> None:
-        stop = want.kept + 1
+        stop = max(want.kept + 1, want.first)
         for start, end, how in self.bookings.ends(stream, want.first, stop):
             is_accepted = how is End.ACCEPTED
             outcome = Outcome.ACCEPTED if is_accepted else Outcome.MODIFIED

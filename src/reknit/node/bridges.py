@@ -17,13 +17,13 @@ from reknit.batch import Batch
 from reknit.client.cache import FarCache
 from reknit.client.link import Link
 from reknit.client.session import Session
-from reknit.errors import LocalError, Refused, ReknitError
+from reknit.errors import InvalidTopic, LocalError, Refused, ReknitError
 from reknit.node.feed import Feed
 from reknit.node.relay import RETRY_S, Relay
 from reknit.node.skips import TEXT
 from reknit.outcome import Code
 from reknit.protocol.messages import Skip, Via, Welcome
-from reknit.topic import Pattern
+from reknit.topic import Pattern, check_topic
 from reknit.transport import memory
 from reknit.transport.tcp import parse_url
 
@@ -40,6 +40,19 @@ FILE: Final = "routes.json"
 VIAS_MAX: Final = 100_000
 """Of so many sources it is remembered where they have been."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_topic(text: str) -> bool:
+    """Whether it is one.
+
+    >>> is_topic("plant/temp"), is_topic("plant//temp")
+    (True, False)
+    """
+    try:
+        check_topic(text)
+    except InvalidTopic:
+        return False
+    return True
 
 
 class Route(msgspec.Struct, frozen=True, order=True):
@@ -321,6 +334,11 @@ class Bridges:
         return self.rows()
 
     # -- where sources have been
+
+    def skipped(self, skip: Skip) -> None:
+        """A bridge tells that events are lost where they come from: that is booked here, too."""
+        if is_topic(skip.topic) and 0 < skip.start < skip.stop:
+            self.node.caches.skips.skip((skip.topic, skip.source), skip.start, skip.stop, skip.text)
 
     def came_via(self, via: Via) -> None:
         """A bridge tells where a source has been."""

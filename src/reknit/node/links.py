@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.errors import InvalidConfig, Refused
+from reknit.config import LINK_COST_MAX
+from reknit.errors import InvalidConfig, InvalidTopic, Refused
 from reknit.ledger import Stream
 from reknit.node.bookings import ACCOUNT
 from reknit.node.carrying import Inflow, Outflow
@@ -44,6 +45,7 @@ from reknit.protocol.messages import (
     Returned,
 )
 from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url
 
 if TYPE_CHECKING:
@@ -53,8 +55,32 @@ log = logging.getLogger("reknit.node")
 
 FILE: Final = "links.json"
 SAVE_S: Final = 1.0
+NAME_CHARS_MAX: Final = 255
+MODES: Final = ("multicast", "closest", "balanced")
 ORIGINS_MAX: Final = 100_000
 """Of so many sources it is remembered on which node they are published."""
+
+
+def unsound(item: Item) -> str:
+    """Why a message can't be taken from another node, if so."""
+    match item:
+        case LinkState(links=links):
+            sound = all(0 < cost <= LINK_COST_MAX for cost in links.values())
+            return "" if sound else f"a link costs from 1 to {LINK_COST_MAX}"
+        case Announce(added=added, removed=removed):
+            return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
+        case Forward(mode=mode):
+            return "" if mode in MODES else f"{mode!r} is no distribution of events with outcomes"
+        case _:
+            return ""
+
+
+def _unsound_interest(pattern: str, mode: str) -> str:
+    try:
+        Pattern(pattern)
+    except InvalidTopic as error:
+        return str(error)
+    return "" if mode in ("journal", "any") else f"{mode!r} is no way to subscribe"
 
 
 class Remembered(msgspec.Struct):
@@ -180,6 +206,9 @@ class Links:
             return
         if not name or name not in self._lines:
             return  # it was dismissed, and what it sent before it knew comes to nothing
+        if problem := unsound(item):
+            line.dismiss(Code.INVALID_ARGUMENT, problem)
+            return
         match item:
             case LinkState() | Announce() | AskWhole() | Beat():
                 self.routes.receive(item, name, now)
@@ -244,6 +273,8 @@ class Links:
             self._up(hello.node, line)
 
     def _objection(self, hello: messages.Link) -> str:
+        if not 0 < len(hello.node) <= NAME_CHARS_MAX or not hello.node.isprintable():
+            return f"a node's name has 1 to {NAME_CHARS_MAX} characters that can be printed"
         if hello.node == self.routes.name:
             return f"both nodes are called {hello.node!r}: give each a name of its own (node.name)"
         if self.config.links.edge and set(self._lines) - {hello.node}:

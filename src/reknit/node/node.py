@@ -352,8 +352,8 @@ class Node:
                 self.links.subscriptions_moved()
             case Want():
                 self.anycast.want(item, peer)
-            case Skip(topic=topic, source=source, start=start, stop=stop, text=text):
-                self.caches.skips.skip((topic, source), start, stop, text)
+            case Skip():
+                self.bridges.skipped(item)
             case Via():
                 self.bridges.came_via(item)
             case Settle():

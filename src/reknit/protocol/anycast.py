@@ -63,6 +63,7 @@ class Limits:
     """How much a neighbour has at a time, and how soon this node tries again what everybody released."""
 
     link_events: int = 65_536
+    link_bytes: int = 16 << 20
     retry: Retry | None = None
 
 
@@ -230,7 +231,9 @@ class Anycast:
 
     def _neighbour_up(self, name: str, now: float) -> None:
         assert name not in self._neighbours, "one link to a neighbour"
-        self._neighbours[name] = self._new_path(name, name, True, "unsettled", self._limits.link_events)
+        path = self._new_path(name, name, True, "unsettled", self._limits.link_events)
+        path.bytes_max = self._limits.link_bytes
+        self._neighbours[name] = path
         self._look_again(now)
 
     def _neighbour_down(self, name: str, now: float) -> None:

@@ -93,6 +93,9 @@ class Path:
     granted: int = 0
     used: int = 0
     unsettled: int = 0
+    unsettled_bytes: int = 0
+    bytes_max: int = 1 << 62
+    """More is not sent while so much is unsettled."""
     last_used: int = 0
     is_blocked: bool = False
     backlog: deque[Delivery] = field(default_factory=deque)
@@ -101,7 +104,7 @@ class Path:
 
     def room(self) -> int:
         """How many events it takes now, at most; where bytes count, any number while some are left."""
-        if self.is_blocked:
+        if self.is_blocked or self.unsettled_bytes >= self.bytes_max:
             return 0
         if self.unit == "unsettled":
             return max(0, self.granted - self.unsettled)
@@ -111,7 +114,11 @@ class Path:
     def add(self, delivery: Delivery) -> None:
         """It was sent."""
         self.used += delivery.size if self.unit == "bytes" else delivery.count
+        self._have(delivery)
+
+    def _have(self, delivery: Delivery) -> None:
         self.unsettled += delivery.count
+        self.unsettled_bytes += delivery.size
         self._insert(delivery)
 
     def _insert(self, delivery: Delivery) -> None:
@@ -139,18 +146,18 @@ class Path:
         if not sent:
             del self._sent[stream]
         self.unsettled -= sum(delivery.count for delivery in taken)
+        self.unsettled_bytes -= sum(delivery.size for delivery in taken)
         return taken
 
     def put_back(self, delivery: Delivery) -> None:
         """It was taken, and is not settled after all."""
-        self.unsettled += delivery.count
-        self._insert(delivery)
+        self._have(delivery)
 
     def take_all(self) -> list[Delivery]:
         """Remove everything that is unsettled, in order."""
         taken = [delivery for sent in self._sent.values() for delivery in sent]
         self._sent.clear()
-        self.unsettled = 0
+        self.unsettled = self.unsettled_bytes = 0
         return taken
 
     def __iter__(self) -> Iterator[Delivery]:
