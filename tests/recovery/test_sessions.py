@@ -302,8 +302,9 @@ def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
 def test_a_rejection_that_the_node_can_not_read_ends_the_connection() -> None:
     async def test() -> None:
         async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
+            before = session.link._connection
             session.link.send(Settle(events.sub, 1, [], [Rejection(b"x" * 80, 0, "", 1)]))
-            await until(lambda: not session.link.is_up)
+            await until(lambda: session.link._connection is not before)
 
     run(test)
 

@@ -11,7 +11,6 @@ from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Row, Start
 from reknit.protocol.subscriber import Delivered, Disconnected, Hand, Input, Subscriber
-from reknit.seqset import SeqSet
 
 
 class SharedSubscriber(Subscriber):
@@ -40,12 +39,12 @@ class SharedSubscriber(Subscriber):
         for batch in message.batches:
             batch.attempt, batch.counted = message.attempt, True
             self._buffered += batch.head.length
-            self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
+            self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
         self._effects.append(Hand(message.batches))
 
     def in_hand(self) -> list[tuple[Stream, int, int]]:
         """What came and is not settled."""
-        return [(stream, *bounds) for stream, seqs in self._in_hand.items() for bounds in seqs.ranges()]
+        return self._in_hand.ranges()
 
     def settle(
         self,
@@ -59,20 +58,14 @@ class SharedSubscriber(Subscriber):
         attempt: int = 0,
     ) -> None:
         """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
-        seqs = self._in_hand.get(stream)
-        if seqs is None:
-            return
-        for low, high in seqs.overlap(start, stop):
-            if outcome is not Outcome.RECEIVED:
-                seqs.discard(low, high)
+        in_hand = self._in_hand.within if outcome is Outcome.RECEIVED else self._in_hand.take
+        for low, high in in_hand(stream, start, stop):
             rows = self._said.rows
             last = rows[-1] if rows else None
             if last is not None and not text and _follows(last, stream, low, outcome):
                 rows[-1] = Row(*stream, last.start, high, int(outcome), code)
             else:
                 rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
-        if not seqs:
-            del self._in_hand[stream]
 
     def extend(self, stream: Stream, start: int, stop: int) -> None:
         """The application is at these: a release is not resent from now on."""

@@ -27,6 +27,7 @@ from reknit.protocol.messages import (
 )
 from reknit.protocol.recovery_hands import Hands
 from reknit.protocol.recovery_search import AskCache
+from reknit.protocol.stream_seqs import StreamSeqs
 from reknit.protocol.subscriber_inputs import (
     NODE,
     Booked,
@@ -82,10 +83,10 @@ class Subscriber:
         self._position = -1
         self._epoch = self._live_epoch = ""
         self._next: dict[Stream, int] = {}
-        self._in_hand: dict[Stream, SeqSet] = {}
-        self._again: dict[Stream, SeqSet] = {}
+        self._in_hand = StreamSeqs()
+        self._again = StreamSeqs()
         """Events that the application gave back and that will be handed out once more."""
-        self._revoked: dict[Stream, SeqSet] = {}
+        self._revoked = StreamSeqs()
         """Those of them that were taken back from it: it may still have them, and say that they are done."""
         self._buffered = 0
         self._granted = 0
@@ -153,9 +154,8 @@ class Subscriber:
         self.state = State.ASKING
         held = [
             Held(*stream, *bounds)
-            for seqs_of in (self._in_hand, self._again)
-            for stream, seqs in sorted(seqs_of.items())
-            for bounds in seqs.ranges()
+            for seqs in (self._in_hand, self._again)
+            for stream, *bounds in seqs.ranges()
         ]
         held += [Held(row.topic, row.source, row.start, row.stop) for row in self._said.all_rows()]
         self._granted = max(self._window - self._buffered, 0)
@@ -181,7 +181,7 @@ class Subscriber:
         """{source as hex: the last seq before which the application has nothing left to settle}."""
         places = self.checkpoint()
         for seqs_of in (self._in_hand, self._again):
-            for (_, source), seqs in seqs_of.items():
+            for (_, source), seqs in seqs_of:
                 places[source.hex()] = min(places[source.hex()], seqs.first - 1)
         return places
 
@@ -206,7 +206,7 @@ class Subscriber:
         said = self._said.ranges()
         self._said.rows += [
             Row(*stream, low, high, int(Outcome.RELEASED))
-            for stream, seqs in sorted(self._again.items())
+            for stream, seqs in self._again
             for low, high in seqs.difference(said.get(stream, SeqSet())).ranges()
         ]
         self._said.flush()
@@ -226,7 +226,7 @@ class Subscriber:
             batch.attempt, batch.counted = message.attempt, message.counted
             batch.ordered_to = message.ordered_to
             self._recovered_bytes += 0 if batch.counted else batch.head.length
-            self._in_hand.setdefault((batch.topic, batch.source), SeqSet()).add(batch.first, batch.stop)
+            self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
         if message.counted:
             size = sum(batch.head.length for batch in message.batches)
             size_kept = sum(batch.head.length for batch in fresh)
@@ -257,7 +257,7 @@ class Subscriber:
             stream = (batch.topic, batch.source)
             self._next[stream] = max(self._next.get(stream, 0), batch.stop)
             self._recovered_bytes += 0 if batch.counted else batch.head.length
-            self._in_hand.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
+            self._in_hand.add(stream, batch.first, batch.stop)
         if batches:
             self._effects.append(Hand(batches))
 
@@ -317,7 +317,7 @@ class Subscriber:
 
     def _lose(self, stream: Stream, start: int, stop: int, reason: str) -> None:
         """Report a range as lost, once. Without a name that is what has not come, or was given back to come again."""
-        again = self._again_within(stream, start, stop)
+        again = self._again.take(stream, start, stop)
         lost = [(start, stop)]
         if not self.name:
             expected = self._next.get(stream, start)
@@ -326,18 +326,7 @@ class Subscriber:
         for low, high in (part for bounds in lost for part in known.missing(*bounds)):
             self._effects.append(Report(*stream, low, high, reason))
             known.add(low, high)
-        self._drop_again(stream, again)
         self._next[stream] = max(self._next.get(stream, 0), stop)
-
-    def _drop_again(self, stream: Stream, ranges: list[tuple[int, int]]) -> None:
-        for low, high in ranges:
-            self._again[stream].discard(low, high)
-        if ranges and not self._again[stream]:
-            del self._again[stream]
-
-    def _again_within(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
-        seqs = self._again.get(stream)
-        return [] if seqs is None else seqs.overlap(start, stop)
 
     def taken(self, size: int) -> None:
         """The application took batches of so many bytes: there is room for more."""
@@ -367,12 +356,7 @@ class Subscriber:
         """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
         if outcome.is_final and stream in self._revoked:
             self._end_revoked(stream, start, stop, outcome, code, text)
-        seqs = self._in_hand.get(stream)
-        if seqs is None:
-            return
-        owned = seqs.overlap(start, stop)
-        for bounds in owned:
-            seqs.discard(*bounds)
+        owned = self._in_hand.take(stream, start, stop)
         for low, high in [
             part for bounds in owned for part in self._hands.settle(stream, *bounds, outcome, delay_s)
         ]:
@@ -380,11 +364,9 @@ class Subscriber:
                 self._said.accept(stream, low, high)
                 continue
             if outcome in GIVEN_BACK:
-                self._again.setdefault(stream, SeqSet()).add(low, high)
+                self._again.add(stream, low, high)
             number = 0 if outcome.is_final else attempt
             self._said.rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
-        if not seqs:
-            del self._in_hand[stream]
         if self._hands.rejected:
             self._reject(code, text)
 
@@ -399,9 +381,8 @@ class Subscriber:
         self, stream: Stream, start: int, stop: int, outcome: Outcome, code: int, text: str
     ) -> None:
         """Late, but done: the node takes that if nobody else has the event by then."""
-        for low, high in self._revoked[stream].overlap(start, stop):
-            self._revoked[stream].discard(low, high)
-            self._drop_again(stream, self._again_within(stream, low, high))
+        for low, high in self._revoked.take(stream, start, stop):
+            self._again.take(stream, low, high)
             self._said.rows.append(Row(*stream, low, high, int(outcome), code, text))
 
     def _take_again(self, batch: Batch) -> list[Batch]:
@@ -410,18 +391,16 @@ class Subscriber:
         A durable subscription may also be handed what another process gave back, and what others overtook.
         """
         stream = (batch.topic, batch.source)
-        again = self._again_within(stream, batch.first, batch.stop)
-        self._drop_again(stream, again)
+        again = self._again.take(stream, batch.first, batch.stop)
         ranges = self._not_known(stream, batch.first, batch.stop) if self.name else again
         if ranges:
             self._next[stream] = max(self._next.get(stream, 0), ranges[-1][1])
-        if stream in self._revoked:
-            self._revoked[stream].discard(batch.first, batch.stop)
+        self._revoked.take(stream, batch.first, batch.stop)
         return [batch.cut(low, high) for low, high in ranges]
 
     def _not_known(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
         """Without what the application has in hand, and what it has ended and the node may not know of yet."""
-        known = self._in_hand.get(stream, SeqSet()).copy()
+        known = self._in_hand.of(stream)
         for row in self._said.all_rows():
             if (row.topic, row.source) == stream and Outcome(row.outcome).is_final:
                 known.add(row.start, row.stop)
@@ -429,20 +408,13 @@ class Subscriber:
 
     def _revoke(self, stream: Stream, start: int, stop: int) -> None:
         """Events were held for longer than their lease: they come again, unless the application ends them first."""
-        seqs = self._in_hand.get(stream)
-        if seqs is None:
-            return
-        for low, high in seqs.overlap(start, stop):
-            seqs.discard(low, high)
-            self._again.setdefault(stream, SeqSet()).add(low, high)
-            self._revoked.setdefault(stream, SeqSet()).add(low, high)
-        if not seqs:
-            del self._in_hand[stream]
+        for low, high in self._in_hand.take(stream, start, stop):
+            self._again.add(stream, low, high)
+            self._revoked.add(stream, low, high)
 
     def extend(self, stream: Stream, start: int, stop: int) -> None:
         """The application is still at these: their lease begins anew."""
-        seqs = self._in_hand.get(stream)
-        for low, high in seqs.overlap(start, stop) if seqs is not None else ():
+        for low, high in self._in_hand.within(stream, start, stop):
             self._said.rows.append(Row(*stream, low, high, int(Outcome.RECEIVED)))
 
     def flush(self) -> int:
