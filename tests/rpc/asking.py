@@ -10,8 +10,8 @@ import pytest
 
 import reknit
 from reknit.address import Address
-from reknit.client.rpc import Request
 from reknit.client.rpc_outlet import Outlet
+from reknit.client.rpc_service import Request
 from reknit.errors import RequestFailed
 from reknit.node.dead_letters import Letter, read_letter
 from reknit.outcome import Code

@@ -13,24 +13,20 @@ from msgspec import structs
 from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
-from reknit.protocol import rpc
+from reknit.protocol import rpc, rpc_requests
 from reknit.protocol.rpc import (
     CARRIED_S,
     CODES,
-    Answered,
     Asked,
     Carried,
     Died,
-    Failed,
     Handed,
-    Requests,
     Respond,
     Responded,
-    Sent,
-    Settle,
     Watch,
     answer_code,
 )
+from reknit.protocol.rpc_requests import Answered, Failed, Requests, Sent, Settle
 from tests.envelope.making import SOUND
 
 REQUEST = SOUND[Kind.REQUEST]
@@ -38,7 +34,7 @@ STREAM = (REQUEST.topic, b"s" * 16)
 
 
 def test_the_examples_in_docstrings_run() -> None:
-    assert doctest.testmod(rpc).failed == 0
+    assert doctest.testmod(rpc).failed == doctest.testmod(rpc_requests).failed == 0
 
 
 # -- the client's side

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from reknit.address import Address
-from reknit.client.rpc import Answer, Request, Service
+from reknit.client.rpc_service import Answer, Request, Service
 
 if TYPE_CHECKING:
     from reknit.client.session import Session

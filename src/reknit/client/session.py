@@ -22,8 +22,9 @@ from reknit.client.inquiries import Inquiries
 from reknit.client.link import Link
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Kept, Publisher, Recoverable
-from reknit.client.rpc import Caller, Handler, Reply, Service, address_of, default_address
+from reknit.client.rpc import Caller, Reply, address_of, default_address
 from reknit.client.rpc_outlet import Outlet, Outlets
+from reknit.client.rpc_service import Handler, Service
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
