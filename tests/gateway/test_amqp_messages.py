@@ -22,7 +22,8 @@ from reknit.gateway.amqp.encoding import (
     encode,
     skip,
 )
-from reknit.gateway.amqp.messages import FIELDS, SECTIONS_HEADER, Taken, columns, give, take
+from reknit.gateway.amqp.messages import SECTIONS_HEADER, Taken, columns, give, take
+from reknit.gateway.amqp.sections import FIELDS
 
 simple = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False), st.text(max_size=300),
@@ -146,6 +147,8 @@ def test_a_body_that_is_neither_text_nor_bytes_stays_encoded() -> None:
         message(properties=encode({"no": "list"})),
         message(application=encode({"nested": [1]})),
         message(application=encode(["no map"])),
+        message(application=encode({"a": "first"}))[:-6] + message(application=encode({"a": "again"})),
+        message(application=encode({"a": 1}))[:-6] + message(properties=encode(["after"])),
         b"\x00\x53\x77\xa1\x02\xff\xfe",
         b"\x00\x53\x99\x40",
         b"\x40",
@@ -188,3 +191,13 @@ def test_a_repeated_attempt_says_so() -> None:
     batch.attempt = 4
     header, _ = decode(give(batch, 0)[0])
     assert header == Described(0x70, [True, 4, None, False, 3])
+
+
+def test_a_section_may_be_named_by_its_symbol() -> None:
+    name = encode(Symbol("amqp:message-annotations:map"))
+    taken = take(b"\x00" + name + encode({Symbol("x-opt-a"): 1}) + BODY)
+    batch = Batch.build(bytes(16), "a", 1, [taken.payload], time_us=0, columns=columns([taken]))
+    [data] = give(batch, 0, with_topic=True)
+    _, at = decode(data)
+    annotations, _ = decode(data, at)
+    assert annotations == Described(0x72, {"x-opt-a": 1, "x-opt-reknit-topic": "a"})

@@ -9,48 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from reknit.batch import Batch
-from reknit.gateway.amqp.encoding import (
-    Described,
-    MalformedValue,
-    Symbol,
-    Timestamp,
-    decode,
-    encode,
-    listed,
-    skip,
+from reknit.gateway.amqp.encoding import MalformedValue, Symbol, Timestamp, decode, encode, listed, skip
+from reknit.gateway.amqp.sections import (
+    ANNOTATIONS,
+    APPLICATION,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    EMPTY,
+    FIELDS,
+    HEADER,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    check_body,
+    check_section,
+    check_text,
+    descriptor,
 )
 
-HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE, FOOTER = range(
-    0x70, 0x79
-)
-FIELDS: Final = (
-    "message-id", "user-id", "to", "subject", "reply-to", "correlation-id", "content-type", "content-encoding",
-    "absolute-expiry-time", "creation-time", "group-id", "group-sequence", "reply-to-group-id",
-)  # fmt: skip
-_ID: Final = (int, UUID, bytes, str)
-_FIELD_TYPES: Final[tuple[Any, ...]] = (
-    _ID, bytes, str, str, str, _ID, Symbol, Symbol, Timestamp, Timestamp, str, int, str
-)  # fmt: skip
 _SYMBOLS: Final = ("content-type", "content-encoding")
 _TIMES: Final = ("absolute-expiry-time", "creation-time")
 SECTIONS_HEADER: Final = "amqp-body"
 """The header of an event whose payload is a body in AMQP's encoding: neither text nor bytes."""
 TOPIC_ANNOTATION: Final = Symbol("x-opt-reknit-topic")
-_NAMES: Final = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION,
-    "amqp:data:binary": DATA,
-    "amqp:amqp-sequence:list": SEQUENCE,
-    "amqp:amqp-value:*": VALUE,
-    "amqp:footer:map": FOOTER,
-}
-_EMPTY: Final = (b"\x45", b"\xc1\x01\x00", b"\xc0\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00")
 _TEXT, _BYTES, _DATA, _SECTIONS = b"vbdx"
 _SHORT: Final = {_TEXT: b"\x00\x53\x77\xa1", _BYTES: b"\x00\x53\x77\xa0", _DATA: b"\x00\x53\x75\xa0"}
 _LONG: Final = {_TEXT: b"\x00\x53\x77\xb1", _BYTES: b"\x00\x53\x77\xb0", _DATA: b"\x00\x53\x75\xb0"}
@@ -98,24 +81,27 @@ def take(data: bytes) -> Taken:
     if plain is not None and len(data) == 13 + data[12]:
         payload = data[13:]
         if plain is _PLAIN_TEXT:
-            _check_text(payload, 13)
+            check_text(payload, 13)
         return Taken(payload, plain, None, 0, "")
-    at, end, kept = 0, len(data), b""
+    at, end, kept, last = 0, len(data), b"", 0
     header: list[Any] = []
     headers: dict[str, str] | None = None
     to = ""
     while (start := at) < end:
-        section, at = _descriptor(data, at)
+        section, at = descriptor(data, at)
         if section in (DATA, SEQUENCE, VALUE):
             break
+        if section <= last:
+            raise MalformedValue(f"section {section:#x} after {last:#x}", start)
+        last = section
         stop = skip(data, at)
-        if data[at:stop] not in _EMPTY:
+        if data[at:stop] not in EMPTY:
             value, _ = decode(data, at)
-            _check(section, value, at)
+            check_section(section, value, at)
             if section == HEADER:
                 header = value
             elif section in (ANNOTATIONS, PROPERTIES, APPLICATION):
-                kept += data[start:stop]
+                kept += b"\x00\x53" + bytes((section,)) + data[at:stop]
                 if section != ANNOTATIONS:
                     headers = {**_headers(section, value), **(headers or {})}
                     to = headers.get("to", "") if section == PROPERTIES else to
@@ -134,62 +120,12 @@ def _body(data: bytes, start: int, at: int) -> tuple[int, bytes]:
         return _SECTIONS, b""
     kind = _KIND.get((data[start + 2], data[at]) if at == start + 3 and at < len(data) else (0, 0))
     if kind is None or skip(data, at) != len(data):
-        _check_body(data, start)
+        check_body(data, start)
         return _SECTIONS, data[start:]
     payload = data[at + (2 if data[at] < 0xB0 else 5) :]
     if kind == _TEXT:
-        _check_text(payload, at)
+        check_text(payload, at)
     return kind, payload
-
-
-def _descriptor(data: bytes, at: int) -> tuple[int, int]:
-    """Which section begins here, and where its value does."""
-    try:
-        if data[at] == 0 and data[at + 1] == 0x53:
-            return data[at + 2], at + 3
-        if data[at] == 0:
-            found, end = decode(data, at + 1)
-            section = _NAMES.get(found, 0) if isinstance(found, str) else found
-            if isinstance(section, int) and HEADER <= section <= FOOTER:
-                return section, end
-    except IndexError:
-        raise MalformedValue("ends within a section", at) from None
-    raise MalformedValue("a section without its descriptor", at)
-
-
-def _check(section: int, value: Any, at: int) -> None:
-    """A section that is passed on has the types that it must have: who gets it will read it."""
-    if section in (HEADER, PROPERTIES):
-        is_fine = isinstance(value, list)
-        if is_fine and section == PROPERTIES:
-            typed = zip(value, _FIELD_TYPES, strict=False)
-            is_fine = len(value) <= len(FIELDS) and all(
-                one is None or (isinstance(one, kind) and type(one) is not bool) for one, kind in typed
-            )
-    else:
-        is_fine = DELIVERY_ANNOTATIONS <= section <= FOOTER and isinstance(value, dict)
-        if is_fine and section == APPLICATION:
-            is_fine = all(type(key) is str for key in value) and not any(
-                isinstance(one, list | dict | Described) for one in value.values()
-            )
-    if not is_fine:
-        raise MalformedValue(f"section {section:#x} has not the types that it must have", at)
-
-
-def _check_text(payload: bytes, at: int) -> None:
-    try:
-        str(payload, "utf-8")
-    except UnicodeDecodeError:
-        raise MalformedValue("a text that is not UTF-8", at) from None
-
-
-def _check_body(data: bytes, at: int) -> None:
-    """A body that is passed on as it is has to be one: who gets it will read it."""
-    while at < len(data):
-        section, at = _descriptor(data, at)
-        if not DATA <= section <= FOOTER:
-            raise MalformedValue(f"section {section:#x} after the body", at)
-        _, at = decode(data, at)
 
 
 def _mark(header: list[Any]) -> tuple[int, int]:
@@ -285,7 +221,7 @@ def body(meta: bytes, payload: bytes) -> bytes:
     kind = meta[0] if _is_meta(meta) else _DATA
     if kind == _SECTIONS:
         try:
-            _check_body(payload, 0)
+            check_body(payload, 0)
             return payload
         except MalformedValue:
             kind = _DATA
@@ -338,9 +274,9 @@ def _is_meta(meta: bytes) -> bool:
     at, last = 2, DELIVERY_ANNOTATIONS
     try:
         while at < len(meta):
-            section, value_at = _descriptor(meta, at)
+            section, value_at = descriptor(meta, at)
             value, at = decode(meta, value_at)
-            _check(section, value, at)
+            check_section(section, value, at)
             if not last < section <= APPLICATION:
                 return False
             last = section
