@@ -79,8 +79,7 @@ def test_one_node(tmp_path: Path) -> None:
 
     async def _ends(made: object, session: Session) -> None:
         def received(event: Event) -> None:
-            assert event.batch.settle is not None
-            event.batch.settle(event.seq, event.seq + 1, Outcome.RECEIVED)
+            event.in_progress()
             event.release()
 
         for say, error in ((received, Released), (reject, Rejected), (modify, Modified)):
@@ -384,5 +383,27 @@ def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path
                 held[1].accept()
                 assert await first is await second is Outcome.ACCEPTED
                 assert await outcome(session.publisher("plain/topic", outcome=True)) is Outcome.ACCEPTED  # type: ignore[arg-type]
+
+    run(test)
+
+
+def test_a_subscriber_that_was_cut_off_takes_part_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        with fabric(tmp_path, names="a") as made:
+            log: list[tuple[str, int]] = []
+            async with (
+                connect(made.url("a")) as session,
+                subscribing(made, log, NEAR, a1=accept, a2=accept) as found,
+            ):
+                publisher = resending(session, NEAR)
+                found["a1"].session.link.drop()
+
+                async def both() -> bool:
+                    return len((await session.ask("anycast"))["paths"]) == 2
+
+                await until(lambda: not found["a1"].session.is_connected)
+                await until(both)
+                assert [await outcome(publisher) for _ in range(4)] == [Outcome.ACCEPTED] * 4
+                assert Counter(name for name, _ in log) == {"a1": 2, "a2": 2}
 
     run(test)

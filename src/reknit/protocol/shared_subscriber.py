@@ -34,6 +34,7 @@ class SharedSubscriber(Subscriber):
             self._hand_over(message)
         else:
             super().receive(message, peer, now)
+            self._position = -1  # it never goes on anywhere, it takes part again
 
     def _hand_over(self, message: Delivered) -> None:
         for batch in message.batches:
