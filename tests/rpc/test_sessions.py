@@ -569,6 +569,7 @@ def test_events_that_are_no_requests_are_rejected_by_a_service(url: str) -> None
         ("//vcu/10/1/FFFF", {}),
         ("//vcu/10/1/7", {"ttl_ms": 0}),
         ("//vcu/10/1/7", {"priority": Priority.CS3}),
+        ("//vcu/10/1/7", {"priority": 9}),
         ("//vcu/10/1/7", {"traceparent": "x"}),
     ],
 )

@@ -93,6 +93,8 @@ class Caller:
         self, address: Address, ttl_ms: int | None, priority: int | None, more: dict[str, object]
     ) -> Attributes:
         """The attributes of a request, checked. Raises `InvalidAttributes`."""
+        if priority is not None and priority not in list(Priority):
+            raise InvalidAttributes("priority", f"must be from CS4 to CS6, not {priority!r:.40}")
         return check(
             Attributes(
                 id=self._ids(),
