@@ -55,6 +55,8 @@ class DeadLetters:
         self.now_us = now_us
         self._config = config
         self._next_seq = journal.sources(self.topic).get(self.source, 0) + 1
+        limit, stops = config.limits.dead_letters_max, config.dispatch.dead_letters_full == "stop_intake"
+        self._stops_at = limit if limit and stops else 1 << 62
         self._first = 1
         self._last: Batch | None = None
         self.waiting = self.letters.waiting(self.published).count
@@ -72,8 +74,7 @@ class DeadLetters:
     @property
     def is_full(self) -> bool:
         """Whether intake has to stop, because nothing more could be said of what can't be delivered."""
-        limit = self._config.limits.dead_letters_max
-        return 0 < limit <= self.waiting and self._config.dispatch.dead_letters_full == "stop_intake"
+        return self.waiting >= self._stops_at
 
     @property
     def full_text(self) -> str:

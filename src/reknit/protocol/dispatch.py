@@ -106,7 +106,8 @@ class Dispatch:
                 self._credit((peer, sub), total)
             case Settle():
                 self.settling.settle(message, peer)
-                self._judge_queues()
+                if self.overflow.is_on:
+                    self._judge_queues()
             case Kept(number=number):
                 self.desk.confirm(number)
                 self.settling.confirm(number)
@@ -201,9 +202,11 @@ class Dispatch:
     # -- the journal
 
     def _grow(self, runs: list[Run], end: int) -> None:
+        has_ttl = self.desk.rules.has_ttl
         for run in runs:
             for index, entry in enumerate(run.entries):
-                if entry.head.ttl_ms or entry.head.flags or self.desk.rules.has_ttl:
+                head = entry.head
+                if has_ttl or head.ttl_ms or head.flags:
                     self._note_ttl(run, index)
         self.handing.grow(runs, end)
         if self.overflow.is_on:

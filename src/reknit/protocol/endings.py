@@ -125,6 +125,8 @@ def _continues(last: DeadLetter, letter: DeadLetter) -> bool:
 
 def _merged(rows: Sequence[OutcomeRow]) -> list[OutcomeRow]:
     """The same rows, those that follow each other and say the same as one."""
+    if len(rows) < 2:
+        return list(rows)
     merged: list[OutcomeRow] = []
     for row in rows:
         last = merged[-1] if merged else None

@@ -55,11 +55,11 @@ class Handing:
             for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):
                 woken.update(dict.fromkeys(self._desk.index.match(topic)))
             for queue in woken:
-                if queue.is_live:
+                if queue.cursor < 0:
                     self._hand_out(queue, run, 0, queue.room)
                 else:
                     self._look_ahead(queue, run)
-                if queue.lanes.is_ready:
+                if queue.lanes and queue.lanes.is_ready:
                     self.pump(queue)
         while self._tail_bytes > TAIL_BYTES_MAX and len(self._tail) > 1:
             self._tail_bytes -= len(self._tail.popleft().data)

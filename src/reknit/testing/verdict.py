@@ -110,7 +110,7 @@ class Witness:
         self._put: dict[Stream, dict[int, list[bytes]]] = {}
         self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
         self.node_of: dict[Stream, str] = {}
-        self._expires = False
+        self._dies = False
 
     def blame(self, problem: str) -> None:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
@@ -164,12 +164,13 @@ class Witness:
 
     # -- at the end
 
-    def judge(self, nodes: list[SimNode], loses: bool, expires: bool = False) -> list[str]:
+    def judge(self, nodes: list[SimNode], loses: bool, dies: bool = False) -> list[str]:
         """Everything that must hold once all is quiet.
 
-        `loses` says whether retention may take what is owed, `expires` whether events have a ttl.
+        `loses` says whether retention may take what is owed, `dies` whether events may become dead letters without a
+        word from the application: because of a ttl, or of leases that ran out unheard.
         """
-        self._expires = expires
+        self._dies = dies
         for node in nodes:
             kept = self._judge_journal(node)
             for seen in self.subscribers.values():
@@ -227,7 +228,7 @@ class Witness:
                 got = got.union(seen.lost.get(stream, SeqSet()))
             elif loses:
                 got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
-            if account is not None and self._expires:
+            if account is not None and self._dies:
                 got = got.union(account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet()))
             if seen.is_alive:
                 self._blame_all(seen, stream, owed.difference(got), "never came")
@@ -249,7 +250,7 @@ class Witness:
         accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
         undeliverable = said[Outcome.REJECTED].union(said[Outcome.FAILED]).union(said[Outcome.LEASE_LOST])
         self._blame_all(seen, stream, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
-        if not self._expires:
+        if not self._dies:
             self._blame_all(
                 seen, stream, dead.difference(undeliverable), "never failed, and is a dead letter"
             )
