@@ -54,6 +54,16 @@ class Account:
             ends.setdefault(end, SeqSet()).add(low, high)
         return fresh
 
+    def open_within(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
+        """What of `[start, stop)` is owed and has not ended."""
+        if not self.pattern.matches(stream[0]):
+            return []
+        start = max(start, self.since.get(stream, 1))
+        rest = [(start, stop)] if start < stop else []
+        for seqs in self.ends.get(stream, {}).values():
+            rest = [part for low, high in rest for part in seqs.missing(low, high)]
+        return rest
+
     def drop_tallies(self, stream: Stream, start: int, stop: int) -> list[int]:
         """Events ended: their attempts are of no interest any more. Gives the seqs that had some."""
         tallies = self.tallies.get(stream)
@@ -185,8 +195,8 @@ class Ledger:
         return [
             (stream, start, stop)
             for stream, seqs in sorted(self.skipped.items())
-            if account.pattern.matches(stream[0])
-            for start, stop in account.owed(stream, seqs).difference(account.ended(stream)).ranges()
+            for bounds in seqs.ranges()
+            for start, stop in account.open_within(stream, *bounds)
         ]
 
     def open(self, name: str, pattern: Pattern, since: Mapping[Stream, int], floor: int) -> Account:

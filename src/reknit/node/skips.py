@@ -17,6 +17,7 @@ from reknit.outcome import CODE_OF, End, Reason
 from reknit.protocol.effects import AppendRecord
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Lost, Subscribe
+from reknit.protocol.queue import Queue
 from reknit.store.records import OutcomeRow, Outcomes, Record, Skipped
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ class Skips:
         for low, high in fresh:
             self._keep(Skipped(topic, source, low, high, text, time_us()))
         node.intake.skip(source, stop)
-        if fresh:
-            self._tell_all()
+        for queue in self._durable() if fresh else ():
+            account = node.journal.ledger.accounts.get(queue.name)
+            if account is not None:
+                parts = [part for bounds in fresh for part in account.open_within(stream, *bounds)]
+                self._tell(queue, [(stream, *part) for part in parts])
 
     def watch(self, request: Subscribe, peer: Peer) -> None:
         """A subscription is asked for: when it stands it is told what it has to know."""
@@ -56,32 +60,30 @@ class Skips:
         """More is durable: subscriptions that waited for that stand now."""
         if self._coming:
             self._coming -= self._node.dispatch.queues.keys()
-            self._tell_all()
+            for queue in self._durable():
+                self._tell(queue, self._node.journal.ledger.untold(queue.name))
 
     def left(self, peer: Peer) -> None:
         """A connection is gone."""
         self._coming = {key for key in self._coming if key[0] != peer}
 
-    def _tell_all(self) -> None:
-        for queue in list(self._node.dispatch.queues.values()):
-            if queue.is_durable:
-                self._tell(queue.name, queue.peer, queue.sub)
+    def _durable(self) -> list[Queue]:
+        return [queue for queue in self._node.dispatch.queues.values() if queue.is_durable]
 
-    def _tell(self, name: str, peer_id: Peer, sub: int) -> None:
+    def _tell(self, queue: Queue, untold: list[tuple[Stream, int, int]]) -> None:
         """Tell a subscriber that is there, and book what it was told as lost to it."""
-        peer = self._node.peers.get(peer_id)
-        untold = self._node.journal.ledger.untold(name)
+        peer = self._node.peers.get(queue.peer)
         if peer is None or not untold:
             return
         reason = Reason.RETENTION
         for stream, start, stop in untold:
-            peer.send(Lost(sub, *stream, start, stop, str(reason)))
+            peer.send(Lost(queue.sub, *stream, start, stop, str(reason)))
         code, now_us = int(CODE_OF[reason]), time_us()
         rows = [
             OutcomeRow(*stream, start, stop, End.LOST, code, str(reason), TEXT, 0, now_us)
             for stream, start, stop in untold
         ]
-        self._keep(Outcomes(name, rows))
+        self._keep(Outcomes(queue.name, rows))
 
     def _keep(self, record: Record) -> None:
         loop, core = asyncio.get_running_loop(), self._node.core
