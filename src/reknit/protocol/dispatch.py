@@ -5,9 +5,10 @@ credit stays in the journal and costs nothing here. Outcomes come back as ranges
 
 subscriptions  who is there, and durable accounts       settling   outcomes, retries, leases that end
 handing        from the journal to subscribers          endings    ends, dead letters first
-queue, lanes   one subscriber's place and exceptions    expiry     ttl
-leases         what is held, and how much ahead         overflow   limits of queues
-weights        priorities                               losses     what retention removed
+asides         what waits beside, or comes once more    expiry     ttl
+queue, lanes   one subscriber's place and exceptions    overflow   limits of queues
+leases         what is held, and how much ahead         losses     what retention removed
+weights        priorities                               pauses     topics that are stopped
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final, assert_never
 
 from reknit.ledger import Ledger, Stream
 from reknit.outcome import Code, Reason
+from reknit.protocol.asides import Asides
 from reknit.protocol.desk import Desk, Effect
 from reknit.protocol.dispatch_inputs import (
     Blocked,
@@ -80,8 +82,9 @@ class Dispatch:
         self.overflow = Overflow(rules, ledger)
         self.endings = Endings(desk, self.overflow)
         self.expiry = Expiry(desk, self.endings)
-        self.handing = Handing(desk, self.endings, self.expiry)
-        self.settling = Settling(desk, self.endings, self.handing)
+        self.asides = Asides(desk)
+        self.handing = Handing(desk, self.endings, self.expiry, self.asides)
+        self.settling = Settling(desk, self.endings, self.handing, self.asides)
         self.losses = Losses(desk, self.endings, first_held or (lambda topic, source: 1), start)
         self.subscriptions = Subscriptions(desk, self.handing, self.losses, self.overflow)
         floors = [account.floor for account in ledger.accounts.values()]
@@ -179,7 +182,7 @@ class Dispatch:
     # -- credit, and the way to a peer
 
     def _hand_out(self, queue: Queue) -> None:
-        self.handing.again(queue)
+        self.asides.again(queue)
         self.handing.pump(queue)
 
     def _credit(self, key: Key, total: int) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from reknit.ledger import Stream
 from reknit.outcome import Code, Outcome, Reason
+from reknit.protocol.asides import Asides
 from reknit.protocol.desk import Desk
 from reknit.protocol.endings import Endings
 from reknit.protocol.handing import Handing
@@ -42,10 +43,11 @@ class Word(NamedTuple):
 class Settling:
     """Carries out outcomes."""
 
-    def __init__(self, desk: Desk, endings: Endings, handing: Handing) -> None:
+    def __init__(self, desk: Desk, endings: Endings, handing: Handing, asides: Asides) -> None:
         self._desk = desk
         self._endings = endings
         self._handing = handing
+        self._asides = asides
         self._confirming: deque[tuple[int, Queue, int]] = deque()
 
     def settle(self, message: Settle, peer: Peer) -> None:
@@ -72,7 +74,7 @@ class Settling:
         if queue.leases is not None:
             queue.leases.settled(self._desk.now, before - queue.in_flight)
         if queue.lanes.is_ready or queue.leases is not None:
-            self._handing.again(queue)
+            self._asides.again(queue)
             self._handing.pump(queue)
 
     def _book(self, queue: Queue, ended: list[OutcomeRow], tried: list[AttemptRow]) -> None:
