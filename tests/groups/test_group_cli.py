@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.client.serving import serving
+
 pytestmark = pytest.mark.real
 
 ADDRESS = f"239.75.79.3:{30_000 + os.getpid() % 20_000}"
@@ -18,6 +20,11 @@ REKNIT = [sys.executable, "-c", "from reknit.cli.main import main; main()", "gro
 def reknit(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [*REKNIT, *arguments, "--address", ADDRESS]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+
+
+def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*REKNIT[:-1], *arguments, "--node", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
@@ -48,3 +55,15 @@ def test_members_of_no_group_says_so_and_fails() -> None:
     done = reknit("members", "nobody")
     assert done.returncode == 1
     assert "nobody answers for group nobody" in done.stderr
+
+
+def test_what_is_sent_with_a_node_is_seen_by_who_subscribes_there_and_in_its_ledger() -> None:
+    with serving() as node:
+        url = node.urls[0]
+        sent = reknit("send", "robots", "hello", "--members", "1", "--as", "a", "--node", url)
+        assert sent.stdout == "1 sent to 0 others\n"
+        words = ("sub", "group/**", "--history", "--count", "1", "--name", "reader")
+        assert "hello" in at_node(url, *words).stdout
+        ledger = at_node(url, "ledger")
+        assert "group/robots" in ledger.stdout
+        assert ledger.returncode == 0

@@ -1,9 +1,13 @@
-"""`reknit group`: send events to a group of programs, read them, and see who is in it. No node is needed."""
+"""`reknit group`: send events to a group of programs, read them, and see who is in it.
+
+No node is needed; with one, it keeps what the group carries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +35,9 @@ Seeds = Annotated[
 Tcp = Annotated[
     bool, typer.Option("--tcp", help="Use TCP connections, where multicast can't be had (needs --seed).")
 ]
+Node = Annotated[
+    str | None, typer.Option("--node", metavar="URL", help="Bring the group's events to this node, too.")
+]
 Member = Annotated[str, typer.Option("--as", metavar="NAME", help="What the others see you as.")]
 
 DEFAULT_ADDRESS = "239.75.78.84:7475"
@@ -46,19 +53,35 @@ def _transport(address: str, interface: str, tcp: bool) -> GroupTransport:
     return UdpTransport(UdpConfig(group=address, interface=interface))
 
 
-def _group(
+async def _with_group(
     name: str,
-    address: str,
-    interface: str,
-    tcp: bool,
+    transport: GroupTransport,
     seeds: list[str] | None,
     member: str,
     discard_own: bool,
-) -> Group:
-    from reknit.client.group import Group
+    node: str | None,
+    use: Callable[[Group], Awaitable[None]],
+) -> None:
+    """Use a group that is brought to a node, if there is one."""
+    from reknit.client.group import Group, topic_of
+    from reknit.client.group_journal import GroupJournal
+    from reknit.client.session import connect
 
-    transport = _transport(address, interface, tcp)
-    return Group(name, transport, member=member, seeds=seeds or (), discard_own=discard_own)
+    def member_of(journal: GroupJournal | None) -> Group:
+        return Group(
+            name,
+            transport,
+            member=member,
+            seeds=seeds or (),
+            discard_own=discard_own,
+            journal=journal,
+        )
+
+    if node is None:
+        await use(member_of(None))
+        return
+    async with connect(node) as session:
+        await use(member_of(GroupJournal(session, topic_of(name))))
 
 
 def _say_view(view: View) -> None:
@@ -74,13 +97,15 @@ def join(
     interface: Interface = LOOPBACK,
     seed: Seeds = None,
     tcp: Tcp = False,
+    node: Node = None,
     member: Member = "",
 ) -> None:
     """Join a group and print what its members send, a line an event."""
     from reknit.cli.running import run
 
     log_to_stderr()
-    run(_join(_group(group, address, interface, tcp, seed, member, False), count))
+    transport = _transport(address, interface, tcp)
+    run(_with_group(group, transport, seed, member, False, node, lambda joined: _join(joined, count)))
 
 
 async def _join(group: Group, count: int | None) -> None:
@@ -115,13 +140,19 @@ def send(
     interface: Interface = LOOPBACK,
     seed: Seeds = None,
     tcp: Tcp = False,
+    node: Node = None,
     member: Member = "",
 ) -> None:
     """Send events to a group, and return when every member has them."""
     from reknit.cli.running import run
 
     log_to_stderr()
-    run(_send(_group(group, address, interface, tcp, seed, member, True), payload, members, wait_s))
+    transport = _transport(address, interface, tcp)
+
+    async def use(joined: Group) -> None:
+        await _send(joined, payload, members, wait_s)
+
+    run(_with_group(group, transport, seed, member, True, node, use))
 
 
 async def _send(group: Group, payload: str | None, members: int, wait_s: float) -> None:
