@@ -77,7 +77,7 @@ class SubscriberThatForgetsOutcomes(Subscriber):
     """Drops the outcomes that were under way when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
-        self._unbooked.clear()
+        self._said._unbooked.clear()
         super()._connect(epoch)
 
 
