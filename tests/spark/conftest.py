@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
     """Starts nodes, each with a journal on disk, and stops them in the end."""
     started: list[RunningNode] = []
 
-    def make(name: str = "line1", **settings: object) -> RunningNode:
+    def make(name: str = "line1", **settings: Any) -> RunningNode:
         node = RunningNode(tmp_path / name, name, **settings)
         started.append(node)
         return node

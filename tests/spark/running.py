@@ -24,10 +24,12 @@ TIME_US = 1_700_000_000_000_000
 class RunningNode:
     """A node that can be stopped and started again on the same port."""
 
-    def __init__(self, directory: Path, name: str = "line1", **settings: object) -> None:
+    def __init__(
+        self, directory: Path, name: str = "line1", listen: str = "tcp://127.0.0.1:0", **settings: object
+    ) -> None:
         self.directory, self.name = directory, name
         self._settings = {key.replace("__", "."): value for key, value in settings.items()}
-        self._listen = "tcp://127.0.0.1:0"
+        self._listen = listen
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -71,15 +73,16 @@ class RunningNode:
         keep(self.url, batches)
 
 
-def keep(url: str, batches: Iterable[Batch]) -> None:
-    """Publish batches to a node, and return when they are durable. Raises `NotConnected`."""
-    batches = list(batches)
+def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str = "") -> None:
+    """Publish batches to a node, without a gap, and return when they are durable. Raises `NotConnected`."""
+    batches, deadline = list(batches), time.monotonic() + 60
     wanted = {batch.source: batch.stop - 1 for batch in batches}
-    with NodeLink(url) as link:
+    with NodeLink(url, token, tls_ca_file=tls_ca_file) as link:
         link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
         while wanted:
             message = link.receive()
             assert not isinstance(message, Refuse), message
+            assert time.monotonic() < deadline, wanted
             if isinstance(message, Ack) and message.seq >= wanted.get(message.source, 1 << 63):
                 del wanted[message.source]
 

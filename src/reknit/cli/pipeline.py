@@ -109,6 +109,7 @@ def run(
     for root in archive:
         LakeFolder(root)
     folder = LakeFolder.create(lake)
+    token, ca_file = _access()
     settings = Settings(
         nodes=urls,
         topics=topics,
@@ -119,6 +120,8 @@ def run(
         format=table_format,
         fail_on_data_loss=data_loss == "fail",
         archives=tuple(archive),
+        token=token,
+        tls_ca_file=ca_file,
     )
     with _spark(master, memory, conf) as spark:
         pipeline = Pipeline(spark, folder, settings)
@@ -288,12 +291,13 @@ def redrive(
     from reknit.cli.running import node_url
 
     with _reading(lake, master) as (spark, folder):
+        from reknit.spark.options import SinkOptions
         from reknit.spark.redrive import parse_rate
         from reknit.spark.redrive import redrive as publish
 
-        done = publish(
-            spark, folder, node_url(node), where, parse_rate(rate), ttl, dry_run, _redrive_progress(as_json)
-        )
+        token, ca_file = _access()
+        to = SinkOptions((node_url(node),), ttl_ms=ttl, token=token, tls_ca_file=ca_file)
+        done = publish(spark, folder, to, where, parse_rate(rate), dry_run, _redrive_progress(as_json))
     if as_json:
         print_json(done)
         return
@@ -381,6 +385,14 @@ def _say_upkeep(done: Upkeep, as_json: bool) -> None:
 
 
 # -- shared
+
+
+def _access() -> tuple[str, str]:
+    """The token to show to nodes, and the certificates to trust, as configured."""
+    from reknit.config import load
+
+    config = load()
+    return config.security.token, config.transport.tls_ca_file
 
 
 @contextmanager

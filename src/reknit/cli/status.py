@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
+SILENT_S = 30.0
+"""A pipeline speaks every few seconds; one that has not for so long is shown as silent."""
 
 
 def status(
@@ -68,6 +70,8 @@ def screen(body: dict[str, Any]) -> RenderableType:
         parts += [Text(), _subscribers(body["subscribers"])]
     else:
         parts += [Text(), Text("nobody is subscribed", style="dim")]
+    if body.get("pipelines"):
+        parts += [Text(), _pipelines(body["pipelines"])]
     return Group(*parts)
 
 
@@ -128,5 +132,25 @@ def _subscribers(rows: list[dict[str, Any]]) -> Table:
             size(row["waiting_bytes"]),
             f"{row['unsettled']:,}",
             cell(row["peer"], 60),
+        )
+    return made
+
+
+def _pipelines(rows: list[dict[str, Any]]) -> Table:
+    numbers = ("behind", "events/s", "settled", "lost", "dead letters")
+    made = table(("pipeline into", "state"), numbers, ("away",))
+    for row in rows:
+        is_silent = row["age_s"] > SILENT_S and row["stage"] not in ("done", "stopped")
+        state = f"[red]silent for {duration(row['age_s'])}[/]" if is_silent else cell(row["stage"], 40)
+        lost = f"[red]{row['lost']:,}[/]" if row["lost"] else "0"
+        made.add_row(
+            cell(row["lake"], 60),
+            state,
+            size(row["lag_bytes"]),
+            f"{row['events_s']:,.0f}",
+            f"{row['settled']:,}",
+            lost,
+            f"{row['dead_letters']:,}",
+            cell("; ".join(row["away"]), 120),
         )
     return made

@@ -26,6 +26,7 @@ from reknit.spark.settle_recover import Cache, NodeCache
 from reknit.spark.settle_run import FOREVER_S, settle_lake
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import check_format
+from reknit.spark.telling import Telling
 
 __all__ = ["Pipeline", "PipelineFailed", "Settings"]
 
@@ -64,6 +65,9 @@ class Settings:
     archives: tuple[str, ...] = ()
     """Other lakes that are asked for what is missing."""
     token: str = ""
+    """What is shown to the nodes."""
+    tls_ca_file: str = ""
+    """Certificates to trust for nodes at `tls://`; empty: the system's."""
 
 
 class Pipeline:
@@ -73,10 +77,10 @@ class Pipeline:
         self.spark, self.lake, self.settings = spark, lake, settings
         self.progress = Progress()
         self._stop = threading.Event()
+        self._live = [url for url in settings.nodes if "://" in url and not url.startswith("file://")]
         self._caches: list[tuple[str, Cache]] = [
-            (url, NodeCache(url)) for url in settings.nodes if "://" in url
+            (url, NodeCache(url, settings.token, settings.tls_ca_file)) for url in self._live
         ]
-        self._caches = [pair for pair in self._caches if not pair[0].startswith("file://")]
         self._caches += [(f"archive {root}", Archive(root)) for root in settings.archives]
 
     def stop(self) -> None:
@@ -86,23 +90,33 @@ class Pipeline:
     def run(self) -> Figures:
         """Run the stages. Raises `PipelineFailed`."""
         check_format(self.spark, self.settings.format)
-        with self.lake.locked():
-            queries: dict[str, StreamingQuery] = {}
+        how = (self.settings.token, self.settings.tls_ca_file)
+        telling = Telling(self.progress, self.lake.id, str(self.lake.root), self._live, *how)
+        with self.lake.locked(), telling:
             try:
-                for table in ("batches", "outcomes"):
-                    self._at(f"capture {table}")
-                    queries[table] = self._capture(table)
-                self._follow(queries)
-            except PySparkException as error:
-                raise PipelineFailed(self.progress.figures.stage, plain_error(error)) from None
-            finally:
-                for query in queries.values():
-                    _stop(query)
-                for _, cache in self._caches:
-                    if isinstance(cache, NodeCache):
-                        cache.close()
-            self.progress.put(stage="done" if self.settings.is_once else "stopped")
+                self._run()
+            except BaseException as error:
+                stage = self.progress.figures.stage
+                self._at("failed")
+                if isinstance(error, PySparkException):
+                    raise PipelineFailed(stage, plain_error(error)) from None
+                raise
+            self._at("done" if self.settings.is_once else "stopped")
         return self.progress.figures
+
+    def _run(self) -> None:
+        queries: dict[str, StreamingQuery] = {}
+        try:
+            for table in ("batches", "outcomes"):
+                self._at(f"capture {table}")
+                queries[table] = self._capture(table)
+            self._follow(queries)
+        finally:
+            for query in queries.values():
+                _stop(query)
+            for _, cache in self._caches:
+                if isinstance(cache, NodeCache):
+                    cache.close()
 
     def _capture(self, table: str) -> StreamingQuery:
         settings = self.settings
@@ -111,6 +125,7 @@ class Pipeline:
             "nodes": ",".join(settings.nodes),
             "topics": settings.topics,
             "token": settings.token,
+            "tlsCaFile": settings.tls_ca_file,
             "maxBytesPerTrigger": str(settings.bytes_per_trigger),
             "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
         }

@@ -82,10 +82,9 @@ def chosen(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]
 def redrive(
     spark: SparkSession,
     lake: Lake,
-    url: str,
+    to: SinkOptions,
     where: str = "",
     rate: float = 0.0,
-    ttl_ms: int = 0,
     is_dry: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Redrive:
@@ -94,14 +93,14 @@ def redrive(
     with lake.locked("_redrive"):
         if not is_dry:
             for run in _unfinished(lake):
-                done.resumed += _publish(spark, lake, run, url, rate, ttl_ms, None)
+                done.resumed += _publish(spark, lake, run, to, rate, None)
         fresh, done.already = chosen(spark, lake, where)
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         done.topics = {row["topic"]: int(row["count"]) for row in counts}
         done.chosen = sum(done.topics.values())
         if done.chosen and not is_dry:
             run = _plan(spark, lake, fresh, done.topics)
-            done.published = _publish(spark, lake, run, url, rate, ttl_ms, progress)
+            done.published = _publish(spark, lake, run, to, rate, progress)
         done.published += done.resumed
     return done
 
@@ -141,9 +140,8 @@ def _publish(
     spark: SparkSession,
     lake: Lake,
     run: int,
-    url: str,
+    to: SinkOptions,
     rate: float,
-    ttl_ms: int,
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Publish one run, and mark it as done when the node has everything."""
@@ -151,7 +149,7 @@ def _publish(
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
     rows = letters.orderBy(*_ORDER)
     total = planned.count() if progress else 0
-    outlet = Outlet(SinkOptions(nodes=(url,), ttl_ms=ttl_ms), _sink(lake), run, 0)
+    outlet = Outlet(to, _sink(lake), run, 0)
     step = max(1, int(rate * STEP_S)) if rate else 1000
     try:
         for topic, group in _groups(rows.toLocalIterator(prefetchPartitions=True), step):

@@ -64,15 +64,15 @@ def recover(gaps: Sequence[Gap], caches: Iterable[tuple[str, Cache]]) -> Found:
 class NodeCache:
     """A node as a cache, over one connection that is opened when it is needed."""
 
-    def __init__(self, url: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, token: str = "", tls_ca_file: str = "", timeout_s: float = 10.0) -> None:
         self.url = url
-        self._timeout_s = timeout_s
+        self._how = (token, timeout_s, tls_ca_file)
         self._link: NodeLink | None = None
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """What the node's journal still holds of `[start, stop)`."""
         if self._link is None:
-            self._link = NodeLink(self.url, timeout_s=self._timeout_s)
+            self._link = NodeLink(self.url, *self._how)
         batches: list[Batch] = []
         try:
             while start < stop:
