@@ -6,7 +6,7 @@ LOCK := requirements/dev.txt
 # On Linux this one is compiled when it is installed, and a fresh machine may lack a compiler: it may fail.
 AMQP_LOCK := requirements/amqp.txt
 AMQP_LOG := $(VENV)/amqp.log
-EXTRAS := dev spark zenoh http bench
+EXTRAS := dev spark pipelines zenoh http bench
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench sim lock docs clean

@@ -29,7 +29,15 @@ from reknit.spark.capture import batch_rows
 from reknit.spark.outcomes import outcome_rows
 from reknit.spark.schema import BATCHES, OUTCOMES
 from reknit.spark.settle import candidates, covered, decide, settle
-from reknit.store.records import OutcomeRow, Outcomes, Record, SubscriberClosed, SubscriberOpened, apply
+from reknit.store.records import (
+    OutcomeRow,
+    Outcomes,
+    Record,
+    Skipped,
+    SubscriberClosed,
+    SubscriberOpened,
+    apply,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +77,11 @@ outcomes = st.builds(
     lambda name, rows: Outcomes(name, rows, 0), names, st.lists(outcome, min_size=1, max_size=3)
 )
 closed = st.builds(lambda name: SubscriberClosed(name, 1), names)
-rest = st.lists(st.one_of(kept, kept, kept, outcomes, outcomes, opened, closed), min_size=1, max_size=25)
+skipped = st.builds(
+    lambda stream, bounds: Skipped(stream[0], stream[1], bounds[0], bounds[1], "", 1), streams, ranges
+)
+others = st.one_of(kept, kept, kept, outcomes, outcomes, opened, closed, skipped)
+rest = st.lists(others, min_size=1, max_size=25)
 entries = st.builds(lambda first, later: [*first, *later], st.lists(opened, max_size=2), rest)
 
 

@@ -13,9 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BooleanType
 
 from reknit.outcome import End
 from reknit.seqset import SeqSet
+from reknit.spark.columns import add, replace, struct, without
 from reknit.topic import Pattern
 
 __all__ = ["accounts", "latency", "ledger", "problems", "segments", "windows"]
@@ -24,6 +26,9 @@ ACCOUNT: Final = ["node", "subscriber"]
 KEYS: Final = [*ACCOUNT, "topic", "source"]
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _END: Final = ["end", "code", "reason", "attempts", "time"]
+_PIECE: Final = "struct<stop:bigint,time:timestamp,position:bigint,is_loss:boolean>"
+_OUTCOME: Final = "struct<stop:bigint,end:string,code:int,reason:string,attempts:int,time:timestamp>"
+_PARTS: Final = "start bigint, stop bigint, end string, code int, reason string, attempts int, time timestamp"
 
 
 def segments(
@@ -31,27 +36,28 @@ def segments(
     outcomes: DataFrame,
     losses: DataFrame | None = None,
     cut: Mapping[str, int] | None = None,
+    is_lazy: bool = False,
 ) -> DataFrame:
     """For every durable subscriber and stream: disjoint ranges with what was published and how it ended.
 
     `cut` gives, per node, the position up to which both tables are complete; the rest is left to the next audit.
     Columns: node, subscriber, topic, source, start, stop, piece (null: never published), outcome (null: in flight),
-    floor (the position before which the node says that nothing is owed any more).
+    floor (the position before which the node says that nothing is owed any more). With `is_lazy` nothing is
+    run meanwhile, as a declarative pipeline demands it; that takes longer in the end.
     """
     batches, outcomes = _before(batches.where("count > 0"), cut), _before(outcomes, cut)
-    opened = accounts(outcomes, batches).persist()
-    pieces = _pieces(batches, losses)
-    pairs = F.broadcast(_pairs(batches, outcomes, opened))
+    opened = accounts(outcomes, batches)
+    opened = opened if is_lazy else opened.persist()
+    pieces = _pieces(batches, outcomes, losses)
+    pairs = F.broadcast((_matched if is_lazy else _pairs)(batches, outcomes, opened))
     owed = _owed(pieces, outcomes, opened, pairs)
-    ends = _ends(outcomes, opened).join(pairs, [*ACCOUNT, "topic"], "semi")
+    ends = _ends(outcomes, opened, is_lazy).join(pairs, [*ACCOUNT, "topic"], "semi")
     merged = _merge(owed, ends)
     floors = opened.select(*ACCOUNT, "floor", "is_whole")
     firsts = batches.groupBy("node", "topic", "source").agg(F.min("first").alias("begin"))
     joined = merged.join(F.broadcast(floors), ACCOUNT).join(firsts, ["node", "topic", "source"], "left")
     # Where the tables begin later than the journal, an end before them proves that there was an event.
     is_earlier = ~F.col("is_whole") & (F.col("start") < F.coalesce("begin", F.lit(1 << 62)))
-    # A node that tells a subscriber of a loss may never have had the event, though it was published.
-    is_earlier = is_earlier | (F.col("outcome.end") == End.LOST.name)
     earlier = F.struct(
         F.col("stop"),
         F.col("outcome.time").alias("time"),
@@ -59,7 +65,7 @@ def segments(
         F.lit(False).alias("is_loss"),
     )
     proven = F.when(F.col("piece").isNull() & is_earlier & F.col("outcome").isNotNull(), earlier)
-    return joined.withColumn("piece", F.coalesce("piece", proven)).drop("begin", "is_whole")
+    return without(replace(joined, piece=F.coalesce("piece", proven)), "begin", "is_whole")
 
 
 def _before(rows: DataFrame, cut: Mapping[str, int] | None) -> DataFrame:
@@ -79,7 +85,7 @@ def accounts(outcomes: DataFrame, batches: DataFrame) -> DataFrame:
     whole = begins.groupBy("node").agg((F.min("position") == 0).alias("is_whole"))
     by = Window.partitionBy(*ACCOUNT)
     closed_at = F.max(F.when(F.col("kind") == "closed", F.col("position"))).over(by)
-    rows = outcomes.where("subscriber is not null").withColumn("closed_at", closed_at)
+    rows = add(outcomes.where("subscriber is not null"), closed_at=closed_at)
     current = rows.where("closed_at is null or position > closed_at")
     is_opened = F.col("kind") == "opened"
     found = current.groupBy(*ACCOUNT).agg(
@@ -89,16 +95,19 @@ def accounts(outcomes: DataFrame, batches: DataFrame) -> DataFrame:
         F.max("closed_at").alias("closed_at"),
     )
     known = found.join(F.broadcast(whole), "node")
-    return known.where("opened_at is not null or (not is_whole and closed_at is null)").withColumn(
-        "opened_at", F.coalesce("opened_at", F.lit(-1))
-    )
+    there = known.where("opened_at is not null or (not is_whole and closed_at is null)")
+    return replace(there, opened_at=F.coalesce("opened_at", F.lit(-1)))
 
 
-def _pieces(batches: DataFrame, losses: DataFrame | None) -> DataFrame:
-    """What every node has, each event once; and what nobody has of a stream that goes on behind it."""
+def _pieces(batches: DataFrame, outcomes: DataFrame, losses: DataFrame | None) -> DataFrame:
+    """What every node has or knows to have missed, each event once; and the losses that nobody knew of."""
+    columns = ("node", "topic", "source", "first", "stop", "position", "time")
+    nowhere, first = F.lit(-1).cast("bigint").alias("position"), F.col("start").alias("first")
+    skipped = outcomes.where("kind = 'skipped'")
+    missed = skipped.select("node", "topic", "source", first, "stop", nowhere, "time")
     stream = Window.partitionBy("node", "topic", "source").orderBy("first", F.desc("stop"), "position")
     m = F.max("stop").over(stream.rowsBetween(Window.unboundedPreceding, -1))
-    slim = batches.select("node", "topic", "source", "first", "stop", "position", "time").withColumn("m", m)
+    slim = add(batches.select(*columns).unionByName(missed), m=m)
     start = F.greatest("first", F.coalesce("m", F.lit(0)))
     pieces = slim.where("m is null or stop > m").select(
         "node",
@@ -118,7 +127,11 @@ def _pieces(batches: DataFrame, losses: DataFrame | None) -> DataFrame:
     holes = losses.where("reason = 'missing'").select(
         "topic", "source", "start", "stop", F.col("noticed").alias("time")
     )
-    lost = spans.join(F.broadcast(holes), ["topic", "source"]).where("low < start and stop < high")
+    lost = spans.join(F.broadcast(holes), ["topic", "source"]).where("low < start and stop < high").alias("l")
+    known = missed.select(*columns[:5]).alias("k")
+    same = [F.col(f"l.{name}") == F.col(f"k.{name}") for name in columns[:3]]
+    within = (F.col("k.first") <= F.col("l.start")) & (F.col("l.stop") <= F.col("k.stop"))
+    lost = lost.join(F.broadcast(known), [*same, within], "anti")
     return pieces.unionByName(
         lost.select(
             "node",
@@ -143,17 +156,14 @@ def _owed(pieces: DataFrame, outcomes: DataFrame, opened: DataFrame, pairs: Data
         .agg(F.min(F.coalesce("since", "start")).alias("since"))
     )
     owed = pieces.join(pairs, ["node", "topic"]).join(since, KEYS, "left")
-    clipped = owed.withColumn("start", F.greatest("start", F.coalesce("since", F.lit(1))))
+    clipped = replace(owed, start=F.greatest("start", F.coalesce("since", F.lit(1))))
     return clipped.where("start < stop")
 
 
 def _pairs(batches: DataFrame, outcomes: DataFrame, opened: DataFrame) -> DataFrame:
     """(node, subscriber, topic) wherever the subscriber's pattern matches; patterns are matched by our own rules."""
     topics: dict[str, set[str]] = {}
-    both = batches.select("node", "topic").unionByName(
-        outcomes.where("topic is not null").select("node", "topic")
-    )
-    for row in both.distinct().collect():
+    for row in _topics(batches, outcomes).collect():
         topics.setdefault(row["node"], set()).add(row["topic"])
     rows: list[tuple[str, str, str]] = []
     for row in opened.collect():
@@ -165,11 +175,26 @@ def _pairs(batches: DataFrame, outcomes: DataFrame, opened: DataFrame) -> DataFr
     return batches.sparkSession.createDataFrame(table)
 
 
-def _ends(outcomes: DataFrame, opened: DataFrame) -> DataFrame:
+def _topics(batches: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """(node, topic), each once."""
+    named = outcomes.where("topic is not null")
+    return batches.select("node", "topic").unionByName(named.select("node", "topic")).distinct()
+
+
+def _matched(batches: DataFrame, outcomes: DataFrame, opened: DataFrame) -> DataFrame:
+    """As `_pairs`, by Spark's workers."""
+    every = _topics(batches, outcomes).join(F.broadcast(opened.select(*ACCOUNT, "pattern")), "node")
+    fits = F.udf(_fits, BooleanType(), useArrow=False)
+    return every.where(fits("pattern", "topic")).select(*ACCOUNT, "topic")
+
+
+def _fits(pattern: str | None, topic: str) -> bool:
+    return pattern is None or Pattern(pattern).matches(topic)
+
+
+def _ends(outcomes: DataFrame, opened: DataFrame, is_lazy: bool) -> DataFrame:
     """What ended, disjoint: an event ends once, so that the first word counts."""
-    booked = outcomes.where("kind = 'outcomes' and topic is not null and start < stop").drop(
-        "floor", "pattern"
-    )
+    booked = outcomes.where("kind = 'outcomes' and topic is not null and start < stop")
     current = booked.join(F.broadcast(opened.select(*ACCOUNT, "opened_at")), ACCOUNT).where(
         "position > opened_at"
     )
@@ -177,32 +202,35 @@ def _ends(outcomes: DataFrame, opened: DataFrame) -> DataFrame:
     by = Window.partitionBy(*KEYS)
     before = by.orderBy("start", "stop").rowsBetween(Window.unboundedPreceding, -1)
     m = F.coalesce(F.max("stop").over(before), F.lit(0))
-    marked = current.withColumn("overlaps", F.col("start") < m)
-    marked = marked.withColumn("is_mixed", F.max("overlaps").over(by)).persist()
+    marked = add(current, overlaps=F.col("start") < m)
+    marked = add(marked, is_mixed=F.max("overlaps").over(by))
+    marked = marked if is_lazy else marked.persist()
     plain = marked.where("not is_mixed").select(*columns)
     mixed = marked.where("is_mixed").select(*columns, "position", "row")
-    if mixed.isEmpty():
+    if not is_lazy and mixed.isEmpty():
         return plain
-    return plain.unionByName(mixed.groupBy(*KEYS).applyInArrow(_first_wins, plain.schema))
+    rows = F.collect_list(F.struct("position", "row", "start", "stop", *_END)).alias("rows")
+    kept = F.explode(F.udf(_first_wins, ArrayType(struct(_PARTS)), useArrow=False)("rows")).alias("kept")
+    alone = mixed.groupBy(*KEYS).agg(rows).select(*KEYS, kept).select(*KEYS, "kept.*")
+    return plain.unionByName(alone.select(*columns))
 
 
-def _first_wins(rows: pa.Table) -> pa.Table:
+def _first_wins(rows: list[Any]) -> list[dict[str, Any]]:
     """The outcomes of one stream less what had ended before, in the journal's order: as `Ledger.settle` does."""
-    ordered = rows.sort_by([("position", "ascending"), ("row", "ascending")]).to_pylist()
     ended = SeqSet()
     kept: list[dict[str, Any]] = []
-    for row in ordered:
+    for row in sorted(rows, key=lambda row: (row["position"], row["row"])):
         for start, stop in ended.missing(row["start"], row["stop"]):
-            kept.append({**row, "start": start, "stop": stop})
+            kept.append({**row.asDict(), "start": start, "stop": stop})
         ended.add(row["start"], row["stop"])
-    return pa.Table.from_pylist(kept, rows.schema).drop_columns(["position", "row"])
+    return kept
 
 
 def _merge(owed: DataFrame, ends: DataFrame) -> DataFrame:
     """Put both sides on one line: segments between neighbouring bounds, with what covers them."""
     piece = F.struct("stop", "time", "position", "is_loss")
     outcome = F.struct("stop", *_END)
-    nothing, no_end = F.lit(None).cast(_type(owed, piece)), F.lit(None).cast(_type(ends, outcome))
+    nothing, no_end = F.lit(None).cast(_PIECE), F.lit(None).cast(_OUTCOME)
     points = (
         owed.select(*KEYS, F.col("start").alias("seq"), piece.alias("piece"), no_end.alias("outcome"))
         .unionByName(
@@ -231,10 +259,6 @@ def _merge(owed: DataFrame, ends: DataFrame) -> DataFrame:
         F.when(F.col("piece.stop") > F.col("start"), F.col("piece")).alias("piece"),
         F.when(F.col("outcome.stop") > F.col("start"), F.col("outcome")).alias("outcome"),
     ).where("piece is not null or outcome is not null")
-
-
-def _type(frame: DataFrame, column: Column) -> str:
-    return frame.select(column.alias("it")).schema["it"].dataType.simpleString()
 
 
 def _events(condition: Column | None = None) -> Column:

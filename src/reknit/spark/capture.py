@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from reknit.spark.columns import add
 from reknit.spark.tables import TABLE_OF
 from reknit.spark.tables_log import Lake, LakeError
 from reknit.spark.tables_spark import Transaction
@@ -30,7 +31,7 @@ def batch_rows(frame: DataFrame) -> DataFrame:
     # Reversed digits of reversed nibbles: turn every pair back, which `reverse` of the whole has put last first.
     big_endian = F.regexp_replace(field, "(.)(.)", "$2$1")
     size = F.coalesce(F.conv(big_endian, 16, 10).cast("int"), F.lit(0))
-    return frame.withColumn("columns_bytes", size).select(*TABLE_OF["batches"].names)
+    return add(frame, columns_bytes=size).select(*TABLE_OF["batches"].names)
 
 
 def outcome_rows(frame: DataFrame) -> DataFrame:

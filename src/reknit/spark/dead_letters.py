@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from reknit.spark.columns import struct
 from reknit.spark.settle_events import newly_settled
 from reknit.spark.settle_expand import expand, with_frames
 from reknit.spark.tables import TABLE_OF
@@ -49,15 +50,16 @@ def dead_letters(events: DataFrame) -> DataFrame:
     What can't be read as a letter stays, with reason `malformed` and its bytes as the payload.
     """
     needed = events.select("topic", "source", "seq", "time", "payload")
-    return needed.mapInArrow(_parse, TABLE_OF["dead_letters"].ddl)
+    return needed.mapInArrow(_parse, struct(TABLE_OF["dead_letters"].ddl))
 
 
 def _parse(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for chunk in chunks:
-        yield pa.RecordBatch.from_pylist([_row(row) for row in chunk.to_pylist()], _ARROW)
+        yield pa.RecordBatch.from_pylist([letter_row(row) for row in chunk.to_pylist()], _ARROW)
 
 
-def _row(event: dict[str, Any]) -> dict[str, Any]:
+def letter_row(event: dict[str, Any]) -> dict[str, Any]:
+    """An event of the dead-letter topic as a row of table `dead_letters`."""
     from reknit.node.dead_letters import read_letter
 
     own = {"letter_source": event["source"], "letter_seq": event["seq"]}

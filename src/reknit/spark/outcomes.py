@@ -14,6 +14,7 @@ from reknit.spark.wanted import Wanted
 from reknit.store.records import (
     Outcomes,
     Record,
+    Skipped,
     SubscriberClosed,
     SubscriberOpened,
     decode,
@@ -60,6 +61,9 @@ def outcome_rows(record: Record) -> list[Row]:
             return _opened(record)
         case SubscriberClosed(name=name, time_us=time_us):
             return [{"kind": "closed", "subscriber": name, "time": _moment(time_us)}]
+        case Skipped(topic=topic, source=source, start=start, stop=stop, text=text, time_us=time_us):
+            where = {"topic": topic, "source": source, "start": start, "stop": stop}
+            return [{"kind": "skipped", **where, "text": text, "time": _moment(time_us)}]
         case _:  # pauses, attempts that did not end anything, and what became of dead letters
             return []
 

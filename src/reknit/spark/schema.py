@@ -118,7 +118,7 @@ OUTCOMES: Final = _struct(
     since=LongType(),
     floor=LongType(),
 )
-"""`row` counts within the record at `position`. `kind` is outcomes, opened, closed or gone."""
+"""`row` counts within the record at `position`. `kind` is outcomes, opened, closed, skipped or gone."""
 
 KINDS: Final = {"events": EVENTS, "batches": BATCHES, "outcomes": OUTCOMES}
 """The kinds of rows, as in option `rows`."""

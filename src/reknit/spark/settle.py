@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from reknit.spark.columns import add, replace, without
 from reknit.spark.tables import TABLE_OF
 
 __all__ = ["candidates", "covered", "decide", "settle"]
@@ -35,10 +36,9 @@ def settle(batches: DataFrame, grace_s: float = 0.0) -> DataFrame:
 
 def candidates(batches: DataFrame, origin: str, now: datetime) -> DataFrame:
     """Rows of table `batches` or `recovered` as slim rows for `decide`."""
-    named = batches.where("count > 0").withColumn("start", F.col("first"))
-    return named.withColumns({"origin": F.lit(origin), "noticed": F.lit(now)}).select(
-        *STREAM, "start", "stop", *_REFERENCE
-    )
+    own = {"origin": F.lit(origin), "noticed": F.lit(now)}
+    reference = [own[name].alias(name) if name in own else F.col(name) for name in _REFERENCE]
+    return batches.where("count > 0").select(*STREAM, F.col("first").alias("start"), "stop", *reference)
 
 
 def decide(rows: DataFrame, coverage: DataFrame | None, now: datetime, grace_s: float) -> DataFrame:
@@ -47,33 +47,33 @@ def decide(rows: DataFrame, coverage: DataFrame | None, now: datetime, grace_s: 
     `settled`: next in order · `held`: behind a gap · `gap`: missing, still in grace · `lost`: missing, given up ·
     `late`: came after it was given up.
     """
-    known = rows.withColumns({"next": F.lit(None).cast("bigint"), "lost": F.lit(None).cast(_RANGES)})
-    if coverage is not None:
+    if coverage is None:
+        known = add(rows, next=F.lit(None).cast("bigint"), lost=F.lit(None).cast(_RANGES))
+    else:
         known = rows.join(coverage, STREAM, "left")
-    fresh = _fresh(known.withColumn("next", F.coalesce("next", F.lit(0))), now, grace_s)
+    fresh = _fresh(replace(known, next=F.coalesce("next", F.lit(0))), now, grace_s)
     return fresh if coverage is None else fresh.unionByName(_late(known))
 
 
 def _fresh(rows: DataFrame, now: datetime, grace_s: float) -> DataFrame:
     """Everything from a stream's `next` on; 0 stands for a stream that is new."""
     base = F.greatest("next", F.lit(1))
-    ahead = rows.where(F.col("stop") > base).withColumn("start", F.greatest("start", base))
+    ahead = replace(rows.where(F.col("stop") > base), start=F.greatest("start", base))
     stream = Window.partitionBy(*STREAM)
     order = stream.orderBy("start", F.desc("stop"), "origin", "node", "position")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     # From here to the stream's end, said backwards: Spark takes quadratic time for the frame said forwards.
     backwards = stream.orderBy(F.desc("start"), "stop", F.desc("origin"), F.desc("node"), F.desc("position"))
     on = backwards.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = ahead.withColumns(
-        {
-            "m": F.coalesce(F.max("stop").over(before), base),
-            "seen": F.min("noticed").over(on),
-            "is_first": (F.col("next") == 0) & (F.row_number().over(order) == 1),
-        }
+    ranked = add(
+        ahead,
+        m=F.coalesce(F.max("stop").over(before), base),
+        seen=F.min("noticed").over(on),
+        is_first=(F.col("next") == 0) & (F.row_number().over(order) == 1),
     )
     is_gap = F.col("start") > F.col("m")
     is_open = is_gap & (F.col("seen") > F.lit(now - timedelta(seconds=grace_s)))
-    opened = ranked.withColumn("open_at", F.min(F.when(is_open, F.col("m"))).over(stream))
+    opened = add(ranked, open_at=F.min(F.when(is_open, F.col("m"))).over(stream))
     is_held = F.coalesce(F.greatest("start", "m") > F.col("open_at"), F.lit(False))
     gap_is = F.when(is_open, "gap").otherwise("lost")
     piece = F.when(
@@ -86,7 +86,7 @@ def _fresh(rows: DataFrame, now: datetime, grace_s: float) -> DataFrame:
     reason = F.when(
         F.col("what").isin("gap", "lost"), F.when(F.col("is_first"), "beginning").otherwise("missing")
     )
-    return _explode(opened, F.array(gap, piece)).withColumn("reason", reason).select(*_decided())
+    return add(_explode(opened, F.array(gap, piece)), reason=reason).select(*_decided())
 
 
 def _late(rows: DataFrame) -> DataFrame:
@@ -99,11 +99,11 @@ def _late(rows: DataFrame) -> DataFrame:
         ),
     )
     hit = rows.where(F.size("lost") > 0)
-    cut = _explode(hit, parts).withColumns({"reason": F.lit(None).cast("string")})
+    cut = add(_explode(hit, parts), reason=F.lit(None).cast("string"))
     order = Window.partitionBy(*STREAM).orderBy("start", F.desc("stop"), "origin", "node", "position")
     m = F.max("stop").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    once = cut.withColumn("m", m).where("m is null or stop > m")
-    return once.withColumn("start", F.greatest("start", F.coalesce("m", F.lit(0)))).select(*_decided())
+    once = add(cut, m=m).where("m is null or stop > m")
+    return replace(once, start=F.greatest("start", F.coalesce("m", F.lit(0)))).select(*_decided())
 
 
 def _part(what: Column, start: Column, stop: Column, noticed: str) -> Column:
@@ -114,8 +114,8 @@ def _part(what: Column, start: Column, stop: Column, noticed: str) -> Column:
 
 def _explode(rows: DataFrame, parts: Column) -> DataFrame:
     """A row per part, which replaces what the row said of itself."""
-    kept = rows.withColumn("part", F.explode(F.filter(parts, lambda part: part.isNotNull())))
-    return kept.drop("what", "start", "stop", "noticed").select("*", "part.*").drop("part")
+    kept = add(rows, part=F.explode(F.filter(parts, lambda part: part.isNotNull())))
+    return without(without(kept, "start", "stop", "noticed").select("*", "part.*"), "part")
 
 
 def _decided() -> list[str]:

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.batch import Batch, Head
+from reknit.spark.columns import struct
 from reknit.spark.tables import TABLE_OF
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
 
-__all__ = ["expand", "with_frames"]
+__all__ = ["expand", "joined", "with_frames"]
 
 ROWS_MAX: Final = 20_000
 """About so many events go to Spark at once."""
@@ -32,20 +33,33 @@ def with_frames(
 
     The ranges are slim and go to where the frames are, never the other way round.
     """
-    # A journal that was replaced begins at position 0 again: the seqs tell its batches from the old one's.
-    key = ["origin", "node", "position", "source", "first"]
-    columns = [*key[1:], *HEAD]
-    frames = read(spark, lake, "batches", after, through).select(F.lit("batches").alias("origin"), *columns)
+    frames = _frames_of(read(spark, lake, "batches", after, through), "batches")
     if lake.files("recovered"):
-        recovered = read(spark, lake, "recovered")
-        frames = frames.unionByName(recovered.select(F.lit("recovered").alias("origin"), *columns))
+        frames = frames.unionByName(_frames_of(read(spark, lake, "recovered"), "recovered"))
+    return _joined(frames, pieces)
+
+
+def joined(batches: DataFrame, pieces: DataFrame) -> DataFrame:
+    """Ranges joined with the rows of table `batches` that hold them: what `expand` takes."""
+    return _joined(_frames_of(batches, "batches"), pieces)
+
+
+# A journal that was replaced begins at position 0 again: the seqs tell its batches from the old one's.
+_KEY: Final = ["origin", "node", "position", "source", "first"]
+
+
+def _frames_of(batches: DataFrame, origin: str) -> DataFrame:
+    return batches.select(F.lit(origin).alias("origin"), *_KEY[1:], *HEAD)
+
+
+def _joined(frames: DataFrame, pieces: DataFrame) -> DataFrame:
     wanted = F.broadcast(pieces.select("origin", "node", "position", *_FRAME))
-    return frames.join(wanted, key).select(*_FRAME, *HEAD)
+    return frames.join(wanted, _KEY).select(*_FRAME, *HEAD)
 
 
 def expand(frames: DataFrame) -> DataFrame:
     """A row an event, from rows of `with_frames`."""
-    return frames.select(*_FRAME, *HEAD).mapInArrow(_expand, TABLE_OF["events"].ddl)
+    return frames.select(*_FRAME, *HEAD).mapInArrow(_expand, struct(TABLE_OF["events"].ddl))
 
 
 def _expand(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

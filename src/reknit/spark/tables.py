@@ -114,11 +114,11 @@ TABLES: Final = (
 node     | string    | whose journal it was read from
 position | bigint    | where in that journal
 row      | int       | counts within the record at that position
-kind     | string    | outcomes, opened, closed or gone
+kind     | string    | outcomes, opened, closed, skipped (never came to this node) or gone
 subscriber | string  | its name
 topic    | string    | null where the row is about the subscriber alone
 source   | binary    | the publisher's id
-start    | bigint    | the first seq that ended
+start    | bigint    | the first seq that ended, or was skipped
 stop     | bigint    | the seq after the last
 end      | string    | ACCEPTED, DEAD_LETTERED or LOST
 code     | int       | google.rpc
