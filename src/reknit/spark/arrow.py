@@ -106,7 +106,8 @@ class _Tables:
         if found is None or len(found) < rows:
             if len(self._repeated) > 1000:
                 self._repeated.clear()
-            found = self._repeated[key] = make(max(rows, 2 * ROWS))
+            # A little longer than needed: the next record batch may have a few rows more.
+            found = self._repeated[key] = make(rows + rows // 4)
         return found.slice(0, rows)
 
     def _text(self, value: bytes | str, rows: int) -> pa.Array[Any]:
