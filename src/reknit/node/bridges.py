@@ -19,6 +19,7 @@ from reknit.client.link import Link
 from reknit.client.session import Session
 from reknit.errors import InvalidTopic, LocalError, Refused, ReknitError
 from reknit.node.feed import Feed
+from reknit.node.notes import Notes
 from reknit.node.relay import RETRY_S, Relay
 from reknit.node.skips import TEXT
 from reknit.outcome import Code
@@ -246,14 +247,13 @@ class Bridges:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._file = node.config.node.data_dir / FILE if node.config.journal.kind == "disk" else None
-        self._memory = self._load()
+        self._notes = Notes(node.config, FILE, Kept)
         self._bridges: dict[Route, Bridge] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Take up the routes that there were."""
-        for route in self._memory.routes:
+        for route in self._notes.value.routes:
             self._begin(route)
 
     async def stop(self) -> None:
@@ -261,6 +261,7 @@ class Bridges:
         await asyncio.gather(*self._leaving, return_exceptions=True)
         for bridge in self._bridges.values():
             await bridge.stop()
+        self._notes.close()
 
     def _begin(self, route: Route) -> None:
         bridge = self._bridges[route] = Bridge(self, route)
@@ -273,8 +274,8 @@ class Bridges:
         route = self._checked(source, target, pattern)
         if route in self._bridges:
             raise Refused(Code.ALREADY_EXISTS, f"there is a route {route.name}")
-        self._memory.routes.append(route)
-        self._save()
+        self._notes.value.routes.append(route)
+        self._notes.save()
         self._begin(route)
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
@@ -283,8 +284,8 @@ class Bridges:
         bridge = self._bridges.pop(route, None)
         if bridge is None:
             raise Refused(Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` has all")
-        self._memory.routes.remove(route)
-        self._save()
+        self._notes.value.routes.remove(route)
+        self._notes.save()
         task = asyncio.create_task(bridge.forget())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -342,29 +343,10 @@ class Bridges:
 
     def came_via(self, via: Via) -> None:
         """A bridge tells where a source has been."""
-        if len(self._memory.vias) < VIAS_MAX:
-            self._memory.vias[via.source.hex()] = via.nodes
-            self._save()
+        if len(self._notes.value.vias) < VIAS_MAX:
+            self._notes.value.vias[via.source.hex()] = via.nodes
+            self._notes.save_soon()
 
     def vias(self, sources: list[str]) -> list[list[str]]:
         """Where each of these sources has been before it came here."""
-        return [self._memory.vias.get(source, []) for source in sources]
-
-    def _load(self) -> Kept:
-        if self._file is None or not self._file.exists():
-            return Kept()
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=Kept)
-        except (msgspec.DecodeError, OSError) as error:
-            log.error("%s can't be read and is not used: %s", self._file, error)
-            return Kept()
-
-    def _save(self) -> None:
-        if self._file is None:
-            return
-        try:
-            part = self._file.with_suffix(".new")
-            part.write_bytes(msgspec.json.encode(self._memory))
-            part.replace(self._file)
-        except OSError as error:
-            log.error("%s can't be written: %s", self._file, error)
+        return [self._notes.value.vias.get(source, []) for source in sources]

@@ -115,7 +115,7 @@ class Outflow:
                 low = index if low < 0 else low
                 if entry.head.source not in line.told:
                     line.told.add(entry.head.source)
-                    origins.append((entry.head.source, self._links.origin(entry.head.source)))
+                    origins.append((entry.head.source, self._links.wants.origin(entry.head.source)))
                 continue
             if low >= 0:
                 pieces.append(run.cut(low, index))
@@ -131,7 +131,7 @@ class Outflow:
 
     def _is_wanted(self, head: Head) -> bool:
         stream = (head.topic, head.source)
-        if head.stop <= self._passed.get(stream, 0) or not self._links.is_wanted(self._name, stream):
+        if head.stop <= self._passed.get(stream, 0) or not self._links.wants.is_wanted(self._name, stream):
             return False
         self._passed[stream] = head.stop
         self.events += head.count
@@ -169,13 +169,12 @@ class Inflow(Relay):
         self.line = line
         self._carries.clear()
         self._batches.clear()
-        epoch, position = self._links.positions.get(self._neighbour, ("", -1))
-        line.send(Pull(epoch, position))
+        line.send(Pull(*self._links.position(self._neighbour)))
 
     def take(self, carry: Carry, batches: list[Batch], is_last: bool) -> None:
         """Batches arrived; they count as kept when this node's journal has them."""
         for source, origin in carry.origins:
-            self._links.learn(source, origin)
+            self._links.wants.learn(source, origin)
         if not self._carries or self._carries[-1][0] != carry.position:
             self._carries.append([carry.position, 0, 0])
         state = self._carries[-1]

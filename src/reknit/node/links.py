@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.config import LINK_COST_MAX
-from reknit.errors import InvalidConfig, InvalidTopic, Refused
+from reknit.errors import Refused
 from reknit.ledger import Stream
-from reknit.node.bookings import ACCOUNT
 from reknit.node.carrying import Inflow, Outflow
 from reknit.node.lines import Line, LineIn, LineOut
+from reknit.node.link_checks import objection, parse_link, unsound
+from reknit.node.notes import Notes
 from reknit.node.peers import PeerState
+from reknit.node.wants import Wants
 from reknit.outcome import Code
 from reknit.protocol import messages
 from reknit.protocol.anycast_messages import (
@@ -45,7 +46,6 @@ from reknit.protocol.messages import (
     Returned,
 )
 from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
-from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url
 
 if TYPE_CHECKING:
@@ -54,33 +54,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 FILE: Final = "links.json"
-SAVE_S: Final = 1.0
-NAME_CHARS_MAX: Final = 255
-MODES: Final = ("multicast", "closest", "balanced")
-ORIGINS_MAX: Final = 100_000
-"""Of so many sources it is remembered on which node they are published."""
-
-
-def unsound(item: Item) -> str:
-    """Why a message can't be taken from another node, if so."""
-    match item:
-        case LinkState(links=links):
-            sound = all(0 < cost <= LINK_COST_MAX for cost in links.values())
-            return "" if sound else f"a link costs from 1 to {LINK_COST_MAX}"
-        case Announce(added=added, removed=removed):
-            return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
-        case Forward(mode=mode):
-            return "" if mode in MODES else f"{mode!r} is no distribution of events with outcomes"
-        case _:
-            return ""
-
-
-def _unsound_interest(pattern: str, mode: str) -> str:
-    try:
-        Pattern(pattern)
-    except InvalidTopic as error:
-        return str(error)
-    return "" if mode in ("journal", "any") else f"{mode!r} is no way to subscribe"
 
 
 class Remembered(msgspec.Struct):
@@ -91,21 +64,6 @@ class Remembered(msgspec.Struct):
     origins: dict[str, str] = {}
     added: dict[str, int] = {}
     """Links that were added while the node ran, and their costs."""
-
-
-def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
-    """The address and the cost of a link.
-
-    >>> parse_link("tcp://10.0.0.7:7440=10")
-    ('tcp://10.0.0.7:7440', 10)
-    >>> parse_link("tcp://10.0.0.7:7440")
-    ('tcp://10.0.0.7:7440', 1)
-    """
-    url, _, given = text.partition("=")
-    parse_url(url)
-    if given and not given.isdigit():
-        raise InvalidConfig("links.to", text, "has no number for its cost: write tcp://HOST:PORT=10")
-    return url, int(given) if given else cost
 
 
 class Links:
@@ -126,14 +84,9 @@ class Links:
         self._outflows: dict[str, Outflow] = {}
         self._inflows: dict[str, Inflow] = {}
         self._returns: dict[str, list[Return]] = {}
-        self._announced: set[str] = set()
-        self._subscriptions_moved = False
-        self._signature = (-1, -1)
-        self._wanted: dict[tuple[str, Stream], bool] = {}
+        self.wants = Wants(self)
         self._opening: set[asyncio.Task[None]] = set()
-        self._file = node.config.node.data_dir / FILE if node.config.journal.kind == "disk" else None
-        self._memory = self._load()
-        self._saving: asyncio.TimerHandle | None = None
+        self.notes = Notes(node.config, FILE, Remembered)
         self._loop = asyncio.get_running_loop()
 
     # -- life
@@ -142,7 +95,7 @@ class Links:
         """Link to whom the configuration names, and to whom was added before."""
         for text in self.config.links.to:
             self.add(*parse_link(text, self.config.links.cost), is_lasting=False)
-        for url, cost in self._memory.added.items():
+        for url, cost in self.notes.value.added.items():
             self.add(url, cost, is_lasting=False)
 
     async def stop(self) -> None:
@@ -153,8 +106,7 @@ class Links:
         await asyncio.gather(*self._opening, return_exceptions=True)
         for inflow in self._inflows.values():
             await inflow.stop()
-        if self._saving is not None:
-            self._save()
+        self.notes.close()
 
     def add(self, url: str, cost: int, is_lasting: bool = True) -> None:
         """Link to a node, now and whenever it is there. Raises `InvalidConfig`, `Refused`."""
@@ -167,8 +119,8 @@ class Links:
         line = self._outs[url] = LineOut(self, url, cost, self._hello)
         line.start()
         if is_lasting:
-            self._memory.added[url] = cost
-            self._save_soon()
+            self.notes.value.added[url] = cost
+            self.notes.save_soon()
 
     def remove(self, url: str) -> None:
         """Link to a node no more. Raises `Refused`."""
@@ -178,8 +130,8 @@ class Links:
         task = asyncio.create_task(line.stop())
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
-        self._memory.added.pop(url, None)
-        self._save_soon()
+        self.notes.value.added.pop(url, None)
+        self.notes.save_soon()
 
     def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
         """`add`, for who asks over a connection."""
@@ -258,7 +210,7 @@ class Links:
             )
 
     def _greeted(self, hello: messages.Link, line: Line) -> None:
-        problem = self._objection(hello)
+        problem = objection(hello, self.routes.name, self.config.links, set(self._lines))
         if problem:
             line.dismiss(Code.FAILED_PRECONDITION, problem)
             return
@@ -271,17 +223,6 @@ class Links:
         lines.append(line)
         if len(lines) == 1:
             self._up(hello.node, line)
-
-    def _objection(self, hello: messages.Link) -> str:
-        if not 0 < len(hello.node) <= NAME_CHARS_MAX or not hello.node.isprintable():
-            return f"a node's name has 1 to {NAME_CHARS_MAX} characters that can be printed"
-        if hello.node == self.routes.name:
-            return f"both nodes are called {hello.node!r}: give each a name of its own (node.name)"
-        if self.config.links.edge and set(self._lines) - {hello.node}:
-            return f"{self.routes.name} is an edge and has its one link already (links.edge)"
-        if hello.is_edge and self.config.links.edge:
-            return "two edges can't be linked: one of them has to be no edge (links.edge)"
-        return ""
 
     def _up(self, name: str, line: Line) -> None:
         assert line.hello is not None
@@ -349,7 +290,7 @@ class Links:
 
     def run(self, now: float) -> None:
         """Say what is to be said, and see to what changed."""
-        self._look_at_subscriptions()
+        self.wants.look()
         self._tell_routes()
         returns, self._returns = self._returns, {}
         for name, rows in returns.items():
@@ -357,7 +298,7 @@ class Links:
 
     @property
     def is_due(self) -> bool:
-        return self.is_on and bool(self._returns or self.routes.has_effects or self._subscriptions_moved)
+        return self.is_on and bool(self._returns or self.routes.has_effects or self.wants.is_moved)
 
     def came_round(self) -> None:
         """Let the node do what this led to."""
@@ -376,7 +317,7 @@ class Links:
                 case Rerouted(has_new_ways=yes):
                     is_new, has_new_ways = True, has_new_ways or yes
         if is_new:
-            self._wanted.clear()
+            self.wants.forget()
             self.node.anycast.give(NewRoutes(), self.routes.name)
             self.node.anycast.paths_moved()
         if has_new_ways:
@@ -429,101 +370,30 @@ class Links:
 
     def subscriptions_moved(self) -> None:
         """Somebody subscribed, or does so no more."""
-        self._subscriptions_moved = True
-
-    def _look_at_subscriptions(self) -> None:
-        dispatch, ledger = self.node.dispatch, self.node.journal.ledger
-        signature = (len(dispatch.queues), len(ledger.accounts))
-        if not self._subscriptions_moved and signature == self._signature:
-            return
-        self._subscriptions_moved, self._signature = False, signature
-        wanted = {queue.pattern.text for queue in dispatch.queues.values()}
-        wanted |= {
-            account.pattern.text for name, account in ledger.accounts.items() if not name.startswith(ACCOUNT)
-        }
-        added = [(text, "journal") for text in sorted(wanted - self._announced)]
-        removed = [(text, "journal") for text in sorted(self._announced - wanted)]
-        self._announced = wanted
-        if added or removed:
-            self.interest(added, removed)
-
-    def is_wanted(self, name: str, stream: Stream) -> bool:
-        """Whether a neighbour is to get a stream from here."""
-        key = (name, stream)
-        found = self._wanted.get(key)
-        if found is None:
-            nodes = self.routes.destinations(stream[0], "journal")
-            found = self.node.anycast.mode(stream[0]) == "journal" and bool(nodes)
-            if found:
-                found = name in self.routes.children(self.origin(stream[1]), nodes, with_lost=True)
-            if len(self._wanted) >= ORIGINS_MAX:
-                self._wanted.clear()
-            self._wanted[key] = found
-        return found
-
-    def origin(self, source: bytes) -> str:
-        """The node on which a source is published, as far as it is known: here."""
-        return self._memory.origins.get(source.hex(), self.routes.name)
-
-    def learn(self, source: bytes, origin: str) -> None:
-        """A source is published elsewhere."""
-        if origin != self.routes.name and len(self._memory.origins) < ORIGINS_MAX:
-            self._memory.origins[source.hex()] = origin
-            self._save_soon()
+        self.wants.is_moved = True
 
     def declared(self, source: bytes) -> None:
         """A publisher with a lasting source is here now, wherever it was before."""
-        if self._memory.origins.pop(source.hex(), None) is not None:
-            self._wanted.clear()
-            for lines in self._lines.values():
-                for line in lines:
-                    line.told.discard(source)
-            self._save_soon()
+        if self.wants.declared(source):
+            for line in (line for lines in self._lines.values() for line in lines):
+                line.told.discard(source)
 
     def came(self, stream: Stream, stop: int, name: str) -> None:
         """Events of a stream came from a neighbour."""
         self._outflows[name].came(stream, stop)
 
-    # -- what outlasts the connections
-
-    @property
-    def positions(self) -> dict[str, tuple[str, int]]:
-        return self._memory.positions
+    def position(self, name: str) -> tuple[str, int]:
+        """A neighbour's journal, and the position there up to which everything is kept here; -1 at first."""
+        return self.notes.value.positions.get(name, ("", -1))
 
     def remember(self, name: str, epoch: str, position: int) -> None:
         """Everything from a neighbour's journal up to this position is kept here."""
-        is_known = self._memory.positions.get(name, ("", 0))[0] == epoch
-        self._memory.positions[name] = (epoch, position)
+        is_known = self.position(name)[0] == epoch
+        self.notes.value.positions[name] = (epoch, position)
         if is_known:
-            self._save_soon()
+            self.notes.save_soon()
         else:
-            self._save()  # from here on nothing may be missed, whatever happens next
-
-    def _load(self) -> Remembered:
-        if self._file is None or not self._file.exists():
-            return Remembered()
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=Remembered)
-        except (msgspec.DecodeError, OSError) as error:
-            log.error("%s can't be read and is not used: %s", self._file, error)
-            return Remembered()
-
-    def _save_soon(self) -> None:
-        if self._file is not None and self._saving is None:
-            self._saving = self._loop.call_later(SAVE_S, self._save)
-
-    def _save(self) -> None:
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
-        if self._file is None:
-            return
-        try:
-            part = self._file.with_suffix(".new")
-            part.write_bytes(msgspec.json.encode(self._memory))
-            part.replace(self._file)
-        except OSError as error:
-            log.error("%s can't be written: %s", self._file, error)
+            self.notes.save()  # from here on nothing may be missed, whatever happens next
 
     # -- questions
 
