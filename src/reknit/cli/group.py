@@ -166,7 +166,7 @@ async def _send(group: Group, payload: str | None, members: int, wait_s: float) 
             found = len(group.members) - 1
             fail(f"{found} other members in {group.name} after {wait_s:g} s: join one, or pass --members 1")
         reading = asyncio.create_task(_read_past(group))
-        sent = 0
+        sent, others = 0, len(group.members) - 1  # who has had enough may leave before we are done
         if payload is not None:
             await group.send(payload.encode())
             sent = 1
@@ -176,7 +176,7 @@ async def _send(group: Group, payload: str | None, members: int, wait_s: float) 
                 sent += 1
         await group.settled()
         reading.cancel()
-        typer.echo(f"{sent} sent to {len(group.members) - 1} others")
+        typer.echo(f"{sent} sent to {others} others")
 
 
 async def _read_past(group: Group) -> None:
