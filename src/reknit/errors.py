@@ -279,10 +279,10 @@ class RequestFailed(Refused):
 
 
 class Undelivered(ReknitError):
-    """What became of events `[start, stop)` whose publisher wants outcomes, when nobody accepted them.
+    """What became of events `[start, stop)` of a source (as hex) whose publisher wants outcomes, if not accepted.
 
-    >>> print(Undelivered("orders", bytes(16), 7, 8, "not an order", 3, "north", "billing", 2))
-    undelivered: [7, 8) of 00000000000000000000000000000000 on 'orders': not an order, at billing on north, 2 attempts
+    >>> print(Undelivered("orders", "0a" * 16, 7, 8, "no order", 3, "north", "shop", 2))
+    undelivered: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': no order, code 3, at shop on north, 2 attempts
     """
 
     word = "undelivered"
@@ -290,7 +290,7 @@ class Undelivered(ReknitError):
     def __init__(
         self,
         topic: str,
-        source: bytes,
+        source: str,
         start: int,
         stop: int,
         text: str = "",
@@ -307,16 +307,16 @@ class Undelivered(ReknitError):
         where = (
             f", at {self.path} on {self.node}" if self.path else (f", on {self.node}" if self.node else "")
         )
-        what = f"[{self.start}, {self.stop}) of {self.source.hex()} on {_shown(self.topic)}"
-        said = f": {self.text}" if self.text else ""
+        what = f"[{self.start}, {self.stop}) of {self.source} on {_shown(self.topic)}"
+        said = (f": {self.text}" if self.text else "") + (f", code {self.code}" if self.code else "")
         return f"{self.word}: {what}{said}{where}, {self.attempts} attempts"
 
 
 class Released(Undelivered):
     """Nobody processed it: everyone who was there gave it back, or nobody was there.
 
-    >>> print(Released("orders", bytes(16), 7, 8, attempts=3))
-    released: [7, 8) of 00000000000000000000000000000000 on 'orders', 3 attempts
+    >>> print(Released("orders", "0a" * 16, 7, 8, attempts=3))
+    released: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders', 3 attempts
     """
 
     word = "released"
@@ -325,8 +325,8 @@ class Released(Undelivered):
 class Rejected(Undelivered):
     """A subscriber refused it for good.
 
-    >>> print(Rejected("orders", bytes(16), 7, 8, "not an order", attempts=1))
-    rejected: [7, 8) of 00000000000000000000000000000000 on 'orders': not an order, 1 attempts
+    >>> print(Rejected("orders", "0a" * 16, 7, 8, "not an order", attempts=1))
+    rejected: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': not an order, 1 attempts
     """
 
     word = "rejected"
@@ -335,8 +335,8 @@ class Rejected(Undelivered):
 class Modified(Undelivered):
     """It was tried in vain, or is in doubt: a path was lost with it, and it may have been processed.
 
-    >>> print(Modified("orders", bytes(16), 7, 8, "in doubt", attempts=1))
-    modified: [7, 8) of 00000000000000000000000000000000 on 'orders': in doubt, 1 attempts
+    >>> print(Modified("orders", "0a" * 16, 7, 8, "in doubt", attempts=1))
+    modified: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': in doubt, 1 attempts
     """
 
     word = "modified"

@@ -223,5 +223,5 @@ def _answer(call: Call, topic: str, source: bytes) -> None:
     worst = min(call.failed, key=lambda fate: list(ERRORS).index(fate.outcome))
     error = ERRORS[worst.outcome]
     where = (worst.text, worst.code, worst.node, worst.path, worst.attempts)
-    call.future.set_exception(error(topic, source, worst.start, worst.stop, *where))
+    call.future.set_exception(error(topic, source.hex(), worst.start, worst.stop, *where))
     call.future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio
