@@ -25,7 +25,7 @@ from reknit.node.node import Node
 from reknit.testing.processes import NodeProcess
 from tests.client.serving import serving
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 NAMES = {
     Delivery.ACCEPTED: "accepted",
     Delivery.RELEASED: "released",

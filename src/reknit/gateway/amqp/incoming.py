@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from reknit.errors import Full, InvalidTopic
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 RESEND_RELEASED = "qd.resend-released"
 DONE = -1
+_data = itemgetter(1)
 
 
 class Offered:
@@ -118,33 +120,37 @@ class Incoming:
         before = self._reader.held_bytes
         arrived = self._reader.read(self._credit_max, self.connection.intake_room)
         self.connection.assembly_bytes += self._reader.held_bytes - before
-        by_topic: dict[str, list[tuple[Taken, Arrived]]] = {}
-        longest = self._reader.held_bytes
-        size_max = self.connection.message_bytes_max
-        for one in arrived:
-            if len(one[1]) > longest:
-                longest = len(one[1])
-            taken = self._taken(one) if longest <= size_max else None
-            if taken is not None:
-                by_topic.setdefault(self.topic or taken.to, []).append((taken, one))
-        for topic, group in by_topic.items():
-            self._offer(topic, group)
-        self._check_size(longest)
+        longest = max(map(len, map(_data, arrived)), default=0)
+        if longest > self.connection.message_bytes_max:
+            arrived = []  # the link ends: nothing of this turn has an outcome, and the client knows it
+        taken = self._taken(arrived)
+        if self.topic:
+            self._offer(self.topic, taken)
+        else:
+            by_topic: dict[str, list[tuple[Taken, Arrived]]] = {}
+            for pair in taken:
+                by_topic.setdefault(pair[0].to, []).append(pair)
+            for topic, group in by_topic.items():
+                self._offer(topic, group)
+        self._check_size(max(longest, self._reader.held_bytes))
         if len(arrived) == self._credit_max:  # there may be more
             self.settled()
         if not self.is_gone:
             self.give_credit()
 
-    def _taken(self, arrived: Arrived) -> Taken | None:
-        try:
-            return take(arrived[1])
-        except MalformedValue as error:
-            deliveries.reject(arrived[0], DECODE_ERROR, str(error))
-            return None
+    def _taken(self, arrived: list[Arrived]) -> list[tuple[Taken, Arrived]]:
+        """The events of messages; what is no message is rejected."""
+        found: list[tuple[Taken, Arrived]] = []
+        for one in arrived:
+            try:
+                found.append((take(one[1]), one))
+            except MalformedValue as error:
+                deliveries.reject(one[0], DECODE_ERROR, str(error))
+        return found
 
     def _offer(self, topic: str, group: list[tuple[Taken, Arrived]]) -> None:
         offered = self._offered.get(topic) or self._open(topic, group)
-        if offered is None:
+        if offered is None or not group:
             return
         handles: list[Handle | None] = []
         for _, (delivery, _, is_settled) in group:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from bisect import bisect_left
 from collections import deque
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from reknit.gateway.amqp.connection import AmqpConnection
 
 UNDELIVERABLE = "the receiver says that it is undeliverable there"
+Word = tuple[Outcome, int, str]
+"""An outcome, a google.rpc code and text."""
+ACCEPTED: Word = (Outcome.ACCEPTED, 0, "")
 
 
 class Handed:
@@ -45,7 +49,7 @@ class Run:
 
     __slots__ = ("batch", "start", "stop", "word")
 
-    def __init__(self, batch: Batch, start: int, stop: int, word: tuple[Outcome, int, str]) -> None:
+    def __init__(self, batch: Batch, start: int, stop: int, word: Word) -> None:
         self.batch, self.start, self.stop, self.word = batch, start, stop, word
 
 
@@ -171,18 +175,17 @@ class Outgoing:
             handed.messages = give(batch, time.time_ns() // 1000, self._with_topic)
         low = start - batch.first
         messages = handed.messages[low : low + count_max]
-        size = 0
-        for count, message in enumerate(messages, 1):
-            size += len(message)
-            if size >= bytes_max:
-                del messages[count:]
-                break
+        size = sum(map(len, messages))
+        if size > bytes_max:
+            ends = list(accumulate(map(len, messages)))
+            count = bisect_left(ends, bytes_max) + 1  # the last may be over it
+            messages, size = messages[:count], ends[count - 1]
         stop = handed.at = start + len(messages)
         prefix = handed.prefix
         tags = [prefix + b"%x" % seq for seq in range(start, stop)]
         sent = deliveries.send(self.handle, zip(tags, messages, strict=True), self._is_presettled)
         if self._is_presettled:
-            self._settle(batch, start, stop, Outcome.ACCEPTED)
+            self._settle(batch, start, stop, ACCEPTED)
         else:
             self._unsettled.update(
                 zip(sent, zip(repeat(batch), range(start, stop), strict=False), strict=False)
@@ -199,18 +202,22 @@ class Outgoing:
         batch, seq = found
         state = deliveries.state_of(delivery)
         if state == deliveries.ACCEPTED:
-            self._settle(batch, seq, seq + 1, Outcome.ACCEPTED)
+            run = self._run
+            if run is not None and run.stop == seq and run.batch is batch and run.word is ACCEPTED:
+                run.stop = seq + 1
+            else:
+                self._settle(batch, seq, seq + 1, ACCEPTED)
         elif state == deliveries.RECEIVED and not deliveries.is_settled(delivery):
-            self._settle(batch, seq, seq + 1, Outcome.RECEIVED)
+            self._settle(batch, seq, seq + 1, (Outcome.RECEIVED, 0, ""))
             return
         elif state or deliveries.is_settled(delivery):
-            self._settle(batch, seq, seq + 1, *self._outcome(delivery, state))
+            self._settle(batch, seq, seq + 1, self._outcome(delivery, state))
         else:
             return
         del self._unsettled[delivery]
         deliveries.settle(delivery)
 
-    def _outcome(self, delivery: Handle, state: int) -> tuple[Outcome, int, str]:
+    def _outcome(self, delivery: Handle, state: int) -> Word:
         if state == deliveries.RELEASED:
             return Outcome.RELEASED, 0, ""
         if state == deliveries.REJECTED:
@@ -218,24 +225,22 @@ class Outgoing:
             return Outcome.REJECTED, int(code_of(name)), text or name
         if state == deliveries.MODIFIED:
             return self._modified(*deliveries.said_modified(delivery))
-        return Outcome.ACCEPTED, 0, ""  # settled without a state: the client wants to hear no more of it
+        return ACCEPTED  # settled without a state: the client wants to hear no more of it
 
-    def _modified(self, is_failed: bool, is_undeliverable: bool) -> tuple[Outcome, int, str]:
+    def _modified(self, is_failed: bool, is_undeliverable: bool) -> Word:
         if self._is_anycast:
             return Outcome.MODIFIED, 0, modified_text(is_failed, is_undeliverable)
         if is_undeliverable:  # to hand it out here again is what it asks not to do
             return Outcome.REJECTED, int(Code.FAILED_PRECONDITION), UNDELIVERABLE
         return (Outcome.FAILED if is_failed else Outcome.RELEASED), 0, ""
 
-    def _settle(
-        self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int = 0, text: str = ""
-    ) -> None:
+    def _settle(self, batch: Batch, start: int, stop: int, word: Word) -> None:
         run = self._run
-        if run is not None and run.batch is batch and run.stop == start and run.word == (outcome, code, text):
+        if run is not None and run.batch is batch and run.stop == start and run.word == word:
             run.stop = stop
             return
         self.flush()
-        self._run = Run(batch, start, stop, (outcome, code, text))
+        self._run = Run(batch, start, stop, word)
         self.connection.dirty(self)
 
     def flush(self) -> None:
