@@ -507,6 +507,9 @@ AT_MOST = (
     ("transport.reconnect_backoff_s_min", "transport.reconnect_backoff_s_max", 0),
     ("dispatch.retry_backoff_s_min", "dispatch.retry_backoff_s_max", 0),
     ("links.beat_s", "links.timeout_s", 0),
+    ("group.event_bytes_max", "group.window_bytes", 0),
+    ("group.again_s_min", "group.again_s_max", 0),
+    ("group.quiet_s", "group.quiet_s_max", 0),
 )
 """The first of each row is at most the second less the third."""
 

@@ -237,6 +237,8 @@ def test_members_can_be_given_as_a_list(node: Node) -> None:
                 await a.send(b"hello")
                 assert await read(b, 1) == [b"hello"]
                 assert [member.name for member in b.members] == ["a", "b"]
+                with pytest.raises(LocalError, match=r"add group\.me"):
+                    a.give([b.me])
                 for group in (a, b):
                     group.give([group.me])
 

@@ -100,6 +100,8 @@ class GroupDriver:
         membership = self.machine.membership
         if not isinstance(membership, GivenMembership):
             raise LocalError("the members of this group find each other: join it with is_given=True")
+        if self.id not in [member.id for member in members]:
+            raise LocalError("a member must be among those that it is given: add group.me")
         membership.give(list(members))
         self.turn()
 
