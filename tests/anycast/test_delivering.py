@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -260,5 +261,40 @@ def test_outcomes_without_asyncio() -> None:
         await asyncio.to_thread(publish, await started)
         done.set()
         await serving
+
+    run(test)
+
+
+def test_the_ledger_tells_of_every_rule_and_would_show_a_silent_loss() -> None:
+    async def test() -> None:
+        async with node() as made:
+            sending, taking = Sending(made.anycast), Taking(made, credit=1)
+            sending.sender.offer([b"1", b"2"])
+            await until(lambda: bool(taking.batches))
+
+            def row() -> dict[str, Any]:
+                [found] = [row for row in made.answers.ledger() if row["subscriber"] == "anycast/orders/**"]
+                return found
+
+            assert (row()["published"], row()["in_flight"], row()["balanced"]) == (2, 2, True)
+            taking.say(Outcome.ACCEPTED)
+            await until(lambda: len(sending.results) == 1)
+            assert (row()["accepted"], row()["in_flight"], row()["balanced"]) == (1, 1, True)
+            made.anycast.bookings.end(ORDERS, sending.sender.source, Result(2, 3, Outcome.ACCEPTED))
+            made.anycast.bookings._rows.clear()  # as if an end had got lost
+            assert row()["balanced"] is False
+
+    run(test)
+
+
+def test_retention_may_remove_what_is_not_of_these_topics() -> None:
+    async def test() -> None:
+        async with node() as made:
+            sending = Sending(made.anycast, "plain/topic")
+            sending.sender.offer([b"x" * 1000] * 100)
+            await until(lambda: bool(sending.results))
+            before = made.journal.ledger.accounts["anycast/orders/**"].floor
+            made.anycast._move_floor()
+            assert made.journal.ledger.accounts["anycast/orders/**"].floor > before + 100_000
 
     run(test)

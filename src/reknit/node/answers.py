@@ -217,7 +217,7 @@ class Answers:
 
     def ledger(self) -> list[dict[str, Any]]:
         """The ledger's rows, each with its verdict."""
-        rows = self._node.journal.ledger.rows(self._node.dispatch.in_hand())
+        rows = self._node.journal.ledger.rows(self._node.in_hand())
         return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows]
 
     def _config(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:

@@ -56,6 +56,7 @@ from reknit.protocol.messages import (
     Want,
 )
 from reknit.protocol.retry import Retry
+from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -520,6 +521,11 @@ class NodeAnycast:
                 peer.send(PathThere(source, there))
 
     # -- the ledger
+
+    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
+        """For every account what is under way, where all that is kept has been looked at."""
+        self._book()
+        return self.bookings.in_hand() if self._cursor >= self._node.journal.end else {}
 
     def _book_later(self) -> None:
         self._booking = None

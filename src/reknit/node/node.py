@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from reknit.config import Config
 from reknit.errors import InvalidConfig, JournalError, MalformedFrame
+from reknit.ledger import Stream
 from reknit.node.answers import Answers
 from reknit.node.anycast import NodeAnycast
 from reknit.node.bridges import Bridges
@@ -65,6 +66,7 @@ from reknit.protocol.messages import (
     Want,
     Welcome,
 )
+from reknit.seqset import SeqSet
 from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
 from reknit.transport.tcp import TcpConnection
@@ -411,6 +413,10 @@ class Node:
         due = self._next_deadline()
         if due is not None and due < self._timer_at:
             self._schedule(due)
+
+    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
+        """For every account of the ledger the events that are known to be under way; others have an end, or are lost."""
+        return {**self.dispatch.in_hand(), **self.anycast.in_hand()}
 
     def run_machines(self) -> None:
         """See to what the machines want, for those who spoke to one of them directly."""
