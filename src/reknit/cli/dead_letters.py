@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reknit.cli.choosing import read_rate, read_wanted
 from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import cell, fail, log_to_stderr, plain, print_json, shown, table
 
@@ -29,10 +29,6 @@ Until = Annotated[str, typer.Option("--until", metavar="TIME", help="Only from b
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-_AGE = re.compile(r"(\d+)\s*(s|m|h|d)")
-_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
-
 
 @app.command("list")
 def list_(
@@ -50,7 +46,7 @@ def list_(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = _wanted(reason, topic, code, subscriber, since, until)
+    wanted = read_wanted(reason, topic, code, subscriber, since, until)
     if limit == 0:
         run(_print_all(node, wanted, json))
         return
@@ -110,8 +106,8 @@ def redrive(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = _wanted(reason, topic, code, subscriber, since, until)
-    speed = _rate(rate)
+    wanted = read_wanted(reason, topic, code, subscriber, since, until)
+    speed = read_rate(rate)
     total = run(_redrive(node, wanted, speed, clear_ttl, dry_run))
     if json:
         print_json({**total, "is_dry": dry_run})
@@ -140,7 +136,7 @@ def drop(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = _wanted(reason, topic, code, subscriber, since, until)
+    wanted = read_wanted(reason, topic, code, subscriber, since, until)
     if not dry_run and not yes:
         count = run(_drop(node, wanted, is_dry=True))
         typer.confirm(f"Drop {count:,} dead letters for good?", abort=True)
@@ -149,49 +145,6 @@ def drop(
         print_json({"count": count, "is_dry": dry_run})
     else:
         typer.echo(f"{count:,} dead letters {'would be' if dry_run else 'were'} dropped")
-
-
-# -- what is wanted
-
-
-def _wanted(reason: str, topic: str, code: str, subscriber: str, since: str, until: str) -> Wanted:
-    from reknit.letter import Wanted
-    from reknit.outcome import Code as Codes
-    from reknit.outcome import Reason as Reasons
-    from reknit.topic import Pattern
-
-    if reason and reason not in set(Reasons):
-        fail(f"{reason!r} is no reason; there are {', '.join(Reasons)}")
-    if code and code.upper() not in Codes.__members__:
-        fail(f"{code!r} is no google.rpc code, such as UNAVAILABLE")
-    if topic:
-        Pattern(topic)
-    return Wanted(reason, topic, code, subscriber, _moment(since), _moment(until))
-
-
-def _moment(text: str) -> int:
-    """A time in microseconds since 1970: so long ago, or as ISO says."""
-    if not text:
-        return 0
-    import time
-    from datetime import datetime
-
-    if found := _AGE.fullmatch(text.strip()):
-        return int((time.time() - int(found[1]) * _AGES[found[2]]) * 1e6)
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
-    except ValueError:
-        fail(f"{text!r} is no time; write 15m, 2h, 7d, or 2026-01-31T08:00")
-
-
-def _rate(text: str) -> float:
-    """Events a second."""
-    if text.strip() in ("", "0"):
-        return 0.0
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
-        fail(f"{text!r} is no rate; write it as 1000/s, 30/min or 500/h")
-    return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
 
 
 # -- with the node

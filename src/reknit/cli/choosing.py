@@ -1,0 +1,56 @@
+"""How dead letters are chosen on the command line: filters, times and rates, read from text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from reknit.cli.output import fail
+
+if TYPE_CHECKING:
+    from reknit.letter import Wanted
+
+_AGE = re.compile(r"(\d+)\s*(s|m|h|d)")
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
+
+
+def read_wanted(reason: str, topic: str, code: str, subscriber: str, since: str, until: str) -> Wanted:
+    """Which dead letters are meant, or the end with a line that says what can't be read."""
+    from reknit.letter import Wanted
+    from reknit.outcome import Code as Codes
+    from reknit.outcome import Reason as Reasons
+    from reknit.topic import Pattern
+
+    if reason and reason not in set(Reasons):
+        fail(f"{reason!r} is no reason; there are {', '.join(Reasons)}")
+    if code and code.upper() not in Codes.__members__:
+        fail(f"{code!r} is no google.rpc code, such as UNAVAILABLE")
+    if topic:
+        Pattern(topic)
+    return Wanted(reason, topic, code, subscriber, _moment(since), _moment(until))
+
+
+def _moment(text: str) -> int:
+    """A time in microseconds since 1970: so long ago, or as ISO says."""
+    if not text:
+        return 0
+    import time
+    from datetime import datetime
+
+    if found := _AGE.fullmatch(text.strip()):
+        return int((time.time() - int(found[1]) * _AGES[found[2]]) * 1e6)
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e6)
+    except ValueError:
+        fail(f"{text!r} is no time; write 15m, 2h, 7d, or 2026-01-31T08:00")
+
+
+def read_rate(text: str) -> float:
+    """Events a second."""
+    if text.strip() in ("", "0"):
+        return 0.0
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        fail(f"{text!r} is no rate; write it as 1000/s, 30/min or 500/h")
+    return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
