@@ -233,11 +233,11 @@ class Node:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
         for relay in self._relays:
             await relay.stop()
+        if self.amqp is not None:  # its clients' messages get their outcomes first
+            await self.amqp.stop()
         await self.bridges.stop()
         await self.links.stop()
         await self.anycast.stop()
-        if self.amqp is not None:
-            await self.amqp.stop()
         if self.http is not None:
             await self.http.stop()
         for server in self._servers:
