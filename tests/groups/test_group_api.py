@@ -230,3 +230,27 @@ def test_a_group_over_plain_udp_finds_its_members_by_seeds() -> None:
                 assert await read(a, 1) == [("b", b"hello")]
 
     run(main)
+
+
+def test_survivors_of_a_sender_that_stops_dead_have_the_same_of_it_in_their_ledgers() -> None:
+    settings = GroupSettings(discover_s=0.1, beat_s=0.1, suspect_s=1.0, confirm_s=0.3)
+
+    async def main() -> None:
+        a, b, c = trio(lan(), settings)
+        async with b, c:
+            await a.__aenter__()
+            await until(lambda: all(len(group.members) == 3 for group in (a, b, c)))
+            await a.send_many([b"%d" % number for number in range(5000)])
+            readings = [asyncio.create_task(read(group, 1000)) for group in (b, c)]
+            await asyncio.gather(*readings)
+            await a._driver.stop()  # without a word
+            reading = [asyncio.create_task(read(group, 10_000)) for group in (b, c)]
+            await until(lambda: all(len(group.members) == 2 for group in (b, c)))
+            await until(lambda: all(a.id not in g._driver.multicast.receivers for g in (b, c)))
+            one, other = (next(r for r in g.ledger.rows() if r.source == a.id) for g in (b, c))
+            assert one == other
+            assert one.delivered + one.lost == one.last >= 1000
+            for task in reading:
+                task.cancel()
+
+    run(main)
