@@ -38,6 +38,7 @@ from reknit.protocol.membership import Membership
 from reknit.protocol.view import Member, View
 from reknit.seqset import SeqSet
 from reknit.transport.bundle import Bundler, Item, group_hash, unbundle
+from tests.groups.simulation_checks import check_all
 
 GROUP = group_hash("robots")
 EPOCH_S = 1000.0
@@ -381,94 +382,13 @@ class Simulation:
 
     def check(self) -> None:
         try:
-            self._check()
+            check_all(self)
         except AssertionError as error:
             replay = f"replay: python -m tests.groups.simulation --seed {self.seed}"
             raise AssertionError(f"{error}\n{self.plan}\n{replay}") from None
 
     def survivors(self) -> list[Node]:
         return [node for node in self.nodes if node.is_alive]
-
-    def _check(self) -> None:
-        there = self.survivors()
-        views = {n.name: n.machine.view.fingerprint for n in there if n.machine.view is not None}
-        assert len(views) == len(there), "a member has no view"
-        assert len(set(views.values())) == 1, f"survivors see different views: {views}"
-        ids = set(there[0].machine.view.ids) if there[0].machine.view is not None else set()
-        assert ids == {n.id for n in there}, "the view is not the survivors"
-        for node in there:
-            self._check_rest(node)
-            for source, items in node.got.items():
-                self._check_sequence(node, self.by_id[source], items)
-                self._check_lost(node, self.by_id[source])
-                end, name = items[-1][0] + items[-1][2] - 1, self.by_id[source].name
-                assert end >= node.heard.get(source, 0), f"{node.name} heard of more of {name} than {end}"
-        for sender in self.nodes:
-            self._check_ends(there, sender)
-            for one, other in itertools.combinations(there, 2):
-                self._check_same(one, other, sender)
-
-    def _check_rest(self, node: Node) -> None:
-        """Nobody waits for anything."""
-        assert not node.open_tickets, f"{node.name} has senders that wait for ever"
-        assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
-        for receiver in node.machine.multicast.receivers.values():
-            name = self.by_id[receiver.source].name
-            assert receiver.departure is None, f"{node.name} has not done with {name}"
-            window = receiver.window
-            assert window.acked == window.high, f"{node.name} waits for {window.missing()} of {name}"
-
-    def _check_sequence(
-        self, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
-    ) -> None:
-        """Every event once, in order, as it was sent; what lacks stands in its place as lost."""
-        following = items[0][0]
-        for first, payloads, count in items:
-            assert first == following, f"{node.name} got {first} of {source.name}, not {following}"
-            following = first + count
-            if payloads is not None:
-                sent = source.sent[first - 1 : following - 1]
-                assert payloads == sent, f"{node.name} got other payloads of {source.name} at {first}"
-
-    def _check_lost(self, node: Node, source: Node) -> None:
-        """Of a sender that lives and was never apart nothing is lost, but what it dead-lettered itself."""
-        is_together = node.has_had_always(source.id) and source.has_had_always(node.id)
-        if source.is_alive and is_together:
-            lost = node.seqs(source.id, lost=True).difference(source.dead[node.id])
-            assert not lost, f"{node.name} lost {lost.ranges()} of {source.name}, which is there"
-
-    def _check_ends(self, there: list[Node], source: Node) -> None:
-        """All who had to do with a sender know the same last event, delivered or lost, however divided they were."""
-        ends = {n.name: self._end(n, source) for n in there if self._end(n, source) is not None}
-        assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
-        if source in there and ends:
-            assert set(ends.values()) == {len(source.sent)}, (
-                f"of {source.name} {ends}, not {len(source.sent)}"
-            )
-
-    def _check_same(self, one: Node, other: Node, source: Node) -> None:
-        """Who has seen the same views has delivered the same, from where the later one joined."""
-        if not _is_same_history(one, other) or one.has_had_back(source.id) or other.has_had_back(source.id):
-            return
-        if source.id not in one.got or source.id not in other.got:
-            return
-        start = max(one.got[source.id][0][0], other.got[source.id][0][0])
-        excused = source.dead[one.id].union(source.dead[other.id])
-        first, second = (node.seqs(source.id, lost=False).difference(excused) for node in (one, other))
-        for seqs in (first, second):
-            seqs.discard(0, start)
-        assert first == second, (
-            f"of {source.name} {one.name} delivered {first.difference(second).ranges()} and {other.name} "
-            f"{second.difference(first).ranges()} that the other did not"
-        )
-
-    def _end(self, node: Node, source: Node) -> int | None:
-        """How far a survivor got with a source that it was told where to start with."""
-        multicast = node.machine.multicast
-        if source is node:
-            return multicast.sender.outbox.window.delivered
-        receiver = multicast.receivers.get(source.id)
-        return receiver.window.delivered if receiver is not None else multicast.ended.get(source.id)
 
     def summary(self) -> str:
         there = self.survivors()
@@ -479,13 +399,6 @@ class Simulation:
             f"seed {self.seed}: {sent} sent by {len(self.nodes)}, {got} delivered to {len(there)} survivors, "
             f"{lost} lost, {self.datagrams} datagrams, loss {self.plan.loss:.1%}"
         )
-
-
-def _is_same_history(one: Node, other: Node) -> bool:
-    """True if one of them has seen all views of the other, or all since it joined."""
-    keys, others = ([view.key for view in node.views] for node in (one, other))
-    short, long = sorted((keys, others), key=len)
-    return long[-len(short) :] == short
 
 
 def void(_: object) -> None:
