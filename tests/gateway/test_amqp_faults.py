@@ -172,7 +172,7 @@ def test_a_client_that_never_opens_its_connection_is_not_waited_for(said: bytes)
 
 
 def test_a_client_that_falls_silent_is_let_go() -> None:
-    with broker(config(idle_s=0.2)) as node, Client(url_of(node)) as client:
+    with broker(config(idle_s=1.5)) as node, Client(url_of(node)) as client:
         receiver = client.receiver("plant/temp")
         client.sender("plant/temp").send(b"kept alive by heartbeats")
         receiver.wait(1)
