@@ -384,7 +384,9 @@ class Simulation:
         try:
             check_all(self)
         except AssertionError as error:
-            replay = f"replay: python -m tests.groups.simulation --seed {self.seed}"
+            replay = f"replay: Simulation({self.seed}, plan).run().check()"
+            if self.plan == random_plan(self.seed):
+                replay = f"replay: python -m tests.groups.simulation --seed {self.seed}"
             raise AssertionError(f"{error}\n{self.plan}\n{replay}") from None
 
     def survivors(self) -> list[Node]:
