@@ -7,13 +7,15 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import reknit
 from reknit.batch import Batch
-from reknit.config import Config, JournalSettings, MulticastSettings, load
+from reknit.config import Config, JournalSettings, MulticastSettings, SecuritySettings, load
 from reknit.errors import LocalError
 from reknit.node.node import Node
 from reknit.protocol.group_settings import GroupSettings
@@ -155,6 +157,35 @@ def test_only_what_groups_carry_can_be_skipped(node: Node) -> None:
                 await session.ask("skip", topic="plant/temp", source="73" * 16, start=1, stop=2)
 
     run(main)
+
+
+def test_members_with_names_of_their_own_may_bring_each_other_s_events(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann ann-token\nbob bob-token\n")
+    allow = ("ann publish group/**", "bob publish group/**")
+    config = quick()
+    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+
+    async def main(url: str, sources: list[bytes]) -> None:
+        one = reknit.connect(url, config=config, token="ann-token")
+        two = reknit.connect(url, config=config, token="bob-token")
+        async with one, two, one.group("robots") as a, two.group("robots") as b:
+            await until(lambda: len(a.members) == len(b.members) == 2)
+            await a.send_many([b"1", b"2"])
+            for group in (a, b):
+                assert await read(group, 2) == [b"1", b"2"]
+            assert b._journal is not None
+            c = b"c" * 16
+            b._journal.put(Batch.build(c, b.topic, 1, [b"1"], time_us=0))
+            b._journal.put(Batch.build(c, b.topic, 3, [b"3"], time_us=0))
+            await asyncio.gather(*(relay.flush() for relay in b._journal._relays.values()))
+            sources += [a.id, c]
+
+    sources: list[bytes] = []
+    with serving(replace(config, security=security)) as node:
+        run(lambda: main(node.urls[0], sources))
+        assert published(node, "group/robots") == {sources[0]: [(1, 3)], sources[1]: [(1, 2), (3, 4)]}
+        assert not [topic for topic, _ in node.journal.ledger.published if "dead" in topic]
 
 
 def test_a_group_can_be_kept_out_of_the_journal(node: Node) -> None:

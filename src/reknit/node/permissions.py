@@ -180,6 +180,8 @@ class Permissions:
         if name == ITSELF:
             return None
         owner = self._owners.get(source)
+        if owner is None and topic.startswith("group/"):
+            return None  # what a group carries is brought by any of its members
         if owner is None and len(self._owners) < self._sources_max:
             owner = self._owners[source] = name
         if owner not in (None, name):
