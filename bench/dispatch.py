@@ -234,7 +234,7 @@ def _print(figures: dict[str, dict[str, float]]) -> None:
         "poisoned": "an event of a key that is well",
         "letters": "dead letters",
     }
-    for name, rows in figures.items():
+    for name, rows in ((name, rows) for name, rows in figures.items() if rows):
         made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         made.add_column(titles[name])
         made.add_column("processor time in µs", justify="right")

@@ -385,7 +385,7 @@ def test_oldest_letters_go_when_that_is_configured_and_are_counted() -> None:
     one.die(1, 3)
     one.die(4, 2)
     assert [letter.seq for letter in one.letters()] == [3, 4, 5]
-    assert one.core.dead_letters.letters.dropped.count == 2
+    assert one.core.letter_office.counts() == {"waiting": 3, "redriven": 0, "dropped": 2}
     assert not one.told(Hold)
 
 

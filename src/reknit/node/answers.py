@@ -145,6 +145,8 @@ class Answers:
             if node.config.journal.kind == "disk"
             else None,
             "journal": {"kind": node.config.journal.kind, **msgspec.to_builtins(node.journal.status())},
+            "dead_letters": node.core.letter_office.counts(),
+            "paused": node.core.dispatch.pauses.patterns,
             "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
             "requests": {"open": len(watch), "answered": watch.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],

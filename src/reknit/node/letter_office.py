@@ -63,8 +63,17 @@ class LetterOffice:
             "letters": [[seq, msgspec.to_builtins(letter, builtin_types=(bytes,))] for seq, letter in found],
             "next": place,
             "is_end": is_end,
-            "waiting": self._letters.waiting,
+            **self.counts(),
             "last": self._letters.published.last if self._letters.published else 0,
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many letters wait, were redriven, and were dropped by people or because there were too many."""
+        done = self._letters.letters
+        return {
+            "waiting": self._letters.waiting,
+            "redriven": done.redriven.count,
+            "dropped": done.dropped.count,
         }
 
     def _look(
