@@ -31,7 +31,7 @@ pattern = "all/**"
 distribution = "multicast"
 """
 ORDERS, NEAR, ALL = "orders/new", "near/new", "all/new"
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 Say = Callable[[Event], Awaitable[None] | None]
 
 

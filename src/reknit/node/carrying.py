@@ -7,6 +7,7 @@ back. Events keep their source and seq, so what comes twice is dropped, and what
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 READ_BYTES: Final = 1 << 20
+TURN_BYTES: Final = 8 << 20
+"""So much of the journal is looked at in one turn of the loop."""
 TELL_BYTES: Final = 4 << 20
 """After so much of the journal with nothing for it, a neighbour is told how far we are nevertheless."""
 
@@ -47,6 +50,7 @@ class Outflow:
         self._under_way: deque[tuple[int, int]] = deque()
         """(position, bytes) of what was sent and is not known to be kept there."""
         self._bytes = 0
+        self._is_scheduled = False
         self._passed: dict[Stream, int] = {}
         """The seq up to which a stream was sent there, or came from there."""
         self.events = 0
@@ -98,7 +102,11 @@ class Outflow:
     def pump(self) -> None:
         """Send on, as far as there is something and the neighbour keeps up."""
         journal, window = self._journal, self._links.config.links.window_bytes
+        stop = self._cursor + TURN_BYTES
         while 0 <= self._cursor < journal.end and self._bytes < window and self._line is not None:
+            if self._cursor >= stop:
+                self._pump_soon()
+                return
             try:
                 run = journal.read(self._cursor, journal.end, READ_BYTES)
             except Gone:
@@ -106,6 +114,16 @@ class Outflow:
                 continue
             self._send(run, self._line)
             self._cursor = run.next_position
+
+    def _pump_soon(self) -> None:
+        """There is more than one turn of the loop should look at: others come first."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self.pump()
 
     def _send(self, run: Run, line: Line) -> None:
         pieces: list[Buffer] = []
