@@ -334,6 +334,16 @@ def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> No
     assert connection.intake_room == node.amqp.settings.intake_bytes_max
 
 
+def test_senders_that_come_one_after_the_other_share_a_source(node: Node, client: Client) -> None:
+    receiver = client.receiver("plant/temp")
+    for number in range(10):
+        sender = client.sender("plant/temp", name=f"s{number}")
+        assert sender.send(b"%d" % number).outcome == "accepted"
+        sender.close()
+    assert receiver.wait(10) == [b"%d" % number for number in range(10)]
+    assert len(node.journal.sources("plant/temp")) == 1
+
+
 def test_what_the_node_will_never_take_is_rejected_with_the_reason() -> None:
     settings = dataclasses.replace(config(), limits=LimitSettings(sources_max=1))
     with broker(settings) as node, Client(url_of(node)) as client:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from reknit.batch import Batch
@@ -15,7 +15,7 @@ from reknit.client.session import Session
 from reknit.client.subscription import Subscription
 from reknit.errors import Refused, ReknitError
 from reknit.node.anycast_ends import GatewayReceiver
-from reknit.node.delivering import OnHanded, OnPath, OnResults, Sender
+from reknit.node.delivering import OnHanded, OnPath, OnResults, Result, Sender
 from reknit.outcome import Code, Outcome
 from reknit.transport import memory
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.amqp")
 
 JOURNAL = "journal"
+IDLE_SENDERS_MAX = 1_024
+"""Senders that are kept for the next link to their topic; each new one is a source that the node remembers."""
 OnReady = Callable[[], None]
 OnEnd = Callable[[int, str], None]
 """The node ended a subscription: a google.rpc code and words."""
@@ -39,6 +41,8 @@ class Fabric:
         self._stop = memory.listen(url, node)
         self._session = Session(url, "", node.config)
         self._takers: dict[JournalTaker, None] = {}
+        self._idle: dict[tuple[str, bool], LentSender] = {}
+        """By topic and whether it resends: senders that no link uses just now."""
 
     async def open(self) -> None:
         await self._session.open()
@@ -49,9 +53,23 @@ class Fabric:
         await self._session.close()
         self._stop()
 
-    def sender(self, topic: str, on_results: OnResults, on_path: OnPath, resend_released: bool) -> Sender:
-        """Somebody who offers events on a topic."""
-        return self._node.anycast.sender(topic, on_results, on_path, resend_released)
+    def sender(self, topic: str, on_results: OnResults, on_path: OnPath, resend_released: bool) -> LentSender:
+        """Somebody who offers events on a topic: one that nobody uses any more, or a new one."""
+        lent = self._idle.pop((topic, resend_released), None) or LentSender(self, topic, resend_released)
+        lent.on_results, lent.on_path = on_results, on_path
+        return lent
+
+    def make_sender(self, lent: LentSender) -> Sender:
+        """One with a source of its own."""
+        key, anycast = lent.key, self._node.anycast
+        return anycast.sender(key[0], lent.tell_results, lent.tell_path, resend_released=key[1])
+
+    def keep(self, lent: LentSender) -> bool:
+        """Keep it for the next link to its topic, if there is none yet, and not too many."""
+        if lent.key in self._idle or len(self._idle) >= IDLE_SENDERS_MAX:
+            return False
+        self._idle[lent.key] = lent
+        return True
 
     def is_anycast(self, pattern: str) -> bool:
         """Whether an event of these topics goes by `node.anycast`."""
@@ -68,6 +86,38 @@ class Fabric:
             return taker
         asyncio.get_running_loop().call_soon(on_ready)
         return AnycastTaker(self._node.anycast.receiver(pattern, on_handed, name))
+
+
+class LentSender:
+    """A sender that goes from link to link: clients that come for one message each share a source."""
+
+    def __init__(self, fabric: Fabric, topic: str, resend_released: bool) -> None:
+        self.key = (topic, resend_released)
+        self.on_results: OnResults = _ignore
+        self.on_path: OnPath = _ignore
+        self._fabric = fabric
+        self._sender = fabric.make_sender(self)
+        self.offer = self._sender.offer
+
+    @property
+    def has_path(self) -> bool:
+        return self._sender.has_path
+
+    def tell_results(self, results: Sequence[Result]) -> None:
+        self.on_results(results)
+
+    def tell_path(self, is_there: bool) -> None:
+        self.on_path(is_there)
+
+    def close(self) -> None:
+        """No outcome is wanted any more; what was offered goes on its way."""
+        self.on_results = self.on_path = _ignore
+        if self._sender.unsettled or not self._fabric.keep(self):
+            self._sender.close()
+
+
+def _ignore(what: object) -> None:
+    """Nobody wants to know."""
 
 
 class Taker(Protocol):
