@@ -39,7 +39,7 @@ from reknit.store.records import (
     apply,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TRACES = 40
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

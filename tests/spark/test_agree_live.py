@@ -39,7 +39,7 @@ from reknit.testing.simulation import Parts, Simulation
 from tests.recovery.world import ANN, BOB, TOPIC, World, batch, cache
 from tests.spark.lakes import captured, captured_outcomes, events
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SOURCES = (ANN, BOB)
 EVENTS = 24

@@ -1,17 +1,19 @@
-"""The whole pipeline on a standalone cluster: a worker is killed on the way, and every event is there once."""
+"""The whole pipeline on a standalone cluster: workers are killed on the way, and every event is there once."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from reknit.spark.tables_log import Lake
-from tests.spark.cluster import Cluster, Program, pipeline_command
+from tests.spark.cluster import Cluster, Program, executor_of, pipeline_command
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.running import Feeder, RunningNode
 
-pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(720)]
 
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -26,7 +28,9 @@ def settled(lake: Lake) -> int:
     return sum(file.rows for file in lake.files("events"))
 
 
-def test_worker_killed_on_the_way_leaves_every_event_once(tmp_path: Path, node: RunningNode) -> None:
+def test_worker_and_executor_killed_on_the_way_leave_every_event_once(
+    tmp_path: Path, node: RunningNode
+) -> None:
     lake = Lake.create(tmp_path / "lake")
     conf = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
     with Cluster(tmp_path) as cluster, Feeder(node.keep, ("a", "b")) as feeder:
@@ -38,6 +42,11 @@ def test_worker_killed_on_the_way_leaves_every_event_once(tmp_path: Path, node: 
             before = settled(lake)
             cluster.workers[0].kill()
             wait_until(lambda: settled(lake) > before, pipeline)
+            executor, before = executor_of(cluster.workers[1]), settled(lake)
+            assert executor is not None
+            os.kill(executor, signal.SIGKILL)  # its worker starts another
+            wait_until(lambda: settled(lake) > before, pipeline)
+            assert executor_of(cluster.workers[1]) != executor
             published = feeder.stop()
             wait_until(lambda: settled(lake) >= 2 * published, pipeline)
             assert pipeline.end() == 0, pipeline.text()

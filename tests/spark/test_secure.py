@@ -23,6 +23,8 @@ from reknit.spark.tables_log import Lake
 from tests.spark.lakes import captured, check_events, events
 from tests.spark.running import RunningNode, batches, keep, source
 
+pytestmark = pytest.mark.timeout(400)
+
 RULES = ["pump publish **", "tables subscribe **"]
 TOKENS = "pump water\ntables oak\n"
 

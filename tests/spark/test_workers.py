@@ -21,7 +21,7 @@ from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
 from tests.spark.running import RunningNode, batches
 
-pytestmark = [pytest.mark.spark, pytest.mark.real]
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(400)]
 
 
 class Mortal(ReknitDataSource):
