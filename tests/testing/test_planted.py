@@ -6,17 +6,23 @@ from typing import Any
 import pytest
 
 from reknit.batch import Batch, Head
+from reknit.ledger import Stream
 from reknit.node.core import Core
+from reknit.outcome import Outcome
+from reknit.protocol.dispatch_inputs import Open
 from reknit.protocol.effects import Send
 from reknit.protocol.intake import Intake
+from reknit.protocol.lanes import Lanes
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Ack, Settle, Settled
 from reknit.protocol.publisher import Publisher
 from reknit.protocol.queue import Queue
-from reknit.protocol.settling import Settling
+from reknit.protocol.settling import Settling, Word
 from reknit.protocol.subscriber import Subscriber
 from reknit.protocol.subscriptions import Subscriptions
+from reknit.seqset import Range
 from reknit.store.memory import SimJournal
+from reknit.store.records import AttemptRow, OutcomeRow
 from reknit.testing.simulation import Parts, run
 
 SEEDS_MAX = 250
@@ -36,6 +42,40 @@ class SettlingThatPromisesTooSoon(Settling):
     def settle(self, message: Settle, peer: Peer) -> None:
         super().settle(message, peer)
         self._desk.say(peer, Settled(message.sub, message.number))
+
+
+class LanesThatStayPaused(Lanes):
+    """What waited while its topic was paused is not looked at again."""
+
+    def look_at_all(self) -> None:
+        pass
+
+
+class SubscriptionsThatStayPaused(Subscriptions):
+    """Gives queues such lanes."""
+
+    def _queue(self, message: Open, peer: Peer, position: int) -> Queue:
+        queue = super()._queue(message, peer, position)
+        queue.lanes.__class__ = LanesThatStayPaused
+        return queue
+
+
+class SettlingThatForgetsLeases(Settling):
+    """Takes back what was held for too long, and hands it out to nobody."""
+
+    def give_back(
+        self, queue: Queue, stream: Stream, bounds: Range, word: Word, tried: list[AttemptRow]
+    ) -> list[OutcomeRow]:
+        if word.outcome is Outcome.LEASE_LOST:
+            return []
+        return super().give_back(queue, stream, bounds, word, tried)
+
+
+class SettlingThatFreesItsHeadTooSoon(Settling):
+    """Ends an event that failed, instead of trying it again."""
+
+    def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
+        queue.end(stream, start, stop)
 
 
 class HastyIntake(Intake):
@@ -107,6 +147,13 @@ def core_with(
 
 
 PLANTED = {
+    "dispatch leaves a resumed topic paused": Parts(
+        core=core_with(subscriptions=SubscriptionsThatStayPaused)
+    ),
+    "dispatch forgets what a lease was lost for": Parts(core=core_with(settling=SettlingThatForgetsLeases)),
+    "dispatch drops what is to be tried again": Parts(
+        core=core_with(settling=SettlingThatFreesItsHeadTooSoon)
+    ),
     "dispatch forgets a range on reconnection": Parts(core=core_with(subscriptions=ForgetfulSubscriptions)),
     "dispatch promises too soon": Parts(core=core_with(settling=SettlingThatPromisesTooSoon)),
     "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),
