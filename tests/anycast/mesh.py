@@ -61,6 +61,7 @@ class Mesh:
         self.answers: dict[str, Answer] = {}
         self.tries: list[tuple[str, int, int]] = []
         """(subscriber, start, stop), in order."""
+        self.attempts: list[int] = []
         self.fates: list[Fate] = []
         self.trail: list[Tried] = []
         self.granted: dict[str, int] = {}
@@ -187,13 +188,21 @@ class Mesh:
 
     def _perform(self, effect: Hand | Pass | Resolve | Tried, name: str) -> None:
         match effect:
-            case Hand(key=key, start=start, stop=stop):
+            case Hand(key=key, start=start, stop=stop, attempt=attempt):
+                self.attempts.append(attempt)
                 self.tries.append((str(key), start, stop))
                 self._answer(str(key), start, stop)
             case Pass():
                 assert effect.batch is not None
                 batch = effect.batch.cut(effect.start, effect.stop)
-                offered = Offered(batch, effect.mode, effect.resend, effect.origin, tuple(effect.visited))
+                offered = Offered(
+                    batch,
+                    effect.mode,
+                    effect.resend,
+                    effect.origin,
+                    tuple(effect.visited),
+                    attempts=effect.attempts,
+                )
                 self.lines[name, str(effect.key)].append(offered)
             case Resolve(up=up) if up == HERE:
                 self.fates.append(effect.fate)

@@ -69,6 +69,7 @@ def test_a_line_is_searched_to_its_end() -> None:
     assert mesh.send("a") == "ACCEPTED"
     assert mesh.tried == ["a1", "b1", "c1"]
     assert (mesh.fates[0].node, mesh.fates[0].path, mesh.fates[0].attempts) == ("c", "c1", 3)
+    assert mesh.attempts == [1, 2, 3], "a subscriber sees which attempt it is, wherever the others were"
 
 
 def test_the_search_tracks_back_to_the_other_side() -> None:

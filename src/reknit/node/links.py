@@ -205,6 +205,7 @@ class Links:
                     message.origin,
                     tuple(message.visited),
                     deadline=deadline,
+                    attempts=message.attempts,
                 ),
                 line.name,
             )
@@ -347,7 +348,7 @@ class Links:
             effect.origin,
             effect.mode,
             effect.resend,
-            effect.attempt,
+            effect.attempts,
             ttl_ms,
             effect.visited,
         )

@@ -277,7 +277,7 @@ class Anycast:
         delivery = Delivery(
             head.topic, head.source, head.first, head.stop, message.batch, head.length, up,
             message.origin or self.name, message.mode, message.resend or message.keeps,
-            frozenset((*message.visited, self.name)), message.keeps, message.deadline,
+            frozenset((*message.visited, self.name)), message.keeps, message.deadline, before=message.attempts,
         )  # fmt: skip
         if up == HERE:
             self.held_bytes += delivery.size
@@ -354,14 +354,14 @@ class Anycast:
                     delivery.origin,
                     delivery.mode,
                     delivery.resend,
-                    delivery.tries + 1,
+                    delivery.before + delivery.tries,
                     sorted(delivery.visited),
                     delivery.deadline,
                 )
             )
         else:
             delivery.tries += 1
-            self._effects.append(Hand(*what, delivery.tries))
+            self._effects.append(Hand(*what, delivery.before + delivery.tries))
 
     # -- waiting
 

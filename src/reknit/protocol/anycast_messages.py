@@ -21,6 +21,8 @@ class Offered(msgspec.Struct, frozen=True):
     visited: tuple[str, ...] = ()
     keeps: bool = False
     deadline: float | None = None
+    attempts: int = 0
+    """How many subscribers it was handed to elsewhere."""
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class Pass(msgspec.Struct, frozen=True):
     origin: str
     mode: str
     resend: bool
-    attempt: int
+    attempts: int
     visited: list[str]
     deadline: float | None
 

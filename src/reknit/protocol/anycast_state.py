@@ -62,6 +62,8 @@ class Delivery:
     rounds: int = 0
     """How often everybody released it."""
     join: Join | None = None
+    before: int = 0
+    """How many subscribers it was handed to before it came to this node."""
 
     @property
     def count(self) -> int:
@@ -74,7 +76,7 @@ class Delivery:
         rest = Delivery(
             self.topic, self.source, at, self.stop, self.batch, size, self.up, self.origin, self.mode,
             self.resend, self.visited, self.keeps, self.deadline, self.excluded, self.path, self.sent_at,
-            self.is_pinned, False, False, False, self.tries, self.rounds, self.join,
+            self.is_pinned, False, False, False, self.tries, self.rounds, self.join, self.before,
         )  # fmt: skip
         self.stop, self.size = at, self.size - size
         return rest

@@ -430,7 +430,8 @@ class Forward(Message, frozen=True, tag=48):
     origin: str
     mode: str
     resend: bool
-    attempt: int
+    attempts: int
+    """How many subscribers it was handed to so far."""
     ttl_ms: int
     visited: list[str]
     """Nodes that have it or have had it: it does not go there again."""
@@ -456,8 +457,6 @@ class Pull(Message, frozen=True, tag=50):
 
     epoch: str
     position: int
-    have: dict[bytes, int] = {}
-    """How far I have got in sources of which there may be more."""
 
 
 class Carry(Message, frozen=True, tag=51):
