@@ -224,7 +224,7 @@ def test_letters_are_redriven_at_a_rate_and_dropped() -> None:
         run(program(url))
 
 
-def test_redriven_event_keeps_its_address() -> None:
+def test_payload_comes_back_byte_for_byte() -> None:
     """The payload is never opened: it comes back as it was, byte for byte."""
 
     async def program(url: str) -> None:
