@@ -39,7 +39,7 @@ check: setup ## Lint, formatting and strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict src tests
 
-PARTS ?= recovery tunnel amqp group spark audit
+PARTS ?= recovery tunnel dispatch anycast amqp group spark audit
 
 bench: setup ## Measure reknit beside its peers (writes bench/results.json); PARTS="recovery tunnel" chooses what follows
 	@$(BIN)/python -m bench
