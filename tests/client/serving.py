@@ -20,8 +20,10 @@ def serving(config: Config | None = None) -> Iterator[Node]:
     node = Node(config or Config(node=ANY_PORT, journal=JournalSettings(kind="memory")))
     try:
         thread.run(node.start())
-        yield node
-        thread.run(node.stop())
-        thread.run(asyncio.sleep(0))
+        try:
+            yield node
+        finally:  # a loop with open sockets can't be closed
+            thread.run(node.stop())
+            thread.run(asyncio.sleep(0))
     finally:
         thread.stop()

@@ -264,8 +264,11 @@ class Client(MessagingHandler):  # type: ignore[misc]
         return done.result(WAIT_S)
 
     def wait(self, is_so: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
         with self._news:
-            assert self._news.wait_for(is_so, WAIT_S), f"{what} did not come; {self.errors}"
+            while not is_so():  # not everything that changes proton's objects is told
+                assert time.monotonic() < deadline, f"{what} did not come; {self.errors}"
+                self._news.wait(0.05)
 
     def sender(self, address: str | None, resend: bool = False, **options: Any) -> Sender:
         terminus = [Terminus(resend=resend), *options.pop("options", [])]
@@ -296,7 +299,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
         return receiver
 
     def track(self, delivery: Any) -> Sent:
-        self._sent[delivery.tag] = sent = Sent(self, delivery)
+        self._sent[delivery.link.name, delivery.tag] = sent = Sent(self, delivery)
         return sent
 
     def close(self) -> None:
@@ -355,7 +358,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
     def on_delivery(self, event: Any) -> None:
         delivery = event.delivery
         if delivery.link.is_sender:
-            sent = self._sent.get(delivery.tag)
+            sent = self._sent.get((delivery.link.name, delivery.tag))
             if sent is not None:
                 sent.note(delivery)
                 if delivery.settled:
