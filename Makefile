@@ -32,7 +32,7 @@ demo: setup ## Run a small fabric, break it, and show that nothing is lost
 	@$(BIN)/reknit demo
 
 test: setup check ## Check style and types, then run every test
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart=0
 
 check: setup ## Lint, formatting and strict types
 	@$(BIN)/ruff check .
