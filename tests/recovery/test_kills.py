@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reknit.client.session import connect
-from reknit.config import Config
+from reknit.config import Config, RecoverySettings
 from reknit.testing.processes import NodeProcess, ending
 from tests.recovery.fabric import QUICK, TOPIC, numbers
 
@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 
 EVENTS = 100_000
 STEP = 500
-CLIENT = Config(transport=QUICK)
+CLIENT = Config(transport=QUICK, recovery=RecoverySettings(again_s=2.0, history_events_max=EVENTS))
+"""Whoever comes back to a node that was killed has the time to do so, and holds all that others may lack."""
 
 
 async def restart(node: NodeProcess) -> None:
