@@ -138,3 +138,33 @@ def test_nothing_goes_round_and_hops_are_limited(tmp_path: Path) -> None:
                 assert TOPIC not in [row["topic"] for row in (await session.status())["topics"]]
 
     run(test)
+
+
+def test_what_has_been_at_a_node_that_was_away_does_not_go_back_to_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        with fabric(tmp_path, names="abc") as made:
+            urls = {name: made.url(name) for name in "abc"}
+            for one, two in (("a", "b"), ("b", "c"), ("c", "a")):
+                async with connect(urls[one]) as session:
+                    await session.add_route("here", urls[two])
+            made.nodes["c"].kill()
+            async with connect(urls["a"]) as session:
+                await session.publish_many(TOPIC, numbers(0, 50))
+            async with connect(urls["b"]) as session, session.subscribe(TOPIC, history=True) as events:
+                assert await take(events, 50) == list(range(50))
+            made.nodes["a"].kill()
+            made.nodes["c"].start()
+            async with connect(urls["c"], wait_s=10) as session:
+                async with session.subscribe(TOPIC, history=True) as events:
+                    assert await take(events, 50) == list(range(50))
+                made.nodes["a"].start()
+
+                async def accepted() -> bool:
+                    rows = {row["subscriber"]: row for row in await session.ledger() if row["topic"] == TOPIC}
+                    return bool(rows[f"route/c/{urls['a']}/**"]["accepted"] == 50)
+
+                await until(accepted)
+            async with connect(urls["a"]) as session:
+                assert (await session.status())["intake"]["duplicates"] == 0
+
+    run(test)

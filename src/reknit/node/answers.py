@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +34,13 @@ log = logging.getLogger("reknit.node")
 READ_BYTES_MAX = 8 << 20
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """What changes something, and is answered when that is durable."""
+UNANSWERABLE = (Refused, LocalError, KeyError, TypeError, ValueError)
+
+
+def _refusal(ask: Ask, error: Exception) -> Answer:
+    if isinstance(error, Refused):
+        return Answer(ask.id, error.code, error.text)
+    return Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}")
 
 
 class Answers:
@@ -64,8 +72,6 @@ class Answers:
             "link_add": lambda args: (node.links.ask_add(args), []),
             "link_remove": lambda args: (node.links.ask_remove(args), []),
             "routes": lambda args: (node.bridges.rows(), []),
-            "route_add": lambda args: (node.bridges.ask("add", args), []),
-            "route_delete": lambda args: (node.bridges.ask("delete", args), []),
             "vias": lambda args: (node.bridges.vias(args["sources"]), []),
             "anycast": lambda args: (node.anycast.status(), []),
             "trail": lambda args: (
@@ -73,28 +79,45 @@ class Answers:
                 [],
             ),
         }
+        self._tasks: dict[str, Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]] = {
+            "route_add": node.bridges.ask_add,
+            "route_delete": node.bridges.ask_delete,
+        }
+        """What takes a while, and is answered when it is done."""
+        self._running: set[asyncio.Task[None]] = set()
 
     def answer(self, ask: Ask, peer: PeerState) -> None:
         """Send the answer to a question, or do what is ordered."""
         if ask.what in ORDERS:
             self._node.order(ask, peer)
             return
+        if ask.what in self._tasks:
+            task = asyncio.create_task(self._answer_when_done(ask, peer))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            return
         question = self._questions.get(ask.what)
         if question is None:
-            known = ", ".join(sorted(self._questions))
+            known = ", ".join(sorted((*self._questions, *self._tasks)))
             peer.send(Answer(ask.id, Code.UNIMPLEMENTED, f"{ask.what!r} is no question: ask for {known}"))
             return
         try:
             body, pieces = question(ask.args)
         except Gone as gone:
             peer.send(Answer(ask.id, Code.OUT_OF_RANGE, str(gone), {"first_held": gone.first_held}))
-        except Refused as refused:
-            peer.send(Answer(ask.id, refused.code, refused.text))
-        except (LocalError, KeyError, TypeError, ValueError) as error:
-            peer.send(Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error!r}"))
+        except UNANSWERABLE as error:
+            peer.send(_refusal(ask, error))
         else:
             size = sum(map(len, pieces))
             peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+
+    async def _answer_when_done(self, ask: Ask, peer: PeerState) -> None:
+        try:
+            body = await self._tasks[ask.what](ask.args)
+        except UNANSWERABLE as error:
+            peer.send(_refusal(ask, error))
+        else:
+            peer.send(Answer(ask.id, Code.OK, "", body))
 
     def _skip(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:
         """Members of a group say that nobody of them has `[start, stop)`: go on behind it, and tell who is owed it."""

@@ -121,7 +121,17 @@ class Outlet(Feed):
     def linked(self, welcome: Welcome) -> None:
         self.target = welcome.node
         self._link.send(*(Via(source, nodes) for source, nodes in self.vias.items()))
+        self._drop_what_has_been_there()
         self._go()
+
+    def _drop_what_has_been_there(self) -> None:
+        """While the other node was away, it was not known which one it is."""
+
+        def accept(batch: Batch) -> None:
+            batch.accept()
+
+        for source in [source for source in self._unacked if self.target in self.vias.get(source, ())]:
+            self._drop(source, self._unacked[source][-1].stop, accept)
 
     def unlinked(self) -> None:
         self.target = ""
@@ -147,6 +157,7 @@ class Bridge(Relay):
         self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
         self._count = 0
         self._task: asyncio.Task[None] | None = None
+        self._has_begun = asyncio.Event()
 
     def begin(self) -> None:
         """Begin; either end may come later."""
@@ -154,7 +165,12 @@ class Bridge(Relay):
             self._stop_listening = memory.listen(self.url, self._node)
         self._task = asyncio.create_task(self._run())
 
+    async def begun(self) -> None:
+        """Return when what is published at the source from now on is owed to the target, or `problem` tells why not."""
+        await self._has_begun.wait()
+
     async def stop(self) -> None:
+        self._has_begun.set()
         await super().stop()
         if self._stop_listening is not None:
             self._stop_listening()
@@ -199,6 +215,7 @@ class Bridge(Relay):
                 await self._carry(session)
         except (ReknitError, OSError) as error:
             self.problem = str(error)
+            self._has_begun.set()
             raise
 
     async def _carry(self, session: Session) -> None:
@@ -208,6 +225,7 @@ class Bridge(Relay):
         self.problem = ""
         wanted = session.subscribe(self.pattern.text, name=self._name, auto_accept=False)
         async with wanted as events:
+            self._has_begun.set()
             while batches := await events.take_all():
                 await self._pass_on(session, source_node, batches)
                 await self._feed.room()
@@ -263,20 +281,21 @@ class Bridges:
             await bridge.stop()
         self._notes.close()
 
-    def _begin(self, route: Route) -> None:
+    def _begin(self, route: Route) -> Bridge:
         bridge = self._bridges[route] = Bridge(self, route)
         bridge.begin()
+        return bridge
 
     # -- routes
 
-    def add_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Pass on what is published at one authority to another. Raises `Refused`."""
+    async def add_route(self, source: str, target: str, pattern: str = "**") -> None:
+        """Pass on what is published at one authority from now on to another. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         if route in self._bridges:
             raise Refused(Code.ALREADY_EXISTS, f"there is a route {route.name}")
         self._notes.value.routes.append(route)
         self._notes.save()
-        self._begin(route)
+        await self._begin(route).begun()
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
         """Pass on no more. Raises `Refused`."""
@@ -328,10 +347,14 @@ class Bridges:
             for route, bridge in sorted(self._bridges.items())
         ]
 
-    def ask(self, what: str, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add or delete a route, for who asks over a connection; gives all that there are then."""
-        do = self.add_route if what == "add" else self.delete_route
-        do(str(args["in"]), str(args["out"]), str(args.get("pattern", "**")))
+    async def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """Add a route, for who asks over a connection; gives all that there are then."""
+        await self.add_route(*_ends(args))
+        return self.rows()
+
+    async def ask_delete(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """… or delete one."""
+        self.delete_route(*_ends(args))
         return self.rows()
 
     # -- where sources have been
@@ -350,3 +373,7 @@ class Bridges:
     def vias(self, sources: list[str]) -> list[list[str]]:
         """Where each of these sources has been before it came here."""
         return [self._notes.value.vias.get(source, []) for source in sources]
+
+
+def _ends(args: dict[str, Any]) -> tuple[str, str, str]:
+    return str(args["in"]), str(args["out"]), str(args.get("pattern", "**"))
