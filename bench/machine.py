@@ -6,12 +6,16 @@ import os
 import platform
 import re
 import subprocess
+import tempfile
+import time
 from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.peers.base import Peer
 
+GROUP_BYTES = 1 << 20
+SMALL_BYTES = 200
 OWN_PACKAGES = ("reknit", "uvloop", "msgspec", "numpy")
 
 
@@ -23,8 +27,27 @@ def describe(data: Path) -> dict[str, str]:
         "memory": f"{memory_gib:.0f} GiB",
         "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "journal on": file_system(data),
+        "disk": disk(data),
         "python": platform.python_version(),
     }
+
+
+def disk(place: Path, seconds: float = 1.0) -> str:
+    """What the disk alone does: whatever keeps events there before it hands them over is no faster."""
+    with tempfile.NamedTemporaryFile(dir=place) as file:
+        speed_mb = synced_bytes(file.fileno(), bytes(GROUP_BYTES), seconds) / 1e6 / seconds
+    with tempfile.NamedTemporaryFile(dir=place) as file:
+        syncs = synced_bytes(file.fileno(), bytes(SMALL_BYTES), seconds) / SMALL_BYTES
+    return f"{speed_mb:.0f} MB/s in synced appends of 1 MiB, {1e6 * seconds / syncs:.0f} µs for one of 200 B"
+
+
+def synced_bytes(fd: int, data: bytes, seconds: float) -> int:
+    """How many bytes a loop of append and sync gets to disk within a time."""
+    size, deadline = 0, time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        size += os.write(fd, data)
+        os.fdatasync(fd)
+    return size
 
 
 def cpu_model() -> str:

@@ -121,6 +121,7 @@ def notes(results: Results) -> list[str]:
         f"{machine['journal on']}; publisher process → broker process, where there is one → subscriber "
         f"process; every event's number checked; medians of {results.settings['rounds']} rounds in which "
         "all alternate. In brackets: reknit's figure over the peer's."
+        + (f" The disk alone: {machine['disk']}." if "disk" in machine else "")
     ]
     if present & {"batch-100", "batch-1k"}:
         lines.append(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from io import BytesIO
 from itertools import islice, repeat
 from typing import Any, Final, cast
@@ -61,9 +62,17 @@ FLAG_ATTRIBUTES: Final = 1
 
 _SEED: Final = struct.Struct("<Q")
 _NUMBERS_MAX: Final = {"time": TIME_US_MAX, "ttl": 1 << 32}
+SAME_MIN: Final = 16
+SAME_MAX: Final = 4096
+"""So many payloads of one length are split in one call."""
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _columns_decoder = msgspec.msgpack.Decoder(dict[str, list[Any]])
 _columns_encoder = msgspec.msgpack.Encoder()
+
+
+@lru_cache(maxsize=32)
+def _same(size: int, count: int) -> struct.Struct:
+    return struct.Struct(f"{size}s" * count)
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -286,7 +295,11 @@ class Batch:
         """Every event's payload."""
         _, lengths_at, block_at = self._places()
         view = memoryview(self.data)
-        lengths = view[lengths_at : lengths_at + 4 * self.head.count].cast("I").tolist()
+        raw = view[lengths_at : lengths_at + 4 * self.head.count]
+        if SAME_MIN <= self.head.count <= SAME_MAX and raw == bytes(raw[:4]) * self.head.count:
+            size = int.from_bytes(raw[:4], "little")
+            return list(_same(size, self.head.count).unpack_from(self.data, block_at))
+        lengths = raw.cast("I").tolist()
         stream = BytesIO(self._whole)
         stream.seek(self._whole_at + block_at)
         return list(map(stream.read, lengths))

@@ -81,7 +81,8 @@ class JournalSettings(Section):
     kind: Literal["disk", "memory"] = setting("disk", "on disk, or in memory until the node stops")
     segment_bytes: int = setting(256 * MIB, "size at which a new file of the log is begun", low=4 * KIB)
     tail_cache_bytes: int = setting(64 * MIB, "newest part of the log that is also kept in memory")
-    index_interval_s: float = setting(0.2, "how often the index is saved; the rest is replayed on opening")
+    index_interval_s: float = setting(5.0, "how often the index is saved; the rest is replayed on opening")
+    index_bytes: int = setting(8 * MIB, "the index is saved sooner when so much is not in it")
     sync: bool = setting(True, "acknowledge only what has reached the disk, not just the operating system")
 
 

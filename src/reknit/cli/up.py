@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -110,6 +111,7 @@ async def _serve(config: Config, metrics: str | None) -> None:
 
             serve_metrics(node, metrics)
         typer.echo(_greeting(node))
+        gc.freeze()  # what is there by now stays: a collection that looked at all of it would hold up every event
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:

@@ -205,8 +205,19 @@ class Subscription:
 
     # -- events
 
-    def __aiter__(self) -> Subscription:
-        return self
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        # A generator, because resuming one costs a fraction of the coroutine that `__anext__` makes for every event.
+        while True:
+            events = self._events
+            for event in events:
+                yield event
+                if self._events is not events:  # the rest was given back
+                    break
+            else:
+                try:
+                    await self._next_batch()
+                except StopAsyncIteration:
+                    return
 
     async def __anext__(self) -> Event:
         try:

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 HOUSEKEEPING_S = 0.5
+INDEX_LOOK_S = 0.2
 
 
 class Node:
@@ -478,9 +479,14 @@ class Node:
         self._schedule(now + HOUSEKEEPING_S if due is None else due)
 
     async def _checkpoint(self) -> None:
-        """Save the journal's index every now and then, off the loop."""
+        """Save the journal's index off the loop: seldom, as that holds up the disk, unless much is not in it yet."""
+        settings, saved_at = self.config.journal, self._now()
         while True:
-            await asyncio.sleep(max(self.config.journal.index_interval_s, 0.01))
+            await asyncio.sleep(max(min(settings.index_interval_s, INDEX_LOOK_S), 0.01))
+            is_due = self._now() - saved_at >= settings.index_interval_s
+            if not is_due and self.journal.unsaved_bytes < settings.index_bytes:
+                continue
+            saved_at = self._now()
             try:
                 await asyncio.to_thread(self.journal.checkpoint)
             except JournalError as error:

@@ -201,6 +201,11 @@ class DiskJournal(Staging):
 
     # -- the index
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """So much a replay would have to read."""
+        return self._staged_end - self._saved_to
+
     def checkpoint(self) -> int:
         """Commit, then save index and ledger as of then.
 

@@ -228,6 +228,11 @@ class Journal(Readable, Protocol):
         """
         ...
 
+    @property
+    def unsaved_bytes(self) -> int:
+        """So much a replay would have to read."""
+        ...
+
     def checkpoint(self) -> int:
         """Commit, and save index and ledger as of then; gives the position that a replay would start from."""
         ...

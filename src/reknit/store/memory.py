@@ -64,6 +64,10 @@ class MemoryJournal(Staging):
     def _share_end(self) -> None:
         """There is nobody to share it with."""
 
+    @property
+    def unsaved_bytes(self) -> int:
+        return 0
+
     def checkpoint(self) -> int:
         """Commit; there is no index to save."""
         return self.commit()

@@ -131,10 +131,7 @@ class Reader(Reading):
         return at
 
     def _catch_up(self) -> None:
-        """Have streams and ledger as of the end: from the index, and from the log what the index does not have.
-
-        Ave streams and ledger as of the end: from the index, and from the log what the index does not have.
-        """
+        """Have streams and ledger as of the end: from the index, and from the log what the index does not have."""
         end = self.refresh()
         state = self._index.state()
         opened = self._opened
