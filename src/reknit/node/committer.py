@@ -45,9 +45,12 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._requests: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
         self._in_memory = in_memory
-        self._is_busy = False
-        self._wanted: int | None = None
-        self._wants_sync = False
+        self._asked_for = self._kept_to = 0
+        """The last number that the thread was given, and the last one that it has kept."""
+        self._is_held = False
+        """A commit is under way on the loop, or the next attempt after a failed one is waited for."""
+        self._wanted: tuple[int, bool] | None = None
+        """What came while it was held."""
         self._alone_at = 0.0
         """From this time on a commit counts as alone."""
         self._thread = threading.Thread(target=self._work, name="reknit-commit", daemon=True)
@@ -55,26 +58,33 @@ class Committer:
 
     def request(self, number: int, sync: bool) -> None:
         """Make everything that is staged by now durable; `number` is the last append among it."""
-        self._wanted = number
-        self._wants_sync = self._wants_sync or sync
-        if not self._is_busy:
-            self._start()
+        if self._is_held:
+            self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
+        elif self._kept_to < self._asked_for or not self._is_alone():
+            self._ask(number, sync)
+        else:
+            self._keep_here(number, sync)
 
-    def _start(self) -> None:
-        self._is_busy = True
-        while self._wanted is not None:
-            number, sync = self._wanted, self._wants_sync
-            self._wanted, self._wants_sync = None, False
+    def _ask(self, number: int, sync: bool) -> None:
+        self._asked_for = number
+        self._requests.put((number, sync))
+
+    def _keep_here(self, number: int, sync: bool) -> None:
+        """Commit on the loop, and what that brings with it, as long as it is little."""
+        wanted: tuple[int, bool] | None = (number, sync)
+        while wanted is not None:
+            number, sync = wanted
             if not self._is_alone():
-                self._requests.put((number, sync))
+                self._ask(number, sync)
                 return
+            self._is_held = True
             try:
                 end = self._commit_here(sync)
             except JournalError as error:
                 self._failed(number, sync, error)
                 return
             self._on_kept(number, end)
-        self._is_busy = False
+            wanted, self._wanted, self._is_held = self._wanted, None, False
 
     def _is_alone(self) -> bool:
         if self._in_memory:
@@ -89,7 +99,8 @@ class Committer:
         return end
 
     def _work(self) -> None:
-        while (request := self._requests.get()) is not None:
+        """Commit without waiting for the loop in between: what was asked for meanwhile is one group."""
+        while (request := self._next()) is not None:
             number, sync = request
             try:
                 end = self._journal.commit(sync)
@@ -98,6 +109,17 @@ class Committer:
             else:
                 self._call(self._done, number, end)
 
+    def _next(self) -> tuple[int, bool] | None:
+        """All requests that are there as one, once there is one; None at the end, which is asked for last."""
+        request = self._requests.get()
+        while request is not None and not self._requests.empty():
+            following = self._requests.get()
+            if following is None:
+                self._requests.put(None)
+                break
+            request = (following[0], request[1] or following[1])
+        return request
+
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
@@ -105,17 +127,22 @@ class Committer:
             log.debug("commit ended after the loop")
 
     def _done(self, number: int, end: int) -> None:
-        self._is_busy = False
+        self._kept_to = max(self._kept_to, number)
         self._alone_at = max(self._alone_at, time.monotonic() + IDLE_S)
-        if self._wanted is not None:
-            self._start()
         self._on_kept(number, end)
 
     def _failed(self, number: int, sync: bool, error: JournalError) -> None:
+        self._is_held = True
         self._on_failed(error)
-        self._wanted = max(self._wanted or 0, number)
-        self._wants_sync = self._wants_sync or sync
-        self._loop.call_later(RETRY_S, self._start)
+        if self._wanted is not None:
+            number, sync = max(number, self._wanted[0]), sync or self._wanted[1]
+        self._wanted = (number, sync)
+        self._loop.call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        wanted, self._wanted, self._is_held = self._wanted, None, False
+        if wanted is not None:
+            self._ask(*wanted)
 
     async def stop(self) -> None:
         """Finish what is under way, and end the thread."""
