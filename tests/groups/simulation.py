@@ -11,7 +11,7 @@ import heapq
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -68,12 +68,18 @@ class Plan:
     repeat: float = 0.0
     delay_s: float = 0.0005
     jitter_s: float = 0.0
+    late: float = 0.0
+    """How many of the datagrams come so late that views may have changed meanwhile, by up to `late_s` more."""
+    late_s: float = 1.0
     sends_per_s: float = 300.0
     events_max: int = 20
     payload_max: int = 300
     slow_hand_s: float = 0.0
     joins: int = 0
     leaves: int = 0
+    aftershocks: int = 0
+    """How many leave just after another one went, while the survivors exchange what they hold of it."""
+    aftershock_s: float = 0.2
     crashes: int = 0
     partitions: int = 0
     partition_s: float = 6.0
@@ -103,6 +109,8 @@ def random_plan(seed: int) -> Plan:
         stucks=rng.choice([0, 0, 1, 2]),
         is_multicast_reachable=rng.random() < 0.8,
         settings=msgspec.structs.replace(SMALL, slow_member=rng.choice(list(SlowMember))),
+        late=rng.choice([0.0, 0.0, 0.1, 0.3]),
+        aftershocks=rng.choice([0, 0, 1]),
     )
 
 
@@ -164,6 +172,7 @@ class Simulation:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._tickets = itertools.count(1)
+        self._aftershocks = self.plan.aftershocks
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (when, next(self._order), what))
@@ -267,6 +276,7 @@ class Simulation:
             case NotSent():
                 node.open_tickets.discard(effect.ticket)
             case Viewed():
+                self.follow_up(node, effect.view)
                 node.views.append(effect.view)
             case DeadLettered():
                 node.dead[effect.member].add(effect.start, effect.stop)
@@ -291,6 +301,14 @@ class Simulation:
         else:
             node.machine.multicast.handed(source, seq, self.now)
 
+    def follow_up(self, node: Node, view: View) -> None:
+        """Where someone went, sometimes the next one goes too, before the others are done with the first."""
+        has_lost = bool(node.views and set(node.views[-1].ids) - set(view.ids))
+        if has_lost and self._aftershocks and not node.is_leaving and self.rng.random() < 0.5:
+            self._aftershocks -= 1
+            delay = self.rng.random() * self.plan.aftershock_s
+            self.at(self.now + delay, lambda: self.pick(self.leave, [node]))
+
     # -- the network
 
     def carry(self, node: Node, peer: bytes | None) -> None:
@@ -314,6 +332,8 @@ class Simulation:
         for _ in range(copies):
             if self.rng.random() >= self.plan.loss:
                 delay = self.plan.delay_s + self.rng.random() * self.plan.jitter_s
+                if self.plan.late and self.rng.random() < self.plan.late:
+                    delay += self.rng.random() * self.plan.late_s
                 self.at(self.now + delay, lambda: self.arrive(target, datagram))
 
     def arrive(self, node: Node, datagram: bytes) -> None:
@@ -361,10 +381,11 @@ class Simulation:
         self.run_until(self.now + 40.0 + plan.partitions * plan.partition_s)
         return self
 
-    def pick(self, what: Callable[[Node], None]) -> None:
+    def pick(self, what: Callable[[Node], None], among: Sequence[Node] = ()) -> None:
         there = [n for n in self.nodes if n.is_alive and not n.is_leaving]
-        if len(there) > 2:
-            what(self.rng.choice(there))
+        choices = [n for n in there if n in among] if among else there
+        if len(there) > 2 and choices:
+            what(self.rng.choice(choices))
 
     def stick(self, node: Node) -> None:
         """Its program does something else for a while."""

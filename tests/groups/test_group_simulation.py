@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from reknit.protocol.group_settings import SlowMember
 from tests.groups.simulation import SMALL, Plan, Simulation
+
+SPARSE: dict[str, Any] = {
+    "delay_s": 0.02,
+    "seconds": 0.2,
+    "sends_per_s": 40,
+    "events_max": 5,
+    "payload_max": 100,
+}
+"""Few events, which take their time."""
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -63,6 +74,18 @@ def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: i
     [crashed] = [node for node in run.nodes if not node.is_alive]
     one, other = (node.seqs(crashed.id, lost=True) for node in run.survivors())
     assert one == other
+
+
+@pytest.mark.parametrize("seed", [43, 0, 1])
+def test_what_was_said_in_an_earlier_view_decides_nothing_in_the_next(seed: int) -> None:
+    """Late datagrams, and a second one leaves while the survivors exchange what they hold of the first.
+
+    43: who counts what was said before as said now gives up what another has delivered.
+    """
+    plan = Plan(members=4, leaves=1, aftershocks=1, loss=0.3, repeat=0.5, late=0.3, **SPARSE)
+    run = Simulation(seed, plan).run()
+    run.check()
+    assert len(run.survivors()) == 2
 
 
 @pytest.mark.parametrize("policy", list(SlowMember))

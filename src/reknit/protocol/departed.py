@@ -48,6 +48,8 @@ class Departure:
     def agree(self) -> None:
         """Decide by what was said so far."""
         reports = self._reports.values()
+        # Who spoke in an earlier view may have got more since, and the others would give that up.
+        assert all(report.stamp == self.stamp for report in reports)
         first = min(report.delivered for report in reports if not report.is_answer)
         self.target = max(max(report.delivered, report.high) for report in reports)
         self.lost = self._held().missing(first + 1, self.target + 1)
