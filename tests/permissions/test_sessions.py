@@ -6,6 +6,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 import reknit
 from reknit.address import Address
+from reknit.batch import Batch
+from reknit.client.group_journal import GroupJournal, Relay
 from reknit.client.link import Link
 from reknit.config import (
     Config,
@@ -74,7 +77,8 @@ def guarded(folder: Path, **more: Any) -> Iterator[Node]:
     tokens.write_text("".join(f"{name} {name}-token\n" for name in NAMES))
     allow = (*ALLOW, *more.pop("allow", ()))
     security = SecuritySettings(tokens_file=str(tokens), allow=allow)
-    with serving(Config(node=ANY_PORT, journal=MEMORY, security=security, **more)) as node:
+    parts = {"node": ANY_PORT, "journal": MEMORY} | more
+    with serving(Config(security=security, **parts)) as node:
         yield node
 
 
@@ -202,6 +206,69 @@ def test_nobody_publishes_under_the_source_of_another(url: str) -> None:
             assert (await refused(root, "plant/1", b"2")).code == Code.UNAUTHENTICATED
 
     run(program())
+
+
+def brought(session: reknit.Session, topic: str, source: bytes, first: int = 1) -> list[str]:
+    """What comes back when a session brings an event as members of a group do: under any source."""
+    told: list[str] = []
+    relay = Relay(GroupJournal(session, topic), source)
+    relay.fail = lambda error: told.append(str(error))  # type: ignore[method-assign]
+    session.add_publisher(relay)
+    relay.put(Batch.build(source, topic, first, [b"1"], time_us=0))
+    return told
+
+
+def test_a_group_s_topic_takes_any_new_source_but_none_of_another_topic(tmp_path: Path) -> None:
+    """Members bring each other's events. Who may publish for a group speaks for its sources, and for no others."""
+    allow = ("bob publish group/**", "ann publish group/robots")
+
+    async def program(url: str) -> None:
+        async with as_("ann", url, name="sensor") as ann, as_("bob", url) as bob:
+            await ann.publish("plant/1", b"1")
+            [source] = [one for topic, one in node.journal.ledger.published if topic == "plant/1"]
+            own = brought(bob, "group/robots", source, 2)
+            member = b"m" * 16
+            await until(lambda: bool(own))
+            assert "is not bob's" in own[0]
+            fine = brought(bob, "group/robots", member)
+            await until(lambda: ("group/robots", member) in node.journal.ledger.published)
+            stolen = brought(ann, "plant/2", member, 2)
+            await until(lambda: bool(stolen))
+            assert "on another topic" in stolen[0]
+            assert not fine
+            again = brought(ann, "group/robots", member, 2)
+            await until(lambda: node.journal.ledger.published["group/robots", member].count == 2)
+            assert not again
+
+    with guarded(tmp_path, allow=allow) as node:
+        run(program(node.urls[0]))
+
+
+def test_a_source_stays_with_its_topic_through_a_restart(tmp_path: Path) -> None:
+    allow = ("bob publish group/**",)
+    sources: list[bytes] = []
+
+    async def first(node: Node) -> None:
+        async with as_("ann", node.urls[0], name="sensor") as ann:
+            await ann.publish("plant/1", b"1")
+        sources.extend(one for topic, one in node.journal.ledger.published if topic == "plant/1")
+
+    async def second(node: Node) -> None:
+        [source] = sources
+        async with as_("bob", node.urls[0]) as bob:
+            told = brought(bob, "group/robots", source, 2)
+            await until(lambda: bool(told))
+            assert "on another topic" in told[0]
+            args = {"topic": "group/robots", "source": source.hex(), "start": 2, "stop": 1 << 40}
+            assert (await refusal(bob.ask("skip", **args))).code == Code.PERMISSION_DENIED
+        async with as_("ann", node.urls[0], name="sensor") as ann:
+            await ann.publish("plant/1", b"2")
+        assert node.journal.ledger.published["plant/1", source].ranges() == [(1, 3)]
+
+    place = replace(ANY_PORT, data_dir=tmp_path / "data")
+    for program in (first, second):
+        with guarded(tmp_path, allow=allow, node=place, journal=JournalSettings()) as node:
+            run(program(node))
 
 
 def test_an_identity_that_does_not_match_the_source_is_unauthenticated(url: str) -> None:

@@ -117,7 +117,10 @@ class Node:
             log.warning("journal: %s", self.journal.report)
         self.peers = Peers(self.config)
         zero_us = time.time_ns() // 1000 - int(self._now() * 1e6)
-        self.permissions = Permissions(self.config, self.peers) if self.config.security.allow else None
+        streams = self.journal.ledger.published
+        self.permissions = (
+            Permissions(self.config, self.peers, streams) if self.config.security.allow else None
+        )
         parts = (self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
         self.core: Core = Core(*parts, edge=self.permissions)
         self.intake, self.dispatch, self.find = self.core.intake, self.core.dispatch, self.core.find

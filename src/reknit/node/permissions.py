@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
+from reknit.ledger import Stream
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames, Item
 from reknit.protocol.intake import Problem
@@ -140,12 +141,14 @@ def read_pattern(text: str) -> Pattern:
 class Permissions:
     """What a node asks before it does anything for a peer."""
 
-    def __init__(self, config: Config, peers: Peers) -> None:
+    def __init__(self, config: Config, peers: Peers, streams: Iterable[Stream] = ()) -> None:
         self._rules = Rules(config.security.allow, read_tokens(config.security.tokens_file))
         self._peers = peers
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
         """By source: the name that first published as it, while the node runs."""
+        self._topics = {source: topic for topic, source in streams}
+        """By source: the one topic that it publishes on, as the journal knows or as was permitted since."""
         self._subscribers: dict[str, str] = {}
         """By durable subscriber: the name that first subscribed as it, while the node runs."""
         self._subscribers_max = config.limits.subscriptions_max
@@ -179,15 +182,24 @@ class Permissions:
             return Problem(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
         if name == ITSELF:
             return None
-        owner = self._owners.get(source)
-        if owner is None and topic.startswith("group/"):
-            return None  # what a group carries is brought by any of its members
-        if owner is None and len(self._owners) < self._sources_max:
-            owner = self._owners[source] = name
-        if owner not in (None, name):
-            text = f"source {source.hex()} is not {name}'s: publish under a name of your own"
+        if text := self._not_theirs(name, source, topic):
             return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+        self._claim(name, source, topic)
         return None
+
+    def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
+        """Why a name may not speak for a source, or nothing. What a group carries any of its members brings."""
+        if self._owners.get(source, name) != name:
+            return f"source {source.hex()} is not {name}'s: publish under a name of your own"
+        if self._topics.get(source, topic) != topic:
+            return f"source {source.hex()} publishes on another topic: use one source for each"
+        return ""
+
+    def _claim(self, name: str, source: bytes, topic: str) -> None:
+        if len(self._topics) < self._sources_max:
+            self._topics.setdefault(source, topic)
+        if not topic.startswith("group/") and len(self._owners) < self._sources_max:
+            self._owners.setdefault(source, name)
 
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
@@ -229,8 +241,10 @@ class Permissions:
                 return is_allowed
             case Offer(pattern=pattern) | Heartbeat(topic=pattern) | Require(topic=pattern):
                 return self._may(name, "publish", pattern)
-            case Want(topic=pattern) | Skip(topic=pattern):
+            case Want(topic=pattern):
                 return self._may(name, "publish", pattern)
+            case Skip(topic=pattern, source=source):
+                return self._may(name, "publish", pattern) and not self._not_theirs(name, source, pattern)
             case Via():
                 return True
             case Ask():
@@ -269,7 +283,7 @@ class Permissions:
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity
         pattern = _asked_pattern(ask)
-        if ask.what == "skip" and self._may(name, "publish", str(ask.args.get("topic"))):
+        if ask.what == "skip" and self._may_skip(name, str(ask.args.get("topic")), ask.args.get("source")):
             return True
         if self._rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
             return True
@@ -277,6 +291,14 @@ class Permissions:
         text = f"{name} may not ask for {ask.what!r}: let security.allow say '{name} {needed}'"
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
         return False
+
+    def _may_skip(self, name: str, topic: str, source: Any) -> bool:
+        """Whether a name may say that nobody has some events of a source."""
+        try:
+            known = bytes.fromhex(str(source))
+        except ValueError:
+            return True  # it is refused for what it is
+        return self._may(name, "publish", topic) and not self._not_theirs(name, known, topic)
 
 
 def _asked_pattern(ask: Ask) -> str | None:
