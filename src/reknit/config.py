@@ -136,6 +136,9 @@ class LimitSettings(Section):
         10, "part of a queue that is kept for events of priority CS5 and CS6", high=100
     )
     dead_letters_max: int = setting(10_000_000, "dead letters that wait on one node; 0: without limit")
+    dead_letters_bytes_max: int = setting(
+        16_384 * MIB, "bytes of dead letters that wait on one node; 0: without limit"
+    )
     future_s_max: float = setting(
         600.0, "how far in the future an event's time may be before it is refused; 0: any"
     )
@@ -221,7 +224,7 @@ class DispatchSettings(Section):
         "reknit/dead-letters", "where dead letters are published", check=check_topic
     )
     dead_letters_full: Literal["stop_intake", "drop_oldest"] = setting(
-        "stop_intake", "what happens at limits.dead_letters_max"
+        "stop_intake", "what happens at limits.dead_letters_max and dead_letters_bytes_max"
     )
 
 

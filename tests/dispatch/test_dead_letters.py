@@ -74,9 +74,10 @@ class Desk:
         self.core.receive(Settle(1, self.settled, [row]), "audit", 0.0)
         self.run()
 
-    def die(self, first: int, count: int = 1, topic: str = "plant/a", **fields: Any) -> None:
-        """Publish events and reject them."""
-        self.publish(first, [b"%d" % seq for seq in range(first, first + count)], topic, **fields)
+    def die(self, first: int, count: int = 1, topic: str = "plant/a", size: int = 0, **fields: Any) -> None:
+        """Publish events of so many bytes at least, and reject them."""
+        payloads = [(b"%d" % seq).ljust(size) for seq in range(first, first + count)]
+        self.publish(first, payloads, topic, **fields)
         self.settle(first, first + count, Outcome.REJECTED, topic, code=int(Code.DATA_LOSS), text="torn")
 
     def ask(self, what: str, **args: Any) -> Any:
@@ -150,7 +151,7 @@ def test_payload_can_be_left_out_per_topic() -> None:
 def test_every_event_of_a_range_has_its_letter() -> None:
     one = desk()
     one.die(1, 2500)
-    assert one.core.dead_letters.waiting == 2500
+    assert one.core.dead_letters.waiting.count == 2500
     sizes = [batch.count for batch in one.events(TOPIC)]
     assert sizes == [1000, 1000, 500]
 
@@ -164,7 +165,7 @@ def test_dead_letter_is_never_dead_lettered() -> None:
     row = Row(TOPIC, source, 1, 2, int(Outcome.REJECTED))
     one.core.receive(Settle(1, one.settled, [row]), "audit", 0.0)
     one.run()
-    assert one.core.dead_letters.waiting == 1
+    assert one.core.dead_letters.waiting.count == 1
     [ledger] = [row for row in one.journal.ledger.rows() if row.topic == TOPIC]
     assert (ledger.published, ledger.dead_lettered) == (1, 1)
 
@@ -274,7 +275,7 @@ def test_redrive_happens_once() -> None:
     assert one.ask("redrive").body["count"] == 5
     assert one.ask("redrive").body["count"] == 0
     assert sum(batch.count for batch in one.events("plant/a")) == 5
-    assert one.core.dead_letters.waiting == 0
+    assert one.core.dead_letters.waiting.count == 0
 
 
 def test_redrive_takes_only_what_fits() -> None:
@@ -320,7 +321,7 @@ def test_what_became_of_letters_survives_a_restart(tmp_path: Path) -> None:
     for _ in range(2):  # from the index, too
         again = Desk(DiskJournal(tmp_path))
         assert [(letter.topic, letter.seq) for letter in again.letters()] == [("plant/b", 2), ("plant/b", 3)]
-        assert again.core.dead_letters.waiting == 2
+        assert again.core.dead_letters.waiting.count == 2
         again.journal.close()
 
 
@@ -386,6 +387,44 @@ def test_oldest_letters_go_when_that_is_configured_and_are_counted() -> None:
     one.die(4, 2)
     assert [letter.seq for letter in one.letters()] == [3, 4, 5]
     assert one.core.letter_office.counts() == {"waiting": 3, "redriven": 0, "dropped": 2}
+    assert not one.told(Hold)
+
+
+def test_letters_are_bounded_by_bytes_too() -> None:
+    """At the limit intake stops, also after a restart; what is redriven or dropped makes room."""
+    journal, limits = MemoryJournal(), LimitSettings(dead_letters_bytes_max=5_000)
+    one = desk(journal=journal, limits=limits)
+    one.die(1, 3, size=1_000)
+    assert not one.told(Hold)
+    one.die(4, 2, size=1_000)
+    [hold] = one.told(Hold)
+    assert "limits.dead_letters_bytes_max" in hold.text
+    again = Desk(journal, limits=limits)
+    again.run()
+    assert again.core.dead_letters.waiting.bytes == one.core.dead_letters.waiting.bytes >= 5_000
+    again.publish(6, [b"x"])
+    assert not again.told(Ack)
+    again.ask("drop_dead_letters", limit=2)
+    assert again.told(Go)
+    again.publish(6, [b"x"])
+    assert again.told(Ack)
+    assert again.ask("redrive").body["count"] == 3
+    assert (again.core.dead_letters.waiting.count, again.core.dead_letters.waiting.bytes) == (0, 0)
+
+
+def test_oldest_letters_go_when_they_have_too_many_bytes() -> None:
+    one = desk(
+        limits=LimitSettings(dead_letters_bytes_max=5_000, dead_letters_max=100),
+        dispatch=DispatchSettings(dead_letters_full="drop_oldest"),
+    )
+    for seq in range(1, 9):
+        one.die(seq, size=1_000)
+    kept = [letter.seq for letter in one.letters()]
+    assert kept == list(range(9 - len(kept), 9))
+    assert 3 <= len(kept) <= 4
+    one.die(9, size=20_000)
+    assert [letter.seq for letter in one.letters()] == [9]
+    assert one.core.letter_office.counts() == {"waiting": 1, "redriven": 0, "dropped": 8}
     assert not one.told(Hold)
 
 

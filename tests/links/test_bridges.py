@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from reknit.client.session import Session, connect
+from reknit.config import Config, MulticastSettings
 from reknit.errors import Refused
+from reknit.event import Event
 from reknit.outcome import Code
 from tests.anycast.nodes import fabric, run, until
 from tests.links.test_real import TOPIC, numbers, take
@@ -96,6 +99,32 @@ def test_a_streamer_brings_events_from_one_node_to_another_and_waits_for_it(tmp_
                 await until(settled)
             [row] = json.loads(reknit("list", "--node", s, "--json"))
             assert (row["in"], row["out"], row["pattern"], row["problem"]) == (a, b, "plant/**", "")
+
+    run(test)
+
+
+def test_what_a_group_carries_is_bridged_like_any_topic(tmp_path: Path) -> None:
+    address = f"239.75.79.5:{40_000 + os.getpid() % 20_000}"
+    config = Config(group=MulticastSettings(address=address, discover_s=0.1, beat_s=0.1))
+
+    came: list[Event] = []
+
+    async def test() -> None:
+        with fabric(tmp_path, names="ab") as made:
+            a, b = made.url("a"), made.url("b")
+            async with connect(a, config=config) as session:
+                await session.add_route("here", b, pattern="group/**")
+                async with session.group("robots") as group:
+                    await group.send_many([b"1", b"2", b"3"])
+                    source = group.id
+                async with connect(b) as there, there.subscribe("group/robots", history=True) as events:
+                    async for event in events:
+                        came.append(event)
+                        if len(came) == 3:
+                            break
+                assert [(event.topic, event.source, event.seq, event.payload) for event in came] == [
+                    ("group/robots", source, seq, b"%d" % seq) for seq in (1, 2, 3)
+                ]
 
     run(test)
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from reknit.batch import Batch, Head, parse_head
 from reknit.client.session import connect
+from reknit.config import Config, MulticastSettings
 from reknit.errors import LocalError
 from reknit.event import Event
 from reknit.frame import KIND_BATCH, PREFIX_BYTES, peek
@@ -64,6 +65,30 @@ async def take(url: str, name: str, pattern: str, count: int, is_bad: Callable[[
 async def ask_ledger(url: str) -> list[dict[str, Any]]:
     async with connect(url) as session:
         return await session.ledger()
+
+
+def test_what_a_group_carries_is_captured_and_settled(
+    spark: SparkSession, lake: Lake, node: RunningNode
+) -> None:
+    address = f"239.75.79.6:{40_000 + os.getpid() % 20_000}"
+    config = Config(group=MulticastSettings(address=address, discover_s=0.1, beat_s=0.1))
+
+    async def send() -> bytes:
+        async with (
+            asyncio.timeout(30),
+            connect(node.url, config=config) as session,
+            session.group("robots") as group,
+        ):
+            await group.send_many([b"%d" % number for number in range(50)])
+            return group.id
+
+    source = asyncio.run(send())
+    figures = run_once(spark, lake, node.url)
+    assert (figures.settled, figures.lost) == (50, 0)
+    rows = read(spark, lake, "events").collect()
+    assert sorted((row["topic"], bytes(row["source"]), row["seq"]) for row in rows) == [
+        ("group/robots", source, seq) for seq in range(1, 51)
+    ]
 
 
 def test_tables_agree_with_the_node_and_dead_letters_are_redriven_once(

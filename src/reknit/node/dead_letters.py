@@ -19,6 +19,7 @@ from reknit.errors import Gone
 from reknit.frame import pad8
 from reknit.ledger import Letters
 from reknit.letter import Letter, read_letter
+from reknit.node.letters_waiting import Waiting
 from reknit.protocol.effects import DeadLetter
 from reknit.seqset import SeqSet
 from reknit.store.journal import Entry, Journal
@@ -55,12 +56,11 @@ class DeadLetters:
         self.now_us = now_us
         self._config = config
         self._next_seq = journal.sources(self.topic).get(self.source, 0) + 1
-        limit, stops = config.limits.dead_letters_max, config.dispatch.dead_letters_full == "stop_intake"
-        self._stops_at = limit if limit and stops else 1 << 62
+        self._stops_intake = config.dispatch.dead_letters_full == "stop_intake"
         self._first = 1
         self._last: Batch | None = None
-        self.waiting = self.letters.waiting(self.published).count
-        """How many were neither redriven nor dropped."""
+        self.waiting = Waiting(journal, (self.topic, self.source), config.limits)
+        self.waiting.begin(self.letters.waiting(self.published))
 
     @property
     def letters(self) -> Letters:
@@ -74,11 +74,11 @@ class DeadLetters:
     @property
     def is_full(self) -> bool:
         """Whether intake has to stop, because nothing more could be said of what can't be delivered."""
-        return self.waiting >= self._stops_at
+        return self._stops_intake and bool(self.waiting.problem)
 
     @property
     def full_text(self) -> str:
-        return f"{self.waiting:,} dead letters wait (limits.dead_letters_max): redrive or drop some"
+        return self.waiting.problem
 
     def floor(self) -> int | None:
         """The position of the oldest letter that waits: retention spares it."""
@@ -116,19 +116,18 @@ class DeadLetters:
             seq += len(some)
         self.journal.stage(b"".join(one.data for one in batches), [one.head for one in batches])
         self._next_seq = seq
-        self.waiting += len(payloads)
-        self._make_room(now_us)
+        self.waiting.came(len(payloads), sum(one.head.length for one in batches))
+        if not self._stops_intake and self.waiting.problem:
+            self._make_room(now_us)
 
     def _make_room(self, now_us: int) -> None:
-        limit = self._config.limits.dead_letters_max
-        if limit and self.waiting > limit and self._config.dispatch.dead_letters_full == "drop_oldest":
-            waiting = self.letters.waiting(self.published)
-            self.drop(_first_of(waiting, self.waiting - limit), now_us)
+        if ranges := self.waiting.too_many(self.letters.waiting(self.published)):
+            self.drop(ranges, now_us)
 
     def drop(self, ranges: Sequence[tuple[int, int]], now_us: int) -> None:
         """Letters are dropped, for good. They stay readable for as long as the journal keeps them."""
         self.journal.stage_record(LettersDropped(self.source, list(ranges), now_us))
-        self.waiting -= sum(stop - start for start, stop in ranges)
+        self.waiting.went(ranges)
 
     def _written(self, letter: DeadLetter) -> Iterator[bytes]:
         """Every event's letter, in order; also of those that retention has removed, though little is known of them."""
@@ -209,14 +208,3 @@ class DeadLetters:
 def _count(headers: dict[str, Any]) -> int:
     text = str(headers.get(REDRIVEN_COUNT, ""))
     return int(text) if text.isdecimal() else int(REDRIVEN in headers)
-
-
-def _first_of(seqs: SeqSet, count: int) -> list[tuple[int, int]]:
-    """The first so many, as ranges."""
-    found: list[tuple[int, int]] = []
-    for start, stop in seqs.ranges():
-        if count <= 0:
-            break
-        found.append((start, min(stop, start + count)))
-        count -= stop - start
-    return found

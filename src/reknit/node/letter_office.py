@@ -49,7 +49,7 @@ class LetterOffice:
     def _back(self, ranges: list[Range]) -> None:
         letters = self._letters
         letters.journal.stage_record(LettersBack(letters.source, ranges, letters.now_us()))
-        letters.waiting += sum(stop - start for start, stop in ranges)
+        letters.waiting.back(ranges)
 
     # -- looking
 
@@ -71,7 +71,7 @@ class LetterOffice:
         """How many letters wait, were redriven, and were dropped by people or because there were too many."""
         done = self._letters.letters
         return {
-            "waiting": self._letters.waiting,
+            "waiting": self._letters.waiting.count,
             "redriven": done.redriven.count,
             "dropped": done.dropped.count,
         }
@@ -137,14 +137,14 @@ class LetterOffice:
         for _, letter in whole:
             counts[letter.topic] = counts.get(letter.topic, 0) + 1
         body = {"count": len(whole), "without_payload": len(found) - len(whole), "topics": counts}
-        return {**body, "next": place, "is_end": is_end, "waiting": self._letters.waiting}
+        return {**body, "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
     def drop(self, args: dict[str, Any]) -> dict[str, Any]:
         """Drop a page of letters."""
         found, place, is_end = self._chosen(args)
         if found and not args.get("is_dry"):
             self._letters.drop(_ranges(found), self._letters.now_us())
-        return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting}
+        return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
     def _chosen(self, args: dict[str, Any]) -> tuple[list[Found], int, bool]:
         """A page of what is to be done; `stop` is the last letter that was there when it began."""
@@ -162,7 +162,7 @@ class LetterOffice:
         ranges = _ranges(group)
         record = LettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
         letters.journal.stage_record(record)
-        letters.waiting -= len(group)
+        letters.waiting.went(ranges)
         try:
             letters.journal.stage(bytes(batch.data), [batch.head])
         except JournalFull:

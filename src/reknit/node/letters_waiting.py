@@ -1,0 +1,112 @@
+"""How many dead letters wait on a node, and how many bytes they have: both are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from reknit.config import LimitSettings
+from reknit.seqset import Range, SeqSet
+from reknit.store.journal import Journal
+
+PAGE_SEQS: Final = 1_000
+ENTRIES_MAX: Final = 100_000
+"""So many batches of letters are looked at when a node comes up; what further ones weigh is reckoned from these."""
+
+
+class Waiting:
+    """The letters of one source that were neither redriven nor dropped.
+
+    >>> from reknit.store.memory import MemoryJournal
+    >>> waiting = Waiting(MemoryJournal(), ("dead", b"s" * 16), LimitSettings(dead_letters_max=2))
+    >>> waiting.came(2, 300), waiting.problem
+    (None, '2 dead letters wait (limits.dead_letters_max): redrive or drop some')
+    """
+
+    def __init__(self, journal: Journal, stream: tuple[str, bytes], limits: LimitSettings) -> None:
+        self._journal, self._stream = journal, stream
+        self._count_max = limits.dead_letters_max or 1 << 62
+        self._bytes_max = limits.dead_letters_bytes_max or 1 << 62
+        self._is_weighed = bool(limits.dead_letters_bytes_max)
+        self.count = 0
+        self.bytes = 0
+
+    def begin(self, seqs: SeqSet) -> None:
+        """These wait when the node comes up."""
+        self.count = seqs.count
+        seen = entries = 0
+        for low, high, each in self._parts(seqs.ranges()) if self._is_weighed else ():
+            seen, entries = seen + high - low, entries + 1
+            self.bytes += int(each * (high - low))
+            if entries >= ENTRIES_MAX:
+                self.bytes = self.bytes * self.count // seen
+                return
+
+    def came(self, count: int, size: int) -> None:
+        """More letters were written."""
+        self.count += count
+        self.bytes += size if self._is_weighed else 0
+
+    def back(self, ranges: Iterable[Range]) -> None:
+        """Letters wait again."""
+        ranges = list(ranges)
+        self.came(_count(ranges), self._weigh(ranges))
+
+    def went(self, ranges: Iterable[Range]) -> None:
+        """Letters wait no more."""
+        ranges = list(ranges)
+        self.count -= _count(ranges)
+        self.bytes = max(self.bytes - self._weigh(ranges), 0) if self.count else 0
+
+    @property
+    def problem(self) -> str:
+        """Which limit is reached, in words; empty for none."""
+        if self.count >= self._count_max:
+            return f"{self.count:,} dead letters wait (limits.dead_letters_max): redrive or drop some"
+        if self.bytes >= self._bytes_max:
+            return f"dead letters of {self.bytes:,} bytes wait (limits.dead_letters_bytes_max): redrive or drop some"
+        return ""
+
+    def too_many(self, seqs: SeqSet) -> list[Range]:
+        """The oldest of these, as many as are over a limit."""
+        count, size = self.count - self._count_max, float(self.bytes - self._bytes_max)
+        found = SeqSet()
+        if count > 0 and size <= 0:
+            return _first_of(seqs, count)
+        for low, high, each in self._parts(seqs.ranges()) if size > 0 else ():
+            if count <= 0 and size <= 0:
+                break
+            many = min(high - low, max(count, -int(-size // each) if size > 0 else 0))
+            found.add(low, low + many)
+            count, size = count - many, size - many * each
+        return found.ranges()
+
+    def _weigh(self, ranges: list[Range]) -> int:
+        if not self._is_weighed:
+            return 0
+        return int(sum(each * (high - low) for low, high, each in self._parts(ranges)))
+
+    def _parts(self, ranges: list[Range]) -> Iterator[tuple[int, int, float]]:
+        """(start, stop, bytes of each) of the batches that these letters are in."""
+        for start, stop in ranges:
+            for at in range(start, stop, PAGE_SEQS):
+                page = (at, min(at + PAGE_SEQS, stop))
+                for entry in self._journal.find(*self._stream, *page):
+                    head = entry.head
+                    low, high = max(head.first, page[0]), min(head.stop, page[1])
+                    yield low, high, head.length / head.count
+
+
+def _count(ranges: list[Range]) -> int:
+    return sum(stop - start for start, stop in ranges)
+
+
+def _first_of(seqs: SeqSet, count: int) -> list[Range]:
+    """The first so many, as ranges."""
+    found: list[Range] = []
+    for start, stop in seqs.ranges():
+        if count <= 0:
+            break
+        found.append((start, min(stop, start + count)))
+        count -= stop - start
+    return found
