@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from reknit import connect, connect_sync
 from reknit.client.letters import drop, letters, redrive, waiting
@@ -121,6 +124,46 @@ def test_ordered_events_behind_a_failed_one_wait_for_it() -> None:
     rule = TopicSettings(pattern=Pattern("a"), order="source", attempts_max=9)
     with node(topics=(rule,)) as url:
         run(program(url))
+
+
+def test_who_gives_back_an_ordered_event_without_a_name_is_told_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def program(url: str) -> None:
+        async with connect(url) as session, session.subscribe("**") as events:
+            await session.publish_many("accounts/a", [b"1", b"2"])
+            await session.publish("other", b"3")
+            for _ in range(3):
+                await (await next_of(events)).release()
+
+    rule = TopicSettings(pattern=Pattern("accounts/**"), order="source", attempts_max=9)
+    with node(topics=(rule,)) as url, caplog.at_level(logging.WARNING, "reknit.client"):
+        run(program(url))
+    assert [record.getMessage() for record in caplog.records] == [
+        "accounts/a is ordered, but this subscriber has no name, so what follows does not wait: "
+        "subscribe with name=…"
+    ]
+
+
+@pytest.mark.parametrize("is_by_rule", [False, True])
+def test_event_that_fails_past_its_ttl_is_a_dead_letter_for_unnamed_subscribers_too(is_by_rule: bool) -> None:
+    async def program(url: str) -> None:
+        async with connect(url) as session, session.subscribe("a") as events:
+            await session.publisher("a", ttl_ms=0 if is_by_rule else 300).publish(b"x")
+            failing = asyncio.create_task(fail_all(events))
+            [(_, letter)] = await some_letters(session, 1)
+            failing.cancel()
+            assert (letter.reason, letter.subscriber) == (Reason.EXPIRED, "")
+            assert letter.attempts >= 2
+
+    rule = TopicSettings(pattern=Pattern("a"), ttl_ms=300)
+    with node(topics=(rule,) if is_by_rule else ()) as url:
+        run(program(url))
+
+
+async def fail_all(events: Subscription) -> None:
+    async for event in events:
+        await event.fail()
 
 
 def test_ordered_events_wait_for_a_blocking_program_too() -> None:

@@ -134,3 +134,12 @@ def test_without_leases_an_event_may_be_held_while_the_connection_stands() -> No
     bench.subscribe("audit")
     bench.publish(1)
     assert said(bench.tick(1e6)) == []
+
+
+def test_unnamed_subscriber_has_no_lease() -> None:
+    """Nobody else waits for what it holds; that it is still at it changes nothing."""
+    bench = Bench(lease_s=LEASE_S)
+    bench.subscribe()
+    assert len(seqs(bench.publish(1, 2 * WINDOW_FIRST))) == 2 * WINDOW_FIRST
+    bench.say(Outcome.RECEIVED, 1)
+    assert said(bench.tick(1e6)) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from reknit.client.cache import Cache
 from reknit.client.session import Session
-from reknit.config import Config
-from reknit.node.dead_letters import read_letter
+from reknit.config import Config, DispatchSettings, TopicSettings
+from reknit.letter import Letter, read_letter
 from reknit.node.keepers import JournalKeeper
 from reknit.node.node import Node
 from reknit.outcome import Code
@@ -21,6 +22,7 @@ from reknit.protocol.cache import Bounds, answer
 from reknit.protocol.messages import Recover, Rejection, Settle
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
+from reknit.topic import Pattern
 from tests.recovery.fabric import (
     SOURCE,
     TOPIC,
@@ -299,11 +301,79 @@ def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
     run(test)
 
 
+async def dead(wanted: dict[str, Any], outcome: dict[str, Any], **fields: Any) -> tuple[list[int], Letter]:
+    """A node by these settings, and an event that is lost, recovered, and fails whenever it comes: its attempts."""
+    attempts: list[int] = []
+    async with (
+        fabric(replace(config(), **wanted)) as [node],
+        client(node) as session,
+        session.subscribe(TOPIC) as events,
+        session.subscribe(Config().dispatch.dead_letter_topic) as letters,
+    ):
+        publisher = session.publisher(TOPIC, **fields)
+        await publisher.publish(b"1")
+        assert await take(events, 1) == [1]
+        await lose(Losing(events), publisher, 2, 3)
+        for queue in node.dispatch.queues.values():
+            queue.end((TOPIC, publisher.source), 2, 3)  # as if it had come from another node
+        await publisher.publish(b"3")
+
+        async def fail() -> None:
+            async for event in events:
+                if event.payload == b"2":
+                    attempts.append(event.attempt)
+                    await event.fail(**outcome)
+
+        async with asyncio.TaskGroup() as group:
+            failing = group.create_task(fail())
+            letter = read_letter((await anext(letters)).payload)
+            failing.cancel()
+        assert (letter.topic, letter.source, letter.seq, letter.payload) == (TOPIC, publisher.source, 2, b"2")
+        assert letter.attempts == len(attempts)
+    return attempts, letter
+
+
+def test_a_recovered_event_that_fails_too_often_becomes_a_dead_letter() -> None:
+    async def test() -> None:
+        attempts, letter = await dead({"dispatch": DispatchSettings(attempts_max=3)}, {"text": "not now"})
+        assert attempts == [1, 2, 3]
+        assert (letter.reason, letter.text) == ("attempts_exhausted", "3 attempts failed: not now")
+        rule = TopicSettings(pattern=Pattern("plant/**"), attempts_max=2)
+        assert (await dead({"topics": (rule,)}, {}))[0] == [1, 2]
+
+    run(test)
+
+
+def test_a_recovered_event_with_a_code_that_is_never_retried_becomes_a_dead_letter() -> None:
+    async def test() -> None:
+        rules = {"dispatch": DispatchSettings(never_retry=("DATA_LOSS",))}
+        attempts, letter = await dead(rules, {"code": Code.DATA_LOSS})
+        assert (attempts, letter.reason, letter.code) == ([1], "rejected", Code.DATA_LOSS)
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_by_rule", [False, True])
+def test_a_recovered_event_that_fails_past_its_ttl_becomes_a_dead_letter(is_by_rule: bool) -> None:
+    async def test() -> None:
+        rule, fields = {"topics": (TopicSettings(pattern=Pattern("plant/**"), ttl_ms=1_000),)}, {"ttl_ms": 1_000}
+        attempts, letter = await (dead(rule, {}) if is_by_rule else dead({}, {}, **fields))
+        assert len(attempts) >= 2
+        assert (letter.reason, letter.code) == ("expired", Code.DEADLINE_EXCEEDED)
+
+    run(test)
+
+
 def test_a_rejection_that_the_node_can_not_read_ends_the_connection() -> None:
     async def test() -> None:
         async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
             before = session.link._connection
             session.link.send(Settle(events.sub, 1, [], [Rejection(b"x" * 80, 0, "", 1)]))
+            await until(lambda: session.link._connection is not before)
+            before = session.link._connection
+            session.link.send(
+                Settle(events.sub, 2, [], [Rejection(bytes(made(1, 2).data), 0, "", 1, "bored")])
+            )
             await until(lambda: session.link._connection is not before)
 
     run(test)

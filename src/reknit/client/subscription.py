@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -94,7 +95,7 @@ class Subscription:
         self._session = session
         recovery = None if name else self._recovery(recovering or Recovering())
         self._machine: machines.Subscriber = machines.Subscriber(
-            sub, pattern, name, start, credit_bytes, recovery, is_cache
+            sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us()
         )
         self._far: dict[Peer, FarCache] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -110,6 +111,7 @@ class Subscription:
         self._booked: asyncio.Future[None] | None = None
         self._is_scheduled = False
         self._taken = 0
+        self._is_warned = False
         self._error: ReknitError | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
@@ -291,10 +293,18 @@ class Subscription:
             self._machine.extend(stream, start, stop)
         else:
             self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
-        if batch.ordered_to and outcome in GIVEN_BACK:
-            self._give_back_rest(batch, stop)
+        if outcome in GIVEN_BACK:
+            if batch.ordered_to:
+                self._give_back_rest(batch, stop)
+            elif not self._is_warned and self._machine.is_ordered(batch.topic):
+                self._warn_of_order(batch.topic)
         self._schedule(outcome is Outcome.ACCEPTED)
         return self._done
+
+    def _warn_of_order(self, topic: str) -> None:
+        self._is_warned = True
+        text = "%s is ordered, but this subscriber has no name, so what follows does not wait: subscribe with name=…"
+        log.warning(text, topic)
 
     def _give_back_rest(self, batch: Batch, start: int) -> None:
         """What is behind an event that is to come again has to wait for it."""
@@ -441,6 +451,11 @@ class Subscription:
             self._opened.set_exception(self._error)
         _resolve(self._wake)
         _resolve(self._booked)
+
+
+def _zero_us() -> int:
+    """The time of day, in microseconds since 1970, at which the loop's clock was 0."""
+    return time.time_ns() // 1000 - int(asyncio.get_running_loop().time() * 1e6)
 
 
 def is_behind(one: Batch, other: Batch) -> bool:

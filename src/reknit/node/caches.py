@@ -7,7 +7,7 @@ connections that offered to hold it, then at the nodes that the configuration na
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch
 from reknit.client.cache import FarCache
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 OFFERS_MAX = 65_536
 
 Question = Recover | Survey | Heartbeat | Offer | Require | Recovered | Surveyed
+
+TOLD: Final = {str(one): one for one in (Reason.REJECTED, Reason.ATTEMPTS_EXHAUSTED, Reason.EXPIRED)}
+"""Why a subscriber may say that what it recovered is dead."""
 
 
 class Caches:
@@ -116,18 +119,19 @@ class Caches:
         self._replies.watch(message, peer)
 
     def _bury(self, message: Settle, peer: PeerState) -> None:
-        """A subscriber rejects events that it recovered, from here or elsewhere: they become dead letters."""
+        """A subscriber is done in vain with events that it recovered, here or elsewhere: they become dead letters."""
         core, now = self._node.core, asyncio.get_running_loop().time()
         queue = self._node.dispatch.queues.get((peer.id, message.sub))
         for one in message.rejected:
             try:
-                batch, code = Batch.parse(one.data), Code(one.code or CODE_OF[Reason.REJECTED])
-            except (MalformedFrame, ValueError) as error:
+                batch, reason = Batch.parse(one.data), TOLD[one.reason]
+                code = Code(one.code or CODE_OF[reason])
+            except (MalformedFrame, ValueError, KeyError) as error:
                 peer.dismiss(Code.INVALID_ARGUMENT, str(error))
                 return
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
             if is_theirs and batch.topic != core.dead_letters.topic:
-                problem = Problem(code, one.text or "rejected by the subscriber", Reason.REJECTED)
+                problem = Problem(code, one.text or "rejected by the subscriber", reason)
                 core.keep(Refused(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:

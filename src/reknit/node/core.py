@@ -24,7 +24,7 @@ from reknit.node.starts import resolve
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, encode
 from reknit.protocol.dispatch import Dispatch
-from reknit.protocol.dispatch_inputs import Blocked, Grown, Scanned, Sent, Switch, Trimmed, Vanished
+from reknit.protocol.dispatch_inputs import Blocked, Grown, Outlived, Scanned, Sent, Switch, Trimmed, Vanished
 from reknit.protocol.effects import (
     Append,
     AppendRecord,
@@ -35,6 +35,7 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
+from reknit.protocol.expiry import overdue_of
 from reknit.protocol.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.messages import (
@@ -51,7 +52,7 @@ from reknit.protocol.messages import (
 from reknit.protocol.messages import Deliver as DeliverMessage
 from reknit.protocol.rpc import Respond
 from reknit.protocol.rules import Rules
-from reknit.seqset import SeqSet
+from reknit.seqset import Range, SeqSet
 from reknit.store.journal import Journal, Run
 from reknit.topic import Pattern
 
@@ -275,8 +276,9 @@ class Core:
         batches = self.find(effect.topic, effect.source, effect.start, effect.stop)
         found = SeqSet.from_ranges((batch.first, batch.stop) for batch in batches)
         missing = found.missing(effect.start, effect.stop)
-        if missing:
-            self._redeliver_rest(effect, missing, found, now)
+        overdue = self._overdue(effect, batches) if effect.attempt > 1 else []
+        if missing or overdue:
+            self._redeliver_rest(effect, missing, overdue, found, now)
             return
         counted, size = effect.attempt == 1, 0
         ordered_to = effect.stop if effect.is_ordered else 0
@@ -288,16 +290,27 @@ class Core:
             self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)
 
     def _redeliver_rest(
-        self, effect: Redeliver, missing: list[tuple[int, int]], found: SeqSet, now: float
+        self, effect: Redeliver, missing: list[Range], overdue: list[Range], found: SeqSet, now: float
     ) -> None:
-        """Some of it is not held any more: that is told before what follows it is handed out."""
+        """Some of it is not held any more, or not to be tried again: that ends before what follows is handed out."""
         key = (effect.peer, effect.sub)
         for start, stop in missing:
             self.dispatch.receive(Vanished(key, effect.topic, effect.source, start, stop), JOURNAL, now)
+        for start, stop in overdue:
+            self.dispatch.receive(Outlived(key, effect.topic, effect.source, start, stop), JOURNAL, now)
+            found.discard(start, stop)
         self.dispatch.desk.effects += [
             replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()
         ]
         self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
+
+    def _overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
+        """What is past its ttl. Of those with a name this is known before; of others it is looked up when they fail."""
+        desk, queue = self.dispatch.desk, self.dispatch.queues.get((effect.peer, effect.sub))
+        if queue is None or queue.is_durable:
+            return []
+        usual_ms = desk.rules.of(effect.topic).ttl_ms
+        return [part for batch in batches for part in overdue_of(batch, usual_ms, desk.time_us)]
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""

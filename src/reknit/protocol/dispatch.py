@@ -26,6 +26,7 @@ from reknit.protocol.dispatch_inputs import (
     Grown,
     Key,
     Open,
+    Outlived,
     Scanned,
     Sent,
     Switch,
@@ -56,7 +57,7 @@ SWEEP: Final[Key] = (JOURNAL, -1)
 """Who looks through what is in the journal from before this node came up."""
 
 Input = (
-    Blocked | Open | Unsubscribe | Credit | Settle | Left | Grown | Scanned | Trimmed | Vanished | Kept | Sent
+    Blocked | Open | Unsubscribe | Credit | Settle | Left | Grown | Scanned | Trimmed | Vanished | Outlived | Kept | Sent
     | Switch
 )  # fmt: skip
 
@@ -139,6 +140,8 @@ class Dispatch:
                 self.losses.trim(start, removed)
             case Vanished():
                 self.losses.vanish(message)
+            case Outlived():
+                self.expiry.outlived(message)
             case Switch():
                 self._switch(message, peer)
             case _:

@@ -62,6 +62,16 @@ class Vanished(msgspec.Struct, frozen=True):
     stop: int
 
 
+class Outlived(msgspec.Struct, frozen=True):
+    """Events that were to be handed out again, to a subscriber without a name, are past their ttl."""
+
+    key: Key
+    topic: str
+    source: bytes
+    start: int
+    stop: int
+
+
 class Sent(msgspec.Struct, frozen=True):
     """A `Redeliver` that uses up credit took so many bytes more (or fewer) than was thought."""
 

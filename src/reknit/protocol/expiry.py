@@ -7,13 +7,14 @@ due and still waits becomes a dead letter; what is with the subscriber may be fi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from reknit.batch import Batch, Head
 from reknit.ledger import ANYCAST, Stream
 from reknit.outcome import Reason
 from reknit.protocol.desk import Desk
+from reknit.protocol.dispatch_inputs import Outlived
 from reknit.protocol.endings import Endings
 from reknit.protocol.queue import Queue
 from reknit.seqset import Range, SeqSet
@@ -23,6 +24,7 @@ from reknit.tally import Tally
 
 STEP_US: Final = 100_000
 TEXT: Final = "its ttl ran out before it was delivered"
+TRIED: Final = "its ttl ran out while it was being tried"
 
 
 class Expiry:
@@ -53,16 +55,8 @@ class Expiry:
     def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
         """(start, stop, deadline in microseconds since 1970) of a batch's events that expire."""
         head = run.entries[index].head
-        born_us = min(head.time_us, self._desk.time_us)
         columns = Batch(head, run.cut(index, index + 1)).columns() if head.ttl_ms or head.flags else {}
-        usual_ms = head.ttl_ms or self._desk.rules.of(head.topic).ttl_ms
-        if "ttl" not in columns:
-            if usual_ms:
-                yield head.first, head.stop, born_us + usual_ms * 1000
-            return
-        for seq, ttl_ms in enumerate(columns["ttl"], head.first):
-            if ttl_ms:
-                yield seq, seq + 1, born_us + ttl_ms * 1000
+        yield from deadlines_of(head, columns, self._desk.rules.of(head.topic).ttl_ms, self._desk.time_us)
 
     def next_due(self) -> float | None:
         """When something expires, on the node's clock."""
@@ -123,6 +117,40 @@ class Expiry:
             gone.add(low, high)
             queue.resumed_to = max(queue.resumed_to, self._desk.end)
         return rows
+
+    def outlived(self, message: Outlived) -> None:
+        """What a subscriber without a name gave back is past its ttl: it is owed nothing, and there is no next try."""
+        queue = self._desk.queues.get(message.key)
+        if queue is not None:
+            stream, bounds = (message.topic, message.source), (message.start, message.stop)
+            self._endings.book(
+                queue, self._endings.dead_letter(queue, stream, bounds, 0, Reason.EXPIRED, TRIED)
+            )
+
+
+def deadlines_of(
+    head: Head, columns: Mapping[str, list[Any]], usual_ms: int, now_us: int
+) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, deadline in microseconds since 1970) of a batch's events that expire; `usual_ms` is the topic's."""
+    born_us = min(head.time_us, now_us)
+    usual_ms = head.ttl_ms or usual_ms
+    if "ttl" not in columns:
+        if usual_ms:
+            yield head.first, head.stop, born_us + usual_ms * 1000
+        return
+    for seq, ttl_ms in enumerate(columns["ttl"], head.first):
+        if ttl_ms:
+            yield seq, seq + 1, born_us + ttl_ms * 1000
+
+
+def overdue_of(batch: Batch, usual_ms: int, now_us: int) -> list[Range]:
+    """Which events of a batch are past their ttl."""
+    head = batch.head
+    if not (usual_ms or head.ttl_ms or head.flags):
+        return []
+    columns = batch.columns() if head.ttl_ms or head.flags else {}
+    deadlines = deadlines_of(head, columns, usual_ms, now_us)
+    return SeqSet.from_ranges((start, stop) for start, stop, due_us in deadlines if due_us < now_us).ranges()
 
 
 def _by_tally(start: int, stop: int, tallies: dict[int, Tally]) -> Iterator[tuple[Range, Tally]]:

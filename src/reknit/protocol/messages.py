@@ -130,6 +130,15 @@ class Subscribe(Message, frozen=True, tag=12):
     """Whether what is accepted is stored and can be recovered from there: an accepted outcome is a put reply."""
 
 
+class Handling(msgspec.Struct, frozen=True, array_like=True):
+    """How events on a pattern are tried: for who recovers them beside the node."""
+
+    pattern: str
+    attempts_max: int = 0
+    ttl_ms: int = 0
+    is_ordered: bool = False
+
+
 class Subscribed(Message, frozen=True, tag=13):
     """The subscription stands; `position` is where it starts, `resumed` whether it went on from before."""
 
@@ -138,6 +147,10 @@ class Subscribed(Message, frozen=True, tag=13):
     resumed: bool
     is_shared: bool = False
     """Each event goes to one of those who share it: seqs have gaps, and what is released goes to the next."""
+    handling: list[Handling] = []
+    """The rules for its topics, the first one that matches counts; for a subscriber without a name."""
+    never: list[int] = []
+    """Codes of failures that are not tried again."""
 
 
 class Unsubscribe(Message, frozen=True, tag=14):
@@ -199,6 +212,7 @@ class Rejection(msgspec.Struct, frozen=True, array_like=True):
     code: int
     text: str
     attempts: int
+    reason: str = "rejected"
 
 
 class Settle(Message, frozen=True, tag=18):

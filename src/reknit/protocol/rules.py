@@ -7,7 +7,9 @@ from typing import Final
 
 from reknit.backoff import read_backoffs, read_codes
 from reknit.config import Config, TopicSettings
+from reknit.protocol.messages import Handling
 from reknit.protocol.retry import Retry
+from reknit.topic import Pattern
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose rule was looked up are remembered up to this many; then the memory starts anew."""
@@ -64,6 +66,26 @@ class Rules:
             limits.queue_reserve_percent,
             limits.unsettled_ranges_max,
         )
+
+    def handling(self, pattern: Pattern) -> list[Handling]:
+        """What those have to know who recover events on these topics, and so try them themselves.
+
+        >>> rules = Rules(Retry(attempts_max=9), [TopicSettings(pattern="a/**", attempts_max=3)])
+        >>> [(one.pattern, one.attempts_max) for one in rules.handling(Pattern("a/b"))]
+        [('a/**', 3), ('**', 9)]
+        """
+        usual = self.retry.attempts_max
+        told = [
+            Handling(rule.pattern.text, rule.attempts_max or usual, rule.ttl_ms, rule.order != "none")
+            for rule in self._topics
+            if rule.pattern.intersects(pattern)
+        ]
+        return [*told, Handling("**", usual)] if told or usual else []
+
+    @property
+    def never(self) -> list[int]:
+        """Codes that are never retried."""
+        return sorted(self.retry.never)
 
     @property
     def limits_queues(self) -> bool:

@@ -19,6 +19,7 @@ from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.asides import Asides
 from reknit.protocol.desk import Desk
 from reknit.protocol.endings import Endings
+from reknit.protocol.expiry import TRIED
 from reknit.protocol.handing import Handing
 from reknit.protocol.leases import Held
 from reknit.protocol.machine import Peer
@@ -149,11 +150,10 @@ class Settling:
     def _bury_overdue(self, queue: Queue, stream: Stream, bounds: Range) -> list[OutcomeRow]:
         """Its ttl ran out while the subscriber had it: there is no further attempt."""
         overdue = queue.overdue.get(stream)
-        text = "its ttl ran out while it was being tried"
         return [
             row
             for one in (overdue.overlap(*bounds) if overdue else ())
-            for row in self._endings.dead_letter(queue, stream, one, 0, Reason.EXPIRED, text)
+            for row in self._endings.dead_letter(queue, stream, one, 0, Reason.EXPIRED, TRIED)
         ]
 
     def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:

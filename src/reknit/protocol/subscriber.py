@@ -25,7 +25,7 @@ from reknit.protocol.messages import (
     Subscribed,
     Unsubscribed,
 )
-from reknit.protocol.recovery_hands import Hands
+from reknit.protocol.recovery_hands import Hands, Word
 from reknit.protocol.recovery_search import AskCache
 from reknit.protocol.stream_seqs import StreamSeqs
 from reknit.protocol.subscriber_inputs import (
@@ -44,6 +44,7 @@ from reknit.protocol.subscriber_inputs import (
     State,
 )
 from reknit.protocol.subscriber_outcomes import Said
+from reknit.protocol.trials import Trials
 from reknit.seqset import SeqSet
 
 __all__ = [
@@ -72,6 +73,7 @@ class Subscriber:
         credit_bytes: int = 8 << 20,
         recovery: recovering.Recovery | None = None,
         is_cache: bool = False,
+        zero_us: int = 0,
     ) -> None:
         self.sub = sub
         self.pattern = pattern
@@ -94,7 +96,7 @@ class Subscriber:
         """Bytes that the application took and that are not granted again yet."""
         self._said = Said(sub)
         self._recovery = recovery
-        self._hands = Hands()
+        self._hands = Hands(zero_us)
         self._recovered_bytes = 0
         """Recovered and not taken by the application yet: outside the credit, and bounded by the same window."""
         self._is_cache = is_cache
@@ -116,6 +118,7 @@ class Subscriber:
                 self.state = State.APART if self.state is not State.ENDED else State.ENDED
                 self._tell_recovery(recovering.Unreachable(), NODE, now)
             case Subscribed(position=position, resumed=resumed):
+                self._hands.trials = Trials(message.handling, message.never)
                 self._tell_recovery(recovering.Reachable(), NODE, now)
                 self._subscribed(position, resumed, now)
             case Unsubscribed(code=code, text=text):
@@ -132,6 +135,7 @@ class Subscriber:
         """Send the outcomes that gathered; see to what is being recovered."""
         self.flush()
         self._hand(self._hands.tick(now))
+        self._bury()
         if self._recovery is not None:
             self._recovery.tick(now)
             self._recover()
@@ -357,9 +361,8 @@ class Subscriber:
         if outcome.is_final and stream in self._revoked:
             self._end_revoked(stream, start, stop, outcome, code, text)
         owned = self._in_hand.take(stream, start, stop)
-        for low, high in [
-            part for bounds in owned for part in self._hands.settle(stream, *bounds, outcome, delay_s)
-        ]:
+        word = Word(outcome, code, text, delay_s)
+        for low, high in [part for bounds in owned for part in self._hands.settle(stream, *bounds, word)]:
             if outcome is Outcome.ACCEPTED:
                 self._said.accept(stream, low, high)
                 continue
@@ -367,14 +370,13 @@ class Subscriber:
                 self._again.add(stream, low, high)
             number = 0 if outcome.is_final else attempt
             self._said.rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
-        if self._hands.rejected:
-            self._reject(code, text)
+        self._bury()
 
-    def _reject(self, code: int, text: str) -> None:
+    def _bury(self) -> None:
         """Recovered events become dead letters too: each batch in a message of its own, as it may be long."""
-        rejected, self._hands.rejected = self._hands.rejected, []
-        for batch in rejected:
-            self._said.reject(batch, code, text)
+        dead, self._hands.dead = self._hands.dead, []
+        for one in dead:
+            self._said.bury(one.batch, str(one.reason), one.code, one.text)
             self.flush()
 
     def _end_revoked(
@@ -411,6 +413,10 @@ class Subscriber:
         for low, high in self._in_hand.take(stream, start, stop):
             self._again.add(stream, low, high)
             self._revoked.add(stream, low, high)
+
+    def is_ordered(self, topic: str) -> bool:
+        """Whether the topic is ordered for those who have a name, which this one has not."""
+        return not self.name and self._hands.trials.of(topic).is_ordered
 
     def extend(self, stream: Stream, start: int, stop: int) -> None:
         """The application is still at these: their lease begins anew."""

@@ -41,9 +41,9 @@ class Said:
         else:
             self.rows.append(Row(*stream, start, stop, int(Outcome.ACCEPTED)))
 
-    def reject(self, batch: Batch, code: int, text: str) -> None:
+    def bury(self, batch: Batch, reason: str, code: int, text: str) -> None:
         """Events that the node did not hand out: it gets them, to make dead letters of them."""
-        self._rejected.append(Rejection(bytes(batch.data), code, text, batch.attempt))
+        self._rejected.append(Rejection(bytes(batch.data), code, text, batch.attempt, reason))
 
     def flush(self) -> Settle | None:
         """All that gathered, as one message; None if there is nothing."""

@@ -83,7 +83,8 @@ class Subscriptions:
             queue.cursor = -1
         desk.queues[key] = queue
         desk.index.add(queue.pattern, queue)
-        desk.say(peer, Subscribed(request.sub, queue.floor, resumed))
+        rules = ([], []) if queue.is_durable else (desk.rules.handling(queue.pattern), desk.rules.never)
+        desk.say(peer, Subscribed(request.sub, queue.floor, resumed, False, *rules))
         if not queue.is_durable and 0 <= position < self._losses.start:
             self._losses.tell_removed(queue, position)
         self._handing.pump(queue)
