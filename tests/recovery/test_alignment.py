@@ -21,6 +21,7 @@ from tests.recovery.fabric import (
     QUICK,
     SOURCE,
     TOPIC,
+    Told,
     client,
     config,
     fabric,
@@ -67,6 +68,36 @@ def test_a_node_that_began_later_gets_the_older_part_for_who_recovers_from_it() 
             assert held[TOPIC, SOURCE].ranges() == [(1, 101)]
             assert [b.first for b in two.caches.keeper.find(TOPIC, SOURCE, 1, 101, 1 << 20)] == [1, 50]
             await aligner.stop()
+
+    run(test)
+
+
+def test_what_was_lost_and_is_found_by_an_alignment_stays_lost_to_who_went_on_behind_it() -> None:
+    """A durable subscriber never gets it, so its end stays what it was told; who recovers gets it."""
+
+    async def test() -> None:
+        here, away = Told(), Told()
+        async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
+            to_one.link.send_buffers([made(1, 8).data])
+            async with to_two.subscribe(TOPIC, name="away") as first:
+                await fed(two, made(1, 3))
+                assert await take(first, 2) == [1, 2]
+            async with to_two.subscribe(TOPIC, name="here", history=True, on_lost=here) as events:
+                await fed(two, made(6, 8))
+                assert await take(events, 4) == [1, 2, 6, 7]
+                await until(lambda: here.ranges and _count(one) == 7)
+                aligner = Aligner(two, one.urls[0])
+                assert await aligner.align() == 3
+                await aligner.stop()
+                async with to_two.subscribe(TOPIC, name="away", on_lost=away) as second:
+                    assert await take(second, 2) == [6, 7]
+                    await until(lambda: away.ranges)
+            assert here.ranges == away.ranges == [(3, 6)]
+            await until(lambda: all(row["in_flight"] == 0 for row in two.answers.ledger()))
+            ends = [(row["accepted"], row["lost"], row["balanced"]) for row in two.answers.ledger()]
+            assert ends == [(4, 3, True), (4, 3, True)]
+            async with to_two.subscribe(TOPIC, history=True) as events:
+                assert await take(events, 7) == list(range(1, 8))
 
     run(test)
 

@@ -356,7 +356,10 @@ def test_a_recovered_event_with_a_code_that_is_never_retried_becomes_a_dead_lett
 @pytest.mark.parametrize("is_by_rule", [False, True])
 def test_a_recovered_event_that_fails_past_its_ttl_becomes_a_dead_letter(is_by_rule: bool) -> None:
     async def test() -> None:
-        rule, fields = {"topics": (TopicSettings(pattern=Pattern("plant/**"), ttl_ms=1_000),)}, {"ttl_ms": 1_000}
+        rule, fields = (
+            {"topics": (TopicSettings(pattern=Pattern("plant/**"), ttl_ms=1_000),)},
+            {"ttl_ms": 1_000},
+        )
         attempts, letter = await (dead(rule, {}) if is_by_rule else dead({}, {}, **fields))
         assert len(attempts) >= 2
         assert (letter.reason, letter.code) == ("expired", Code.DEADLINE_EXCEEDED)
