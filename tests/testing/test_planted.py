@@ -1,16 +1,19 @@
 """The simulator itself: a bug that is planted in one part is found within a few seeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from reknit.batch import Batch, Head
 from reknit.ledger import Stream
 from reknit.node.core import Core
-from reknit.outcome import Outcome
+from reknit.outcome import Outcome, Reason
 from reknit.protocol.dispatch_inputs import Open
 from reknit.protocol.effects import Send
+from reknit.protocol.endings import Endings
+from reknit.protocol.expiry import Expiry
 from reknit.protocol.intake import Intake
 from reknit.protocol.lanes import Lanes
 from reknit.protocol.machine import Peer
@@ -21,8 +24,10 @@ from reknit.protocol.settling import Settling, Word
 from reknit.protocol.subscriber import Subscriber
 from reknit.protocol.subscriptions import Subscriptions
 from reknit.seqset import Range
+from reknit.store.journal import Run
 from reknit.store.memory import SimJournal
 from reknit.store.records import AttemptRow, OutcomeRow
+from reknit.tally import Tally
 from reknit.testing.simulation import Parts, run
 
 SEEDS_MAX = 250
@@ -76,6 +81,34 @@ class SettlingThatFreesItsHeadTooSoon(Settling):
 
     def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
         queue.end(stream, start, stop)
+
+
+class SettlingThatGivesUpTooSoon(Settling):
+    """Makes a dead letter of what could be tried once more."""
+
+    def _go_on(
+        self, queue: Queue, stream: Stream, bounds: Range, tally: Tally, word: Word
+    ) -> list[OutcomeRow]:
+        counted = msgspec.structs.replace(tally, failed=tally.failed + 1)
+        return super()._go_on(queue, stream, bounds, counted, word)
+
+
+class ExpiryThatHurries(Expiry):
+    """Ends what has a quarter of a second to live."""
+
+    def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
+        for start, stop, due_us in super().deadlines(run, index):
+            yield start, stop, due_us - 250_000
+
+
+class EndingsWithoutALetter(Endings):
+    """Books what has expired as a dead letter, and writes none."""
+
+    def letter(self, *args: Any, **fields: Any) -> OutcomeRow:
+        row = super().letter(*args, **fields)
+        if row.reason == Reason.EXPIRED:
+            self._desk.effects.pop()
+        return row
 
 
 class HastyIntake(Intake):
@@ -133,6 +166,8 @@ def core_with(
     subscriptions: type[Subscriptions] = Subscriptions,
     settling: type[Settling] = Settling,
     intake: type[Intake] = Intake,
+    expiry: type[Expiry] = Expiry,
+    endings: type[Endings] = Endings,
 ) -> Callable[..., Core]:
     """Cores whose machines are of these kinds."""
 
@@ -141,6 +176,8 @@ def core_with(
         core.dispatch.subscriptions.__class__ = subscriptions
         core.dispatch.settling.__class__ = settling
         core.intake.__class__ = intake
+        core.dispatch.expiry.__class__ = expiry
+        core.dispatch.endings.__class__ = endings
         return core
 
     return make
@@ -154,6 +191,9 @@ PLANTED = {
     "dispatch drops what is to be tried again": Parts(
         core=core_with(settling=SettlingThatFreesItsHeadTooSoon)
     ),
+    "dispatch gives up too soon": Parts(core=core_with(settling=SettlingThatGivesUpTooSoon)),
+    "dispatch lets events expire too soon": Parts(core=core_with(expiry=ExpiryThatHurries)),
+    "dispatch forgets a dead letter": Parts(core=core_with(endings=EndingsWithoutALetter)),
     "dispatch forgets a range on reconnection": Parts(core=core_with(subscriptions=ForgetfulSubscriptions)),
     "dispatch promises too soon": Parts(core=core_with(settling=SettlingThatPromisesTooSoon)),
     "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),

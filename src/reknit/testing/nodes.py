@@ -51,7 +51,7 @@ class SimNode:
         self._sim = sim
         self._rng = rng
         plan = sim.plan
-        self._config = Config(
+        self.config = Config(
             retention=RetentionSettings(count_max=plan.retain_events, protect_unsettled=plan.retain_owed),
             dispatch=DispatchSettings(
                 retry_backoff_s_min=0.05,
@@ -83,7 +83,7 @@ class SimNode:
         self._wanted: tuple[int, bool] | None = None
         self._timer: Timer | None = None
         clock = self._sim.clock
-        parts = (self.name, f"{self.name}'s journal", self.journal, self._config, self, self._rng)
+        parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
         self.core = self._sim.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
         self.is_up = True
         self._sim.network.listen(self.name, self)
@@ -192,6 +192,7 @@ class SimNode:
 
     def _trim(self) -> None:
         start = self.journal.start
+        self._sim.witness.letters.read(self)
         self.core.trim(self._sim.clock.now)
         if self.journal.start != start:
             self._sim.tell(self.name, "removed what lies before", self.journal.start)

@@ -139,7 +139,7 @@ class Simulation:
             self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
         if not problems:
             may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
-            self.witness.judge(self.nodes, may_lose, bool(self.plan.ttl_ms or self.plan.lease_s))
+            self.witness.judge(self.nodes, may_lose, self.plan.ttl_ms, self.plan.lease_s)
             self._blame_the_restless()
 
     def _begin(self) -> None:

@@ -28,6 +28,7 @@ from reknit.protocol.messages import (
 )
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.seqset import Range, SeqSet
+from reknit.testing.clock import START_US
 from reknit.testing.programs import Program
 from reknit.testing.verdict import Seen, name_of
 
@@ -61,7 +62,7 @@ class SubscriberProgram(Program):
         name = self.name if self.durable else ""
         recovery = self._recovery() if not self.durable and self._recovers else None
         self.machine = self.sim.parts.subscriber(
-            1, self.pattern, name, start, plan.credit_bytes, recovery=recovery
+            1, self.pattern, name, start, plan.credit_bytes, recovery=recovery, zero_us=START_US
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
         self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)

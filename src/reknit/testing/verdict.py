@@ -17,13 +17,12 @@ from reknit.node.dead_letters import read_letter
 from reknit.outcome import End, Outcome
 from reknit.protocol.subscriber import Report
 from reknit.seqset import SeqSet
-from reknit.testing.clock import Clock
+from reknit.testing.clock import START_US, Clock
+from reknit.testing.letters import DEAD_LETTER_TOPIC, Grounds, WrittenLetters, may_be_unseen
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
     from reknit.testing.nodes import SimNode
-
-DEAD_LETTER_TOPIC = "reknit/dead-letters"
 
 
 class Seen:
@@ -44,6 +43,8 @@ class Seen:
         """It asked to be forgotten; nobody knows whether it was heard."""
         self.ever: dict[Stream, SeqSet] = {}
         self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
+        self.failed: dict[Stream, dict[int, int]] = {}
+        """How often it said of an event that it failed."""
         self.lost: dict[Stream, SeqSet] = {}
         self._ended: dict[Stream, SeqSet] = {}
         self._in_hand: dict[Stream, SeqSet] = {}
@@ -79,6 +80,9 @@ class Seen:
     def settled(self, stream: Stream, start: int, stop: int, outcome: Outcome) -> None:
         """The application said what became of events."""
         self.said[outcome].setdefault(stream, SeqSet()).add(start, stop)
+        if outcome is Outcome.FAILED:
+            counts = self.failed.setdefault(stream, {})
+            counts.update({seq: counts.get(seq, 0) + 1 for seq in range(start, stop)})
         if not outcome.is_final:
             self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
 
@@ -110,7 +114,7 @@ class Witness:
         self._put: dict[Stream, dict[int, list[bytes]]] = {}
         self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
         self.node_of: dict[Stream, str] = {}
-        self._dies = False
+        self.letters = WrittenLetters()
 
     def blame(self, problem: str) -> None:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
@@ -125,6 +129,7 @@ class Witness:
     def forget(self, name: str) -> None:
         """A subscriber is no more: who comes under its name is another."""
         self.subscribers.pop(name, None)
+        self.letters.forget(name)
 
     def put(self, stream: Stream, first: int, payloads: list[bytes], node: str) -> None:
         """A program publishes. One that crashed may give a seq once more, if the first was never kept."""
@@ -164,18 +169,18 @@ class Witness:
 
     # -- at the end
 
-    def judge(self, nodes: list[SimNode], loses: bool, dies: bool = False) -> list[str]:
+    def judge(self, nodes: list[SimNode], loses: bool, ttl_ms: int = 0, lease_s: float = 0.0) -> list[str]:
         """Everything that must hold once all is quiet.
 
-        `loses` says whether retention may take what is owed, `dies` whether events may become dead letters without a
-        word from the application: because of a ttl, or of leases that ran out unheard.
+        `loses` says whether retention may take what is owed. Only with a ttl, or leases that ran out unheard, events
+        may become dead letters without a word from the application.
         """
-        self._dies = dies
         for node in nodes:
-            kept = self._judge_journal(node)
+            self.letters.read(node)
+            kept, grounds = self._judge_journal(node), Grounds(node, ttl_ms, lease_s)
             for seen in self.subscribers.values():
                 if seen.node == node.name:
-                    self._judge_subscriber(seen, node, kept, loses)
+                    self._judge_subscriber(seen, node, kept, loses, grounds)
             for row in node.journal.ledger.rows(node.core.dispatch.in_hand()):
                 owner = self.subscribers.get(row.subscriber)
                 is_open = row.in_flight and not (owner and owner.is_forgotten)
@@ -212,7 +217,9 @@ class Witness:
                     self.blame(f"{node.name} confirmed and does not keep {name_of(stream)} {missing}")
         return kept
 
-    def _judge_subscriber(self, seen: Seen, node: SimNode, kept: dict[Stream, SeqSet], loses: bool) -> None:
+    def _judge_subscriber(
+        self, seen: Seen, node: SimNode, kept: dict[Stream, SeqSet], loses: bool, grounds: Grounds
+    ) -> None:
         if seen.opened_at is None or seen.is_forgotten:
             return
         account = node.journal.ledger.accounts.get(seen.name)
@@ -228,12 +235,13 @@ class Witness:
                 got = got.union(seen.lost.get(stream, SeqSet()))
             elif loses:
                 got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
-            if account is not None and self._dies:
-                got = got.union(account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet()))
+            if account is not None:
+                dead = account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet())
+                got = got.union(self._unseen(seen, stream, dead))
             if seen.is_alive:
                 self._blame_all(seen, stream, owed.difference(got), "never came")
             if account is not None:
-                self._judge_ends(seen, stream, account.ends.get(stream, {}))
+                self._judge_ends(seen, stream, account.ends.get(stream, {}), grounds)
 
     def _owed(self, seen: Seen, stream: Stream, kept: SeqSet) -> SeqSet:
         """What was put after the subscription stood, and was kept; with history all that is still there."""
@@ -244,16 +252,29 @@ class Witness:
         later = [row[1:] for row in self._put_at[stream] if row[0] > seen.opened_at]
         return SeqSet.from_ranges(later).intersection(kept.union(confirmed))
 
-    def _judge_ends(self, seen: Seen, stream: Stream, ends: dict[End, SeqSet]) -> None:
+    def _unseen(self, seen: Seen, stream: Stream, dead: SeqSet) -> SeqSet:
+        """The dead letters whose events need not have come to the application."""
+        seqs = [seq for bounds in dead.ranges() for seq in range(*bounds)]
+        unseen = [seq for seq in seqs if any(map(may_be_unseen, self.letters.of(seen.name, stream, seq)))]
+        return SeqSet.from_ranges((seq, seq + 1) for seq in unseen)
+
+    def _judge_ends(self, seen: Seen, stream: Stream, ends: dict[End, SeqSet], grounds: Grounds) -> None:
         """An event ended as the application said."""
         said = {outcome: by_stream.get(stream, SeqSet()) for outcome, by_stream in seen.said.items()}
         accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
-        undeliverable = said[Outcome.REJECTED].union(said[Outcome.FAILED]).union(said[Outcome.LEASE_LOST])
         self._blame_all(seen, stream, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
-        if not self._dies:
-            self._blame_all(
-                seen, stream, dead.difference(undeliverable), "never failed, and is a dead letter"
-            )
+        for seq in [seq for bounds in dead.ranges() for seq in range(*bounds)]:
+            self._judge_letters(seen, stream, seq, grounds)
+
+    def _judge_letters(self, seen: Seen, stream: Stream, seq: int, grounds: Grounds) -> None:
+        """A dead letter was written, and what it says is so."""
+        letters = self.letters.of(seen.name, stream, seq)
+        put_s = min(at for at, start, stop in self._put_at[stream] if start <= seq < stop)
+        if not letters:
+            self.blame(f"{seen.name}: {name_of(stream)} {seq} ended as a dead letter that was never written")
+        elif not any(grounds.bears_out(letter, seen, put_s) for letter in letters):
+            why = [(one.reason, one.died_us - START_US, one.tries) for one in letters]
+            self.blame(f"{seen.name}: {name_of(stream)} {seq} is a dead letter for no reason: {why}")
 
     def _blame_all(self, seen: Seen, stream: Stream, seqs: SeqSet, what: str) -> None:
         for start, stop in seqs.ranges():
