@@ -229,6 +229,8 @@ def test_publisher_waits_while_a_subscribers_queue_is_full() -> None:
             await asyncio.sleep(0)
             await other.ask("status")
             assert not waits.done()
+            await other.publish_many("b", [b"another topic", b"does not wait"])
+            assert not waits.done()
             async with session.subscribe("a", name="audit") as events:
                 got = [await next_of(events) for _ in range(10)]
                 for event in got:

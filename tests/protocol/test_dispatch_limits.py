@@ -64,10 +64,31 @@ def test_intake_asks_publishers_on_full_topics_to_wait_and_tells_them_to_go_on()
         batch = Batch.build(source, topic, 1, [b"x"], 0)
         intake.receive(Frames(bytes(batch.data), [batch.head]), peer, 0.0)
     hold, append = intake.take_effects()
-    assert hold == Send("p", Hold(Code.RESOURCE_EXHAUSTED, "full"))
+    assert hold == Send("p", Hold(Code.RESOURCE_EXHAUSTED, "full", [SOURCE]))
     assert isinstance(append, Append)
     intake.receive(Withheld(None), "j", 0.0)
     assert intake.take_effects() == [Send("p", Go()), Send("q", Go())]
+
+
+def test_only_sources_on_full_topics_wait_and_others_of_the_same_connection_go_on() -> None:
+    intake, other = Intake({}), b"q" * 16
+    intake.receive(
+        Withheld(lambda topic, priority: "full" if (topic, priority) == ("plant/a", 1) else ""), "j", 0
+    )
+    made = [
+        Batch.build(SOURCE, "plant/a", 1, [b"x"], 0),
+        Batch.build(other, "car/1", 1, [b"y"], 0),
+        Batch.build(SOURCE, "plant/a", 2, [b"behind it"], 0, priority=6),
+        Batch.build(other, "car/1", 2, [b"z"], 0),
+    ]
+    intake.receive(Frames(b"".join(bytes(one.data) for one in made), [one.head for one in made]), "p", 0.0)
+    hold, *appends = intake.take_effects()
+    assert hold == Send("p", Hold(Code.RESOURCE_EXHAUSTED, "full", [SOURCE]))
+    taken = [Batch.parse(one.data) for one in appends if isinstance(one, Append)]
+    assert [(one.source, one.first, one.payloads()) for one in taken] == [
+        (other, 1, [b"y"]),
+        (other, 2, [b"z"]),
+    ]
 
 
 def test_reserve_is_for_urgent_events() -> None:

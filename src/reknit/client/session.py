@@ -92,6 +92,8 @@ class Session:
         self.outlets = Outlets(self)
         self._caller: Caller | None = None
         self._publishers: dict[bytes, Publisher | Outlet | Relay] = {}
+        self._held: set[bytes] = set()
+        """The sources that the node asked to wait."""
         self._by_topic: dict[str, Publisher] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
@@ -408,6 +410,7 @@ class Session:
 
     def unlinked(self) -> None:
         self._answer = self._delivery = None
+        self._held.clear()
         self.inquiries.lost()
         for publisher in list(self._publishers.values()):
             publisher.receive(publishing.Disconnected())
@@ -440,11 +443,13 @@ class Session:
                 outcomes = self._publishers.get(item.source)
                 if isinstance(outcomes, OutcomePublisher):
                     outcomes.hear(item)
-            case Hold(text=text):
+            case Hold(text=text, sources=sources):
                 log.warning("the node asks publishers to wait: %s", text)
-                self._tell_publishers(item)
+                self._held |= set(sources or self._publishers)
+                self._tell_held(item)
             case Go():
-                self._tell_publishers(item)
+                self._tell_held(item)
+                self._held.clear()
             case Recovered() | Surveyed():
                 self.inquiries.take(item)
             case Recover() | Survey():
@@ -460,9 +465,9 @@ class Session:
             case _:
                 log.debug("ignored %r", item)
 
-    def _tell_publishers(self, message: Hold | Go) -> None:
-        for publisher in list(self._publishers.values()):
-            publisher.receive(message)
+    def _tell_held(self, message: Hold | Go) -> None:
+        for source in [source for source in self._publishers if source in self._held]:
+            self._publishers[source].receive(message)
 
     def _answered(self, answer: Answer, data: bytes) -> None:
         future = self._questions.pop(answer.id, None)

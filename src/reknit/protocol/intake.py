@@ -7,7 +7,7 @@ is acknowledged again and dropped, and what leaves a hole is asked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -259,24 +259,34 @@ class Intake:
         self._append(peer, frames.data[taken_at:at], taken, stops)
 
     def _withhold(self, frames: Frames, peer: Peer) -> Frames:
-        """What goes to a full queue stays with its publisher, and so does what follows it; gives what is before."""
+        """What goes to a full queue stays with its publisher, and so does what follows of its source; gives the rest."""
         assert self._refuses is not None
+        held: dict[bytes, str] = {}
+        pieces: list[bytes] = []
+        taken: list[Head] = []
+        away: list[Head] = []
         at = 0
-        for index, head in enumerate(frames.heads):
-            if text := self._refuses(head.topic, head.priority):
-                self._join(peer)
-                self._publishing.add(peer)
-                self._turn_away(frames.heads[index:], peer, text)
-                return Frames(frames.data[:at], frames.heads[:index])
+        for head in frames.heads:
+            if head.source in held or (text := self._refuses(head.topic, head.priority)):
+                held.setdefault(head.source, text)
+                away.append(head)
+            else:
+                pieces.append(frames.data[at : at + head.length])
+                taken.append(head)
             at += head.length
-        return frames
+        if not away:
+            return frames
+        self._join(peer)
+        self._publishing.add(peer)
+        self._turn_away(away, peer, next(iter(held.values())), list(held))
+        return Frames(b"".join(pieces), taken)
 
-    def _turn_away(self, heads: list[Head], peer: Peer, text: str) -> None:
-        """Take nothing for now. A new source begins with what was turned away first, not with what comes next."""
+    def _turn_away(self, heads: list[Head], peer: Peer, text: str, sources: Sequence[bytes] = ()) -> None:
+        """Take none of these for now. A new source begins with what was turned away first, not with what comes next."""
         for head in heads:
             if head.source not in self._next and len(self._begins) < self._sources_max:
                 self._begins.setdefault(head.source, head.first)
-        self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, text)))
+        self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, text, list(sources))))
 
     def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
         if not heads:

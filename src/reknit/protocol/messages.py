@@ -86,6 +86,8 @@ class Hold(Message, frozen=True, tag=10):
 
     code: int
     text: str
+    sources: list[bytes] = []
+    """Whose events these are; empty: everyone's."""
 
 
 class Go(Message, frozen=True, tag=11):
