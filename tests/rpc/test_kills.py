@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -50,62 +53,62 @@ def ask(session: reknit.Session, payload: bytes, ttl_ms: int) -> asyncio.Task[by
     return asyncio.create_task(payload_of())
 
 
-def test_a_request_whose_server_is_killed_is_answered_by_its_next_life(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path)
-    service = server(node, tmp_path)
+@dataclass(frozen=True)
+class Asked:
+    """A request that is under way, and who has to do with it."""
 
-    async def program() -> None:
+    node: NodeProcess
+    service: Process
+    session: reknit.Session
+    reply: asyncio.Task[bytes]
+
+
+@asynccontextmanager
+async def begun(folder: Path, ttl_ms: int) -> AsyncIterator[Asked]:
+    """A node, a server that has begun with a request, and a session that waits for the reply."""
+    node = NodeProcess(folder)
+    service = server(node, folder)
+    with ending(node, service):
         node.start()
         await served(node, service)
         async with reknit.connect(node.url, config=PATIENT) as session:
-            asked = ask(session, b"open", 60_000)
-            await until((tmp_path / "begun").exists)
-            service.kill()
-            (tmp_path / "go").touch()
-            service.start()
-            assert await asked == b"open"
+            reply = ask(session, b"open", ttl_ms)
+            await until((folder / "begun").exists)
+            yield Asked(node, service, session, reply)
 
-    with ending(node, service):
-        run(program(), 100)
+
+def test_a_request_whose_server_is_killed_is_answered_by_its_next_life(tmp_path: Path) -> None:
+    async def program() -> None:
+        async with begun(tmp_path, 60_000) as asked:
+            asked.service.kill()
+            (tmp_path / "go").touch()
+            asked.service.start()
+            assert await asked.reply == b"open"
+
+    run(program(), 100)
 
 
 def test_a_request_whose_server_is_killed_for_good_is_deadline_exceeded(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path)
-    service = server(node, tmp_path)
-
     async def program() -> None:
-        node.start()
-        await served(node, service)
-        async with reknit.connect(node.url, config=PATIENT) as session:
-            asked = ask(session, b"open", 3_000)
-            await until((tmp_path / "begun").exists)
-            service.kill()
+        async with begun(tmp_path, 3_000) as asked:
+            asked.service.kill()
             (tmp_path / "go").touch()
-            code, text = await code_of(asked)
+            code, text = await code_of(asked.reply)
             assert (code, "was asked and did not answer" in text) == (Code.DEADLINE_EXCEEDED, True)
-            assert (await code_of(ask(session, b"again", 100)))[0] == Code.UNAVAILABLE
+            assert (await code_of(ask(asked.session, b"again", 100)))[0] == Code.UNAVAILABLE
 
-    with ending(node, service):
-        run(program(), 100)
+    run(program(), 100)
 
 
 def test_a_request_survives_the_nodes_death_and_is_answered(tmp_path: Path) -> None:
-    node = NodeProcess(tmp_path)
-    service = server(node, tmp_path)
-
     async def program() -> None:
-        node.start()
-        await served(node, service)
-        async with reknit.connect(node.url, config=PATIENT) as session:
-            asked = ask(session, b"open", 60_000)
-            await until((tmp_path / "begun").exists)
-            node.kill()
+        async with begun(tmp_path, 60_000) as asked:
+            asked.node.kill()
             (tmp_path / "go").touch()
-            node.start()
-            assert await asked == b"open"
+            asked.node.start()
+            assert await asked.reply == b"open"
 
-    with ending(node, service):
-        run(program(), 100)
+    run(program(), 100)
 
 
 def test_a_node_that_was_killed_still_answers_what_nobody_does(tmp_path: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+
+import typer
 
 from reknit.cli.output import fail
 
@@ -13,6 +18,40 @@ if TYPE_CHECKING:
 _AGE = re.compile(r"(\d+)\s*(s|m|h|d)")
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
+
+FILTERS: Final[dict[str, Any]] = {
+    "reason": Annotated[
+        str, typer.Option("--reason", metavar="REASON", help="Only these, as expired or rejected.")
+    ],
+    "topic": Annotated[str, typer.Option("--topic", metavar="PATTERN", help="Only of topics that match.")],
+    "code": Annotated[str, typer.Option("--code", metavar="CODE", help="Only with this google.rpc code.")],
+    "subscriber": Annotated[
+        str, typer.Option("--subscriber", metavar="NAME", help="Only of this subscriber.")
+    ],
+    "since": Annotated[
+        str,
+        typer.Option("--since", metavar="TIME", help="Only from then on: 15m, 2h, 7d ago, or an ISO time."),
+    ],
+    "until": Annotated[str, typer.Option("--until", metavar="TIME", help="Only from before then.")],
+}
+"""The options that choose dead letters."""
+
+
+def choosing(command: Callable[..., None]) -> Callable[..., None]:
+    """A command about dead letters: it gets its first argument, `wanted`, from the options that choose them."""
+
+    @functools.wraps(command)
+    def chosen(**values: Any) -> None:
+        command(read_wanted(**{name: values.pop(name) for name in FILTERS}), **values)
+
+    hints = get_type_hints(command, localns={"Wanted": object}, include_extras=True)
+    kind = Parameter.KEYWORD_ONLY
+    options = [Parameter(name, kind, default="", annotation=hint) for name, hint in FILTERS.items()]
+    own = list(signature(command).parameters.values())[1:]
+    options += [one.replace(kind=kind, annotation=hints[one.name]) for one in own]
+    chosen.__annotations__ = {one.name: one.annotation for one in options}
+    chosen.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return chosen
 
 
 def read_wanted(reason: str, topic: str, code: str, subscriber: str, since: str, until: str) -> Wanted:

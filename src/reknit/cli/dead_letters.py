@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reknit.cli.choosing import read_rate, read_wanted
+from reknit.cli.choosing import choosing, read_rate
 from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import cell, fail, log_to_stderr, plain, print_json, shown, table
 
@@ -16,29 +16,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at events that ended undelivered, redrive or drop them.", no_args_is_help=True)
 
-Reason = Annotated[
-    str, typer.Option("--reason", metavar="REASON", help="Only these, as expired or rejected.")
-]
-Topic = Annotated[str, typer.Option("--topic", metavar="PATTERN", help="Only of topics that match.")]
-Code = Annotated[str, typer.Option("--code", metavar="CODE", help="Only with this google.rpc code.")]
-Subscriber = Annotated[str, typer.Option("--subscriber", metavar="NAME", help="Only of this subscriber.")]
-Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help="Only from then on: 15m, 2h, 7d ago, or an ISO time.")
-]
-Until = Annotated[str, typer.Option("--until", metavar="TIME", help="Only from before then.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command("list")
+@choosing
 def list_(
+    wanted: Wanted,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="The newest so many; 0: all.")] = 20,
-    reason: Reason = "",
-    topic: Topic = "",
-    code: Code = "",
-    subscriber: Subscriber = "",
-    since: Since = "",
-    until: Until = "",
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
@@ -46,7 +32,6 @@ def list_(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = read_wanted(reason, topic, code, subscriber, since, until)
     if limit == 0:
         run(_print_all(node, wanted, json))
         return
@@ -84,13 +69,9 @@ def show(
 
 
 @app.command()
+@choosing
 def redrive(
-    reason: Reason = "",
-    topic: Topic = "",
-    code: Code = "",
-    subscriber: Subscriber = "",
-    since: Since = "",
-    until: Until = "",
+    wanted: Wanted,
     rate: Annotated[
         str, typer.Option("--rate", metavar="N/s", help="At most so fast; 0: as fast as it goes.")
     ] = "1000/s",
@@ -106,7 +87,6 @@ def redrive(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = read_wanted(reason, topic, code, subscriber, since, until)
     speed = read_rate(rate)
     total = run(_redrive(node, wanted, speed, clear_ttl, dry_run))
     if json:
@@ -120,13 +100,9 @@ def redrive(
 
 
 @app.command()
+@choosing
 def drop(
-    reason: Reason = "",
-    topic: Topic = "",
-    code: Code = "",
-    subscriber: Subscriber = "",
-    since: Since = "",
-    until: Until = "",
+    wanted: Wanted,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: AsJson = False,
@@ -136,7 +112,6 @@ def drop(
     from reknit.cli.running import run
 
     log_to_stderr()
-    wanted = read_wanted(reason, topic, code, subscriber, since, until)
     if not dry_run and not yes:
         count = run(_drop(node, wanted, is_dry=True))
         typer.confirm(f"Drop {count:,} dead letters for good?", abort=True)
