@@ -59,6 +59,10 @@ class Hands:
         self._batches.setdefault(stream, []).append(batch)
         self._seqs.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
 
+    def has(self, stream: Stream) -> bool:
+        """Whether the application has recovered events of a stream."""
+        return stream in self._seqs
+
     def settle(self, stream: Stream, start: int, stop: int, word: Word) -> list[Range]:
         """The application's word on `[start, stop)`; gives the ranges that were not recovered: the node's."""
         seqs = self._seqs.get(stream)

@@ -361,8 +361,11 @@ class Subscriber:
         if outcome.is_final and stream in self._revoked:
             self._end_revoked(stream, start, stop, outcome, code, text)
         owned = self._in_hand.take(stream, start, stop)
-        word = Word(outcome, code, text, delay_s)
-        for low, high in [part for bounds in owned for part in self._hands.settle(stream, *bounds, word)]:
+        if self._hands.has(stream):
+            word = Word(outcome, code, text, delay_s)
+            owned = [part for bounds in owned for part in self._hands.settle(stream, *bounds, word)]
+            self._bury()
+        for low, high in owned:
             if outcome is Outcome.ACCEPTED:
                 self._said.accept(stream, low, high)
                 continue
@@ -370,7 +373,6 @@ class Subscriber:
                 self._again.add(stream, low, high)
             number = 0 if outcome.is_final else attempt
             self._said.rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s, number))
-        self._bury()
 
     def _bury(self) -> None:
         """Recovered events become dead letters too: each batch in a message of its own, as it may be long."""
