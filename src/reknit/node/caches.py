@@ -46,7 +46,7 @@ OFFERS_MAX = 65_536
 
 Question = Recover | Survey | Heartbeat | Offer | Require | Recovered | Surveyed
 
-TOLD: Final = {str(one): one for one in (Reason.REJECTED, Reason.ATTEMPTS_EXHAUSTED, Reason.EXPIRED)}
+TOLD: Final = (Reason.REJECTED, Reason.ATTEMPTS_EXHAUSTED, Reason.EXPIRED)
 """Why a subscriber may say that what it recovered is dead."""
 
 
@@ -124,9 +124,9 @@ class Caches:
         queue = self._node.dispatch.queues.get((peer.id, message.sub))
         for one in message.rejected:
             try:
-                batch, reason = Batch.parse(one.data), TOLD[one.reason]
+                batch, reason = Batch.parse(one.data), _told(one.reason)
                 code = Code(one.code or CODE_OF[reason])
-            except (MalformedFrame, ValueError, KeyError) as error:
+            except (MalformedFrame, ValueError) as error:
                 peer.dismiss(Code.INVALID_ARGUMENT, str(error))
                 return
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
@@ -239,6 +239,13 @@ class Caches:
 
     def done(self, search: PeerSearch | PeerSurvey) -> None:
         self._searches.discard(search)
+
+
+def _told(text: str) -> Reason:
+    """Why a subscriber says that events are dead. Raises ValueError."""
+    if text not in TOLD:
+        raise ValueError(f"{text!r} is no reason for a dead letter that a subscriber may give")
+    return Reason(text)
 
 
 def _serves(offer: Offer, held: Pattern, pattern: Pattern, source: bytes) -> bool:
