@@ -135,6 +135,24 @@ def divided() -> Wire:
     return wire
 
 
+def test_a_crashed_sender_that_is_in_a_merged_view_once_more_goes_on_where_it_was() -> None:
+    """C was apart, and had done with A. Nobody knows yet that A crashed, so the merged view has it."""
+    wire = Wire("ABC")
+    wire.send_numbers("A", 2)
+    wire.install("AB", only="AB")
+    wire.install("C", only="C")
+    wire.run(1.0)
+    wire.send_numbers("A", 3)
+    assert (wire.seqs("B", "A"), wire.seqs("C", "A")) == ([1, 2, 3, 4, 5], [1, 2])
+    del wire.machines["A"]
+    wire.install("ABC", only="BC")
+    wire.run(1.0)
+    wire.install("BC")
+    wire.run(1.0)
+    assert wire.seqs("C", "A") == [1, 2, 5]
+    assert wire.lost["C"] == [("A", 3, 5)], "all who were with A had these, and B let them go"
+
+
 def test_after_a_partition_who_had_less_of_a_crashed_sender_reports_the_rest() -> None:
     wire = divided()
     wire.install("BC")

@@ -357,11 +357,12 @@ class Multicast:
         self._effects += self._lost(self.ended.learn(source, message.delivered))
 
     def _take_part(self, message: Holdings, now: float) -> None:
-        """It left before it told us where to start: take what others still have of it."""
+        """It left before it told us where to start: take what others still have of it, and we have not had before."""
         assert self.view is not None
         self._unstarted.discard(message.source)
-        start = Start(message.start, CAPACITY_MAX, WINDOW_BYTES_MAX, 1)
-        receiver = Receiver(message.source, start, message.start, self._settings, self._rng)
+        offset = self.ended.pop(message.source, message.start)
+        start = Start(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1)
+        receiver = Receiver(message.source, start, offset, self._settings, self._rng)
         self.receivers[message.source] = receiver
         self._depart_or_stay(receiver, self.view, now)
 
