@@ -76,7 +76,7 @@ def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
 
 
 def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
-    """Who has seen the same views has delivered the same, from where the later one joined."""
+    """Who has seen the same views, the sender's too, has delivered the same, from where the later one joined."""
     if not _is_same_history(one, other) or any(_were_apart(node, source) for node in (one, other)):
         return
     if source.id not in one.got or source.id not in other.got:
@@ -93,8 +93,13 @@ def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
 
 
 def _were_apart(one: Node, other: Node) -> bool:
-    """Whether one of the two was put out of a view by the other, and let in again."""
-    return one.has_had_back(other.id) or other.has_had_back(one.id)
+    """Whether one of the two was put out by the other and let in again, or the other was in views without the one.
+
+    Who was divided from a sender reports what it lacks, and how much that is depends on when the two sides meet.
+    """
+    keys = [view.key for view in one.views]
+    unseen = [view.key for view in other.views if view.key > keys[0] and view.key not in keys]
+    return bool(unseen) or one.has_had_back(other.id) or other.has_had_back(one.id)
 
 
 def _end(run: Simulation, node: Node, source: Node) -> int | None:
