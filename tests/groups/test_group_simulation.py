@@ -77,11 +77,11 @@ def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: i
     assert one == other
 
 
-@pytest.mark.parametrize("seed", [43, 0, 1])
+@pytest.mark.parametrize("seed", [0, 43])
 def test_what_was_said_in_an_earlier_view_decides_nothing_in_the_next(seed: int) -> None:
     """Late datagrams, and a second one leaves while the survivors exchange what they hold of the first.
 
-    43: who counts what was said before as said now gives up what another has delivered.
+    In both, what was said before comes in time to count as said now: the machine asserts that it does not.
     """
     plan = Plan(members=4, leaves=1, aftershocks=1, loss=0.3, repeat=0.5, late=0.3, **SPARSE)
     run = Simulation(seed, plan).run()
