@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import free_port
+from reknit.testing.processes import free_port, start_tied
 
 pytestmark = pytest.mark.real
 
@@ -71,7 +71,7 @@ class Terminal:
         return done.stdout
 
     def _up(self, command: str) -> str:
-        self.node = subprocess.Popen(
+        self.node = start_tied(
             command.split(), cwd=self.folder, env=self._environ, stdout=subprocess.PIPE, text=True
         )
         assert self.node.stdout is not None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.testing.processes import NodeProcess, ending, free_port, start_tied, tied
 
 pytestmark = pytest.mark.real
 
@@ -39,7 +39,7 @@ class Shell:
         self, *args: str, stdin: bytes | None = None, code: int = 0, timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
-            _command(args),
+            tied(_command(args)),
             input=stdin or b"",
             capture_output=True,
             cwd=self._folder,
@@ -52,7 +52,7 @@ class Shell:
 
     def start(self, *args: str) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        return start_tied(
             _command(args), stdin=pipe, stdout=pipe, stderr=pipe, cwd=self._folder, env=self._environ
         )
 

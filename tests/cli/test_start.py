@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reknit.cli.main import app
+from reknit.testing.processes import start_tied
 
 runner = CliRunner()
 
@@ -50,7 +51,7 @@ def test_the_version_is_told() -> None:
 
 def test_a_setting_by_set_stands_where_its_flag_is_not_given(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reknit", "up", "--journal", "memory", "--listen", "tcp://127.0.0.1:0"]
-    node = subprocess.Popen(
+    node = start_tied(
         [*command, "--set", "node.name=by-set"], stdout=subprocess.PIPE, cwd=tmp_path, text=True
     )
     try:

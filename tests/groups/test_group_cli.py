@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from reknit.testing.processes import start_tied
 from tests.client.serving import serving
 
 pytestmark = pytest.mark.real
@@ -29,7 +30,7 @@ def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
     command = [*REKNIT, "join", "robots", "--as", "reader", "--count", "3", "--address", ADDRESS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    with start_tied(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reknit.testing.processes import start_tied
 from tests.groups.member_process import digest_of
 from tests.groups.namespaces import Namespaces, why_not
 
@@ -20,12 +21,12 @@ EVENTS = 3_000
 
 
 def run_members(lan: Namespaces) -> list[dict[str, Any]]:
-    processes = []
+    processes: list[Any] = []
     for number, address in enumerate(lan.addresses):
         program = [sys.executable, "-m", "tests.groups.member_process", address, f"m{number}"]
         command = lan.command(number, *program, str(MEMBERS), str(EVENTS))
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        processes.append(subprocess.Popen(command, text=True, **pipes))  # type: ignore[call-overload]
+        processes.append(start_tied(command, text=True, **pipes))
     try:
         lines = [process.stdout.readline() for process in processes]
         return [json.loads(line) for line in lines]

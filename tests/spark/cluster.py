@@ -15,6 +15,7 @@ from typing import Self
 import pyspark
 
 from reknit.spark.java import find_java
+from reknit.testing.processes import start_tied
 
 START_S_MAX = 90.0
 SRC = Path(__file__).parents[2] / "src"
@@ -29,7 +30,7 @@ class Program:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": str(SRC), **(env or {})}
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
+            self.process = start_tied(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reknit.store.disk import DiskJournal
+from reknit.testing.processes import start_tied
 from tests.store.making import SOURCE_A, SOURCE_B, entries
 
 WRITER = """
@@ -66,7 +67,7 @@ def test_what_was_committed_survives_a_kill_at_any_moment(tmp_path: Path) -> Non
 def run_and_kill(directory: Path, seed: int, after_s: float) -> tuple[int, int]:
     """The last seqs that the writer said were kept."""
     command = [sys.executable, "-c", WRITER, str(directory), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with start_tied(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         time.sleep(after_s)

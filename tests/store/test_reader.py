@@ -18,6 +18,7 @@ from reknit.store.reader import open_reader
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
+from reknit.testing.processes import start_tied
 from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 
@@ -204,7 +205,7 @@ while expected <= 300:
 assert len(reader.find("t/a", b"a" * 16, 1, 301)) == 300
 print(position, flush=True)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+    with start_tied([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         for first in range(2, 301):

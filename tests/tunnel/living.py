@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from reknit.testing.processes import start_tied
+
 STOP_S = 30
 
 
@@ -40,7 +42,7 @@ class Living:
             "tcp://127.0.0.1:0",
         ]
         command += ["--http", f"127.0.0.1:{self.port}", *(f"--set={one}" for one in self.settings)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = start_tied(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert "listens on" in self._process.stdout.readline()
 

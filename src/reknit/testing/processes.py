@@ -1,6 +1,7 @@
 """Real processes on this machine: a node and its clients that can be killed and started again.
 
-For what no simulation shows: sockets, files and the operating system's own ideas.
+For what no simulation shows: sockets, files and the operating system's own ideas. On Linux none of them outlives the
+process that started it, however that one ends.
 """
 
 from __future__ import annotations
@@ -11,14 +12,50 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from reknit.errors import LocalError
 
 READY_S = 20.0
 STOP_S = 15.0
+
+# 1 is PR_SET_PDEATHSIG, which stays across execve: the program that takes this one's place has it. Who finds another
+# parent than the one that is meant was orphaned before it could ask.
+TIE = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def tied(command: Sequence[str]) -> list[str]:
+    """The command, so that the kernel kills it when the *thread* that starts it ends: see `start_tied`.
+
+    >>> subprocess.run(tied(["echo", "hello"]), capture_output=True).stdout
+    b'hello\\n'
+    """
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", TIE, str(os.getpid()), *command]
+
+
+def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """`Popen`, from any thread: what was started ends with this process, even if that is killed."""
+    start: Callable[..., subprocess.Popen[Any]] = subprocess.Popen
+    return _starter(os.getpid()).submit(start, tied(command), **options).result()
+
+
+@cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """One thread that lives as long as the process `pid` does."""
+    return ThreadPoolExecutor(1, "reknit start")
 
 
 def free_port() -> int:
@@ -57,7 +94,7 @@ class Process:
         """Run it (again)."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REKNIT_")}
         with self.log.open("ab") as log:
-            self._running = subprocess.Popen(
+            self._running = start_tied(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, env=environ
             )
 
