@@ -9,9 +9,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from reknit.batch import Batch
 from reknit.config import Config, load
 from reknit.errors import NotConnected
+from reknit.node.metrics import NodeCollector
 from reknit.node.node import Node
 from reknit.protocol.messages import Ack, Refuse
 from reknit.spark.nodes import NodeLink
@@ -67,6 +70,13 @@ class RunningNode:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
+
+    def metrics(self) -> str:
+        """What Prometheus would get."""
+        assert self.node is not None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(NodeCollector(self.node, self._loop))
+        return generate_latest(registry).decode()
 
     def keep(self, batches: Iterable[Batch]) -> None:
         """Publish batches, and return when they are durable."""

@@ -74,6 +74,30 @@ def test_status_screen_shows_pipelines(node: RunningNode) -> None:
     assert "silent for 1 min 30 s" in console.export_text()
 
 
+def test_metrics_show_pipelines_even_of_the_same_name(node: RunningNode) -> None:
+    figures = {"lag_bytes": 2048, "settled": 12345, "lost": 2, "held": 7, "gaps": 1}
+    with NodeLink(node.url) as link:
+        link.ask("pipeline", id="1", lake="/lake", stage="settle", **figures)
+        link.ask("pipeline", id="2", lake="/lake", stage="stopped")
+    text = node.metrics()
+    one, two = 'lake="/lake",pipeline="1"', 'lake="/lake",pipeline="2"'
+    for line in (
+        f"reknit_pipeline_lag_bytes{{{one}}} 2048.0",
+        f"reknit_pipeline_lag_bytes{{{two}}} 0.0",
+        f"reknit_pipeline_held_events{{{one}}} 7.0",
+        f"reknit_pipeline_gaps{{{one}}} 1.0",
+        f"reknit_pipeline_running{{{one}}} 1.0",
+        f"reknit_pipeline_running{{{two}}} 0.0",
+        f'reknit_pipeline_events_total{{{one},what="settled"}} 12345.0',
+        f'reknit_pipeline_events_total{{{one},what="lost"}} 2.0',
+    ):
+        assert line in text.splitlines()
+    [silent] = [
+        line for line in text.splitlines() if line.startswith(f"reknit_pipeline_silent_seconds{{{one}}}")
+    ]
+    assert float(silent.split()[-1]) >= 0
+
+
 def test_what_is_no_progress_is_refused() -> None:
     pipelines = Pipelines()
     for args in (

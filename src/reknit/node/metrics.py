@@ -60,6 +60,7 @@ class NodeCollector(Collector):
         yield from _topics(status["topics"])
         yield from _subscribers(status["subscribers"])
         yield from _ledger(ledger)
+        yield from _pipelines(status["pipelines"])
 
     async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return self._node.answers.status(), self._node.answers.ledger()
@@ -113,6 +114,35 @@ def _ledger(rows: list[dict[str, Any]]) -> Iterator[Metric]:
             ended.add_metric([*who, end], row[end])
         balanced.add_metric(who, row["balanced"])
     yield from (ended, balanced)
+
+
+PIPELINE_GAUGES = (
+    ("lag_bytes", "lag_bytes", "How much a pipeline is behind the journals that it reads."),
+    ("age_s", "silent_seconds", "Since a pipeline last said how far it is."),
+    ("held", "held_events", "Events behind a gap that may still be filled."),
+    ("gaps", "gaps", "Gaps that may still be filled."),
+)
+PIPELINE_EVENTS = ("settled", "late", "lost", "dead_letters")
+PIPELINE_ENDS = ("done", "stopped", "failed")
+
+
+def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    """What pipelines say of themselves. They are told apart by their ids: lakes on two machines may be called alike."""
+    labels = ["pipeline", "lake"]
+    for key, name, doc in PIPELINE_GAUGES:
+        gauge = GaugeMetricFamily(f"reknit_pipeline_{name}", doc, labels=labels)
+        for row in rows:
+            gauge.add_metric([row["id"], row["lake"]], row[key])
+        yield gauge
+    running = GaugeMetricFamily("reknit_pipeline_running", "0 where it ended, as it said.", labels=labels)
+    doc = "What a pipeline made of events, since it was started."
+    events = CounterMetricFamily("reknit_pipeline_events", doc, labels=[*labels, "what"])
+    for row in rows:
+        who = [row["id"], row["lake"]]
+        running.add_metric(who, row["stage"] not in PIPELINE_ENDS)
+        for what in PIPELINE_EVENTS:
+            events.add_metric([*who, what], row[what])
+    yield from (running, events)
 
 
 def serve_metrics(node: Node, address: str) -> WSGIServer:
