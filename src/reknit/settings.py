@@ -1,4 +1,4 @@
-"""What a setting is: its type, default, limits and doc in one line of `config.py`, and how a value is read.
+"""What a setting is: its type, default, limits and doc in one line of its section, and how a value is read.
 
 A value may come typed (from TOML or code) or as text (from the environment or a flag); both are read alike.
 """
