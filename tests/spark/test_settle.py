@@ -17,7 +17,7 @@ from reknit.spark.maintain import compact
 from reknit.spark.settle_recover import Gap, recover
 from reknit.spark.settle_run import settle_lake
 from reknit.spark.tables_log import Lake, LakeError
-from reknit.spark.tables_spark import check_format, read
+from reknit.spark.tables_spark import read
 from tests.spark.lakes import captured, events, ranges
 from tests.spark.running import batch, batches, source
 
@@ -148,8 +148,3 @@ def test_one_cache_after_the_other_is_asked_for_the_rest() -> None:
     found = recover([gap], caches)
     assert [(name, b.first, b.stop) for name, b in found.batches] == [("one", 5, 11), ("two", 11, 16)]
     assert found.is_complete
-
-
-def test_format_that_spark_has_not_is_refused_with_what_to_do(spark: SparkSession) -> None:
-    with pytest.raises(Exception, match="this Spark has no table format 'delta': add its package"):
-        check_format(spark, "delta")

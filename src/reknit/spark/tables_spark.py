@@ -27,6 +27,10 @@ from reknit.spark.tables_log import Commit, File, Lake, sync_folder
 __all__ = ["Transaction", "check_format", "read", "read_files"]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
+_PACKAGES: Final = {
+    "delta": "io.delta:delta-spark_2.13:VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+}
 _PARTITIONS: Final = ["day", "topic_key"]
 
 
@@ -180,7 +184,8 @@ def check_format(spark: SparkSession, name: str) -> str:
         spark.read.format(name).schema("seq bigint").load("/nowhere").isEmpty()
     except Exception as error:  # only Spark knows which kinds there are
         if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
-            do = f"add its package (spark.jars.packages) to the Spark at --master, or leave --format {name} away"
+            add = f"add its package, as in --conf spark.jars.packages={_PACKAGES[name]}"
+            do = f"{add} with what fits this Spark's version ({spark.version}), or leave --format {name} away"
             raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
     return name
 
