@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+QUICK := $(VENV)/quick-java
 LOCK := requirements/dev.txt
 # On Linux this one is compiled when it is installed, and a fresh machine may lack a compiler: it may fail.
 AMQP_LOCK := requirements/amqp.txt
@@ -31,8 +32,12 @@ $(STAMP): $(LOCK) $(AMQP_LOCK) pyproject.toml
 demo: setup ## Run a small fabric, break it, and show that nothing is lost
 	@$(BIN)/reknit demo
 
-test: setup check ## Check style and types, then run every test
+test: setup ## Check style and types, then run every test
+	@$(MAKE) --no-print-directory --jobs 2 check $(QUICK)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart=0
+
+$(QUICK): $(STAMP) tests/spark/quick.py
+	@$(BIN)/python -m tests.spark.quick
 
 check: setup ## Lint, formatting and strict types
 	@$(BIN)/ruff check .

@@ -1,6 +1,7 @@
-"""What every test gets: the same Hypothesis examples on every run, and no settings from the shell."""
+"""What every test gets: the same Hypothesis examples on every run, no settings from the shell, and its turn."""
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,3 +18,47 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("REKNIT_"):
             monkeypatch.delenv(name)
+
+
+SESSION = "tests/spark"
+LONGEST = (
+    SESSION,
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_declarative.py",
+    "tests/cli/test_demo.py",
+    "tests/spark/test_node_kills.py",
+    "tests/spark/test_connect.py",
+    "tests/tunnel/test_real.py",
+    "tests/test_docs.py",
+    "tests/links/test_bridges.py",
+    "tests/recovery/test_kills.py",
+)
+"""Begun first, so that in the end no worker is left with them while the other one has nothing to do."""
+
+
+def turn_of(nodeid: str) -> str:
+    """What one worker does at a stretch: a file, or everything that shares one Spark session.
+
+    Of the tests of Spark those stand alone above that start one themselves.
+    """
+    file = nodeid.partition("::")[0]
+    return SESSION if file.startswith(f"{SESSION}/") and file not in LONGEST else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first."""
+    turns = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: turns.get(turn_of(item.nodeid), len(turns)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`: turns go out in that order, and not those with the most tests first."""
+    from xdist.scheduler import LoadFileScheduling
+
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = turn_of
+    return scheduler

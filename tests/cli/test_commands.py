@@ -316,19 +316,3 @@ def test_config_is_shown_checked_and_found(shell: Shell, tmp_path: Path) -> None
     shell("config", "check")
     (tmp_path / "reknit.toml").write_text("[journal]\nkin = 'disk'\n")
     assert b"did you mean journal.kind?" in shell("config", "check", code=1).stderr
-
-
-# -- demo
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_the_demo_shows_that_nothing_is_lost(shell: Shell, tmp_path: Path) -> None:
-    report = tmp_path / "audit.html"
-    done = shell("demo", "--events", "20000", "--kills", "3", "--report", str(report), timeout_s=590.0)
-    text = done.stdout.decode()
-    assert "3 times kill -9" in text
-    assert "Nothing is missing, and the ledger balances." in text
-    assert text.rstrip().endswith("balanced")
-    assert "The ledger balances" in report.read_text()

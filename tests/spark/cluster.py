@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import pyspark
 
-from reknit.spark.java import find_java
 from reknit.testing.processes import start_tied
+from tests.spark.quick import SMALL_QUERIES, quick_environ
 
 START_S_MAX = 90.0
-SRC = Path(__file__).parents[2] / "src"
+KILLS = int(os.environ.get("REKNIT_KILLS", "2"))
+"""How often a test kills what it is about; `REKNIT_KILLS=20` for more."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -28,7 +30,7 @@ class Program:
 
     def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
-        environment = {**os.environ, "PYTHONPATH": str(SRC), **(env or {})}
+        environment = {**os.environ, **quick_environ(), **(env or {})}
         with log.open("ab") as out:
             self.process = start_tied(
                 command,
@@ -97,11 +99,9 @@ class Cluster:
     def _program(self, name: str, kind: str, *options: str) -> Program:
         home = Path(pyspark.__file__).parent
         env = {
-            "JAVA_HOME": str(find_java()),
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
             "PYSPARK_PYTHON": sys.executable,
         }
@@ -118,11 +118,21 @@ class Cluster:
 
 
 def pipeline_command(lake: Path, nodes: str, *options: str) -> list[str]:
-    """`reknit pipeline run` on a lake, with runs of settle close together, and Java that starts fast."""
+    """`reknit pipeline run` on a lake, with runs of settle close together."""
     start = [sys.executable, "-c", "from reknit.cli.main import main; main()", "pipeline", "run"]
-    java = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-    paths = ["--lake", str(lake), "--nodes", nodes, "--interval", "0.2", "--memory", "1g", "--conf", java]
+    paths = ["--lake", str(lake), "--nodes", nodes, "--interval", "0.2", "--memory", "1g"]
     return [*start, *paths, *options]
+
+
+def start_pipeline(lake: Path, log: Path, *urls: str) -> Program:
+    """`reknit pipeline run` on this machine, until it is killed or stopped."""
+    options = ["--master", "local[2]", *conf(SMALL_QUERIES)]
+    return Program(pipeline_command(lake, ",".join(urls), *options), log)
+
+
+def conf(settings: Mapping[str, str]) -> list[str]:
+    """Settings of Spark's as options of a command."""
+    return [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
 
 
 def executor_of(worker: Program) -> int | None:

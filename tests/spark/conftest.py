@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reknit.spark.session import build_session
+from tests.spark.quick import SMALL_QUERIES, quick_environ
 from tests.spark.running import RunningNode
 
 
@@ -15,8 +17,8 @@ from tests.spark.running import RunningNode
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of all tests: to start it takes longer than most of them."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-    settings = {"spark.sql.warehouse.dir": warehouse.as_uri(), "spark.driver.extraJavaOptions": java}
+    settings = {"spark.sql.warehouse.dir": warehouse.as_uri(), **SMALL_QUERIES}
+    os.environ.update(quick_environ())
     session = build_session("local[2]", "tests", settings, memory="1g")
     yield session
     session.stop()

@@ -80,7 +80,7 @@ def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 1
     while not is_so():
         assert program.process.poll() is None, program.text()
         assert time.monotonic() < deadline, program.text()
-        time.sleep(0.02)
+        time.sleep(0.2)  # to look into a lake takes a while, and takes it from the program
 
 
 def check_events(lake: Lake, last: dict[str, int]) -> None:

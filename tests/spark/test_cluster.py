@@ -8,18 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from reknit.spark.session import LOCAL_SETTINGS
 from reknit.spark.tables_log import Lake
-from tests.spark.cluster import Cluster, Program, executor_of, pipeline_command
+from tests.spark.cluster import Cluster, Program, conf, executor_of, pipeline_command
 from tests.spark.lakes import check_events, wait_until
+from tests.spark.quick import SMALL_QUERIES
 from tests.spark.running import Feeder, RunningNode
 
 pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(720)]
 
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 SETTINGS = {
+    **SMALL_QUERIES,
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Who is killed does not come back: nothing is won by waiting for it.
+    "spark.shuffle.io.retryWait": "200ms",
+    "spark.locality.wait": "0s",
+    CHECKPOINTS: LOCAL_SETTINGS[CHECKPOINTS],
 }
 
 
@@ -32,9 +39,8 @@ def test_worker_and_executor_killed_on_the_way_leave_every_event_once(
     tmp_path: Path, node: RunningNode
 ) -> None:
     lake = Lake.create(tmp_path / "lake")
-    conf = [text for name, value in SETTINGS.items() for text in ("--conf", f"{name}={value}")]
     with Cluster(tmp_path) as cluster, Feeder(node.keep, ("a", "b")) as feeder:
-        command = pipeline_command(lake.root, node.url, "--master", cluster.url, *conf)
+        command = pipeline_command(lake.root, node.url, "--master", cluster.url, *conf(SETTINGS))
         with Program(command, tmp_path / "pipeline.log") as pipeline:
             wait_until(lambda: settled(lake) > 0, pipeline)
             for worker in cluster.workers:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from reknit.spark.java import find_java
 from tests.spark.cluster import Program
 from tests.spark.running import RunningNode, batches
 
@@ -52,7 +51,6 @@ def test_source_stages_and_sink_work_through_connect(tmp_path: Path, node: Runni
     script = tmp_path / "client.py"
     script.write_text(CLIENT)
     env = {
-        "JAVA_HOME": str(find_java()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g pyspark-shell",

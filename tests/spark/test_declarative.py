@@ -11,8 +11,8 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
-from reknit.spark.java import find_java
 from tests.spark.cluster import Program
+from tests.spark.quick import SMALL_QUERIES
 from tests.spark.running import RunningNode, batches, source
 from tests.spark.test_pipeline import ask_ledger, take
 
@@ -38,7 +38,7 @@ spark.ui.enabled false
 spark.driver.host 127.0.0.1
 spark.driver.bindAddress 127.0.0.1
 spark.driver.memory 1g
-spark.driver.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}/derby
+spark.driver.extraJavaOptions -Dderby.system.home={folder}/derby
 spark.sql.catalogImplementation hive
 spark.sql.shuffle.partitions 2
 spark.sql.warehouse.dir {warehouse}
@@ -46,19 +46,19 @@ spark.sql.warehouse.dir {warehouse}
 
 
 def make_pipeline(folder: Path, url: str) -> None:
-    (folder / "conf").mkdir()
     (folder / "spark-pipeline.yml").write_text(SPEC.format(storage=(folder / "storage").as_uri()))
     (folder / "fabric.py").write_text(DEFINITIONS.format(url=url))
     conf = CONF.format(folder=folder, warehouse=(folder / "warehouse").as_uri())
-    (folder / "conf" / "spark-defaults.conf").write_text(conf)
+    small = "".join(f"{name} {value}\n" for name, value in SMALL_QUERIES.items())
+    (folder / "spark.conf").write_text(conf + small)
 
 
 def update(folder: Path) -> None:
     env = {
-        "JAVA_HOME": str(find_java()),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(HOME),
-        "SPARK_CONF_DIR": str(folder / "conf"),
+        # Not as a folder of its own, which would stand on Java's path and keep it from its archive of classes.
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {folder / 'spark.conf'} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     spec = ["--spec", str(folder / "spark-pipeline.yml")]

@@ -1,11 +1,8 @@
-"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and survives kill -9."""
+"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and names what is lost."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.batch import Batch, Head, parse_head
+from reknit.batch import Head, parse_head
 from reknit.client.session import connect
 from reknit.config import Config, MulticastSettings
 from reknit.errors import LocalError
@@ -29,14 +26,10 @@ from reknit.spark.source import ReknitDataSource
 from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import read
 from reknit.store.repair import repair
-from reknit.testing.processes import NodeProcess, ending
-from tests.spark.cluster import Program, pipeline_command
-from tests.spark.lakes import check_events, ranges, wait_until
-from tests.spark.running import Feeder, RunningNode, batches, keep_on
+from tests.spark.lakes import ranges
+from tests.spark.running import RunningNode, batches
 
-KILLS = int(os.environ.get("REKNIT_KILLS", "2"))
-
-pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 120 * KILLS)]
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -142,6 +135,28 @@ def test_failure_of_a_stage_is_told_in_a_line(spark: SparkSession, lake: Lake) -
     assert "\n" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("delta", "io.delta:delta-spark"), ("iceberg", "org.apache.iceberg:iceberg-spark-runtime")],
+)
+def test_format_that_spark_has_not_is_refused_with_what_to_do(
+    spark: SparkSession, lake: Lake, node: RunningNode, name: str, package: str
+) -> None:
+    node.keep(batches("a", 1, 11))
+    told = f"this Spark has no table format '{name}': add its package, as in --conf spark.jars.packages={package}"
+    with pytest.raises(LocalError) as refused:
+        run_once(spark, lake, node.url, format=name)
+    assert str(refused.value).startswith(told)
+    assert f"or leave --format {name} away" in str(refused.value)
+    assert lake.log("capture_batches").last() is None
+    assert not (lake.root / "_checkpoints").exists()
+
+
+def test_format_that_nobody_has_is_refused(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(LocalError, match="'orc' is no table format: use parquet, delta, iceberg"):
+        run_once(spark, lake, "tcp://127.0.0.1:1", format="orc")
+
+
 def test_events_taken_out_of_a_journal_behind_its_back_are_named_by_range(
     spark: SparkSession, lake: Lake, make_node: Callable[..., RunningNode]
 ) -> None:
@@ -176,60 +191,3 @@ def parse_heads(data: bytes) -> Iterator[Head]:
         if kind == KIND_BATCH:
             yield parse_head(data, at)
         at += length
-
-
-def in_table(lake: Lake) -> int:
-    """How many events are in table `events`."""
-    return sum(file.rows for file in lake.files("events"))
-
-
-def start_pipeline(lake: Lake, log: Path, *urls: str) -> Program:
-    return Program(pipeline_command(lake.root, ",".join(urls), "--master", "local[2]"), log)
-
-
-def test_driver_killed_at_random_moments_while_events_flow(
-    spark: SparkSession, lake: Lake, node: RunningNode, tmp_path: Path
-) -> None:
-    """Every event in the tables exactly once, and in order per source."""
-    rng = random.Random(7)
-    with Feeder(node.keep, ("a", "b")) as feeder:
-        for _ in range(KILLS):
-            with start_pipeline(lake, tmp_path / "pipeline.log", node.url) as pipeline:
-                log = lake.log(rng.choice(["capture_batches", "capture_outcomes", "settle", "events"]))
-                before = log.last()
-                wait_until(lambda: log.last() != before, pipeline)  # noqa: B023
-                time.sleep(rng.random() * 2)
-                pipeline.kill()
-        published = feeder.stop()
-    figures = run_once(spark, lake, node.url)
-    assert figures.lost == figures.held == 0
-    check_events(lake, {"a": published, "b": published})
-    settled = ranges(spark, lake, "settled")
-    assert sum(stop - start for start, stop in settled) == 2 * published
-
-
-def test_nodes_killed_and_started_again_while_the_pipeline_runs(lake: Lake, tmp_path: Path) -> None:
-    """The pipeline goes on by itself, with every event of either node exactly once, and in order per source."""
-    rng = random.Random(8)
-    nodes = [NodeProcess(tmp_path, name=name) for name in ("one", "two")]
-
-    def keep(new: list[Batch]) -> None:
-        for one in new:
-            keep_on(nodes[one.source[0] == ord("b")].url, [one])
-
-    with ending(*nodes):
-        for node in nodes:
-            node.start()
-        urls = [node.url for node in nodes]
-        with Feeder(keep, ("a", "b")) as feeder, start_pipeline(lake, tmp_path / "log", *urls) as pipeline:
-            for kill in range(2 * KILLS):
-                node, before = nodes[kill % 2], in_table(lake)
-                wait_until(lambda: in_table(lake) > before, pipeline)  # noqa: B023
-                node.kill()
-                time.sleep(rng.random())
-                node.start()
-            published = feeder.stop()
-            wait_until(lambda: in_table(lake) >= 2 * published, pipeline)
-            assert pipeline.end() == 0, pipeline.text()
-    check_events(lake, {"a": published, "b": published})
-    assert [node.kills for node in nodes] == [KILLS + 1] * 2  # and once at the end

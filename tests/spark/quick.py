@@ -1,0 +1,87 @@
+"""Java that starts fast, for tests: Spark's classes come from an archive that was made once for the environment.
+
+`python -m tests.spark.quick` makes it, as `make test` does. Without it everything works, and each Java takes some five
+seconds of a processor more until it is ready.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reknit.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SRC: Final = Path(__file__).parents[2] / "src"
+SITE: Final = Path(__file__).with_name("site")
+HOME: Final = Path(sys.prefix, "quick-java").resolve()
+END_S_MAX: Final = 120
+
+# One thread less to collect garbage, one compiler instead of two: what runs for a minute never gets their worth back.
+OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable"
+SMALL_QUERIES: Final = {
+    "spark.sql.adaptive.enabled": "false",  # plans a query again after each of its parts
+    "spark.sql.codegen.wholeStage": "false",  # these two compile Java for a query, for millions of rows
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For queries of a few rows. The demo and Connect run with what users have."""
+
+
+def quick_environ() -> dict[str, str]:
+    """What a program that starts Spark gets in a test, besides the environment that there is."""
+    paths = [str(SRC), str(SITE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environ = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path))}
+    return {**environ, "JAVA_HOME": str(HOME)} if (HOME / "bin" / "java").exists() else environ
+
+
+def make_home(home: Path) -> None:
+    """Write a JAVA_HOME whose `java` has the options and the archive. Raises `JavaNotFound`."""
+    java = find_java() / "bin" / "java"
+    with tempfile.TemporaryDirectory(dir=home.parent) as name:
+        draft = Path(name, "home")
+        (draft / "bin").mkdir(parents=True)
+        _write(draft / "bin" / "java", java, f"-XX:ArchiveClassesAtExit={draft / 'spark.jsa'}")
+        os.environ.update(quick_environ(), JAVA_HOME=str(draft))
+        use_spark(Path(name))
+        _write(draft / "bin" / "java", java, f"-XX:SharedArchiveFile={home / 'spark.jsa'}")
+        shutil.rmtree(home, ignore_errors=True)
+        draft.rename(home)
+
+
+def _write(program: Path, java: Path, option: str) -> None:
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(str(java))} {OPTIONS} {shlex.quote(option)} "$@"\n')
+    program.chmod(0o755)
+
+
+def use_spark(folder: Path) -> None:
+    """Do a little of everything, so that its classes are loaded, and return when Java has ended."""
+    from reknit.spark.session import build_session
+
+    spark = build_session("local[2]", "classes", {"spark.sql.warehouse.dir": folder.as_uri()}, memory="1g")
+    spark.range(100).selectExpr("id % 7 AS key", "id").write.partitionBy("key").parquet(f"{folder}/rows")
+    rows = spark.readStream.schema("id long, key int").parquet(f"{folder}/rows").writeStream
+    rows = rows.foreachBatch(_look)
+    rows = rows.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    rows.start().awaitTermination(END_S_MAX)
+    process = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    spark.stop()
+    process.stdin.close()
+    process.wait(END_S_MAX)
+
+
+def _look(frame: DataFrame, batch_id: int) -> None:
+    frame.groupBy("key").count().collect()
+
+
+if __name__ == "__main__":
+    try:
+        make_home(HOME)
+    except Exception as error:  # whatever it is, tests do without
+        print(f"without an archive of Spark's classes: {error}")

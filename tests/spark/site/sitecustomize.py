@@ -1,0 +1,8 @@
+"""Read by every Python that Spark starts for a test: pyspark comes from where it is installed.
+
+Spark puts an archive of its sources first on the path, and each new worker would compile them anew.
+"""
+
+import sys
+
+sys.path[:] = [place for place in sys.path if not place.endswith(("pyspark.zip", "-src.zip"))]
