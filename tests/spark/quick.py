@@ -35,10 +35,10 @@ SMALL_QUERIES: Final = {
 
 
 def quick_environ() -> dict[str, str]:
-    """What a program that starts Spark gets in a test, besides the environment that there is."""
+    """What a program that starts Spark gets in a test, besides the environment that there is. Raises `JavaNotFound`."""
     paths = [str(SRC), str(SITE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environ = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path))}
-    return {**environ, "JAVA_HOME": str(HOME)} if (HOME / "bin" / "java").exists() else environ
+    java = HOME if (HOME / "bin" / "java").exists() else find_java()
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))), "JAVA_HOME": str(java)}
 
 
 def make_home(home: Path) -> None:
@@ -48,7 +48,7 @@ def make_home(home: Path) -> None:
         draft = Path(name, "home")
         (draft / "bin").mkdir(parents=True)
         _write(draft / "bin" / "java", java, f"-XX:ArchiveClassesAtExit={draft / 'spark.jsa'}")
-        os.environ.update(quick_environ(), JAVA_HOME=str(draft))
+        os.environ["JAVA_HOME"] = str(draft)
         use_spark(Path(name))
         _write(draft / "bin" / "java", java, f"-XX:SharedArchiveFile={home / 'spark.jsa'}")
         shutil.rmtree(home, ignore_errors=True)
