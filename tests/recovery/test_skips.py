@@ -17,6 +17,7 @@ from reknit.outcome import End
 from reknit.protocol.cache import Cache
 from reknit.protocol.messages import Offer
 from reknit.store.records import Skipped, apply, decode, encode
+from reknit.testing.processes import tied
 from reknit.topic import Pattern
 from tests.recovery.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
 
@@ -184,7 +185,7 @@ async def reknit(*args: str) -> tuple[int | None, str, str]:
     """The command's exit code and what it said."""
     pipe = asyncio.subprocess.PIPE
     command = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "reknit", *args, stdout=pipe, stderr=pipe
+        *tied([sys.executable, "-m", "reknit", *args]), stdout=pipe, stderr=pipe
     )
     out, err = await command.communicate()
     return command.returncode, out.decode(), err.decode()

@@ -14,6 +14,7 @@ from reknit.client.session import connect
 from reknit.node.node import Node
 from reknit.protocol.codec import Decoder, Frames
 from reknit.protocol.messages import Ack, Credit, Deliver, Ping, Pong, Settle, Settled
+from reknit.testing.processes import tied
 from tests.recovery.fabric import CLIENT, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real
@@ -122,7 +123,7 @@ async def publishers_memory(subscribers: int) -> int:
         tasks.create_task(count(node))
         await is_ready.wait()
         program = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PUBLISHER, node.urls[0], stdout=asyncio.subprocess.PIPE
+            *tied([sys.executable, "-c", PUBLISHER, node.urls[0]]), stdout=asyncio.subprocess.PIPE
         )
         out, _ = await program.communicate()
         await until(lambda: got == 2_000 * subscribers)
