@@ -49,7 +49,7 @@ def test_the_ledger_balances_whoever_is_killed(tmp_path: Path) -> None:
             victim.kill()
             time.sleep(rng.uniform(0.0, 0.3))
             victim.start()
-        wait_for_peers(node.url, set(topics))
+        wait_for_peers(node.url, set(topics), set(files))
         for process in publishers:
             assert process.stop() == 0, process.output()
         rows = settled_ledger(node.url)
@@ -72,13 +72,18 @@ def test_the_ledger_balances_whoever_is_killed(tmp_path: Path) -> None:
             assert notes.missing(topic, count) == []
 
 
-def wait_for_peers(url: str, names: set[str], patience_s: float = 60.0) -> None:
+def wait_for_peers(url: str, publishers: set[str], subscribers: set[str], patience_s: float = 60.0) -> None:
     """Until all of them are connected: then they can be stopped in order."""
     deadline = time.monotonic() + patience_s
     with reknit.connect_sync(url, wait_s=20.0) as session:
-        while not names <= {peer["name"] for peer in session.status()["peers"]}:
+        while not are_there(session.status(), publishers, subscribers):
             assert time.monotonic() < deadline, session.status()
             time.sleep(0.1)
+
+
+def are_there(status: dict[str, Any], publishers: set[str], subscribers: set[str]) -> bool:
+    here = {row["name"] for row in status["subscribers"] if row["state"] != "away"}
+    return publishers <= {peer["name"] for peer in status["peers"]} and subscribers <= here
 
 
 def settled_ledger(url: str, patience_s: float = 60.0) -> list[dict[str, Any]]:
