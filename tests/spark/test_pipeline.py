@@ -20,7 +20,7 @@ from reknit.spark.audit_run import audit_lake
 from reknit.spark.dead_letters import dead_letters_by
 from reknit.spark.maintain import compact
 from reknit.spark.options import SinkOptions
-from reknit.spark.pipeline import Pipeline, PipelineFailed, Settings
+from reknit.spark.pipeline import LATE_WORKER, SLOW_STARTS_MAX, Pipeline, PipelineFailed, Settings
 from reknit.spark.redrive import redrive
 from reknit.spark.source import ReknitDataSource
 from reknit.spark.tables_log import Lake
@@ -155,6 +155,24 @@ def test_format_that_spark_has_not_is_refused_with_what_to_do(
 def test_format_that_nobody_has_is_refused(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(LocalError, match="'orc' is no table format: use parquet, delta, iceberg"):
         run_once(spark, lake, "tcp://127.0.0.1:1", format="orc")
+
+
+def test_worker_that_is_late_is_waited_for_again(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(spark, lake, Settings(nodes=("tcp://127.0.0.1:9",), is_once=True))
+    late = [PipelineFailed("capture batches", f"{LATE_WORKER}.")] * SLOW_STARTS_MAX
+
+    def run() -> None:
+        if late:
+            raise late.pop()
+
+    monkeypatch.setattr(pipeline, "_run", run)
+    assert pipeline.run().stage == "done"
+    late += [PipelineFailed("capture batches", f"{LATE_WORKER}.")] * (SLOW_STARTS_MAX + 1)
+    with pytest.raises(PipelineFailed, match=LATE_WORKER):
+        pipeline.run()
+    assert not late
 
 
 def test_events_taken_out_of_a_journal_behind_its_back_are_named_by_range(

@@ -6,6 +6,7 @@ each with a log of its own: a stage that was killed goes on from its last commit
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -28,10 +29,15 @@ from reknit.spark.tables_log import Lake
 from reknit.spark.tables_spark import check_format
 from reknit.spark.telling import Telling
 
+log = logging.getLogger("reknit.spark")
+
 __all__ = ["Pipeline", "PipelineFailed", "Settings"]
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 60.0
+LATE_WORKER: Final = "Python worker failed to connect back"
+"""Spark gives a worker ten seconds for its start, and has no setting for it."""
+SLOW_STARTS_MAX: Final = 5
 
 
 class PipelineFailed(LocalError):
@@ -94,7 +100,7 @@ class Pipeline:
         telling = Telling(self.progress, self.lake.id, str(self.lake.root), self._live, *how)
         with self.lake.locked(), telling:
             try:
-                self._run()
+                self._run_through_slow_starts()
             except BaseException as error:
                 stage = self.progress.figures.stage
                 self._at("failed")
@@ -103,6 +109,19 @@ class Pipeline:
                 raise
             self._at("done" if self.settings.is_once else "stopped")
         return self.progress.figures
+
+    def _run_through_slow_starts(self) -> None:
+        """Where the machine is so busy that a worker of Spark's was late, go on from where that was."""
+        for _ in range(SLOW_STARTS_MAX):
+            try:
+                return self._run()
+            except (PySparkException, PipelineFailed) as error:
+                if LATE_WORKER not in str(error) or self._stop.is_set():
+                    raise
+                log.warning(
+                    "stage %s: a worker did not start in time, trying again", self.progress.figures.stage
+                )
+        return self._run()
 
     def _run(self) -> None:
         queries: dict[str, StreamingQuery] = {}
