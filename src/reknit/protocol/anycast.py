@@ -26,6 +26,8 @@ from typing import Final, assert_never
 
 import msgspec
 
+from reknit.batch import SEQ_MAX
+from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast_messages import (
     Attach,
@@ -44,6 +46,7 @@ from reknit.protocol.anycast_messages import (
     Rows,
     Stall,
     Tried,
+    Withdraw,
 )
 from reknit.protocol.anycast_state import GONE, HERE, Delivery, Join, Path, Unit
 from reknit.protocol.machine import Peer
@@ -91,6 +94,8 @@ class Anycast:
         self._neighbours: dict[str, Path] = {}
         self._index: TopicIndex[Path] = TopicIndex()
         self._waiting: dict[str, deque[Delivery]] = {}
+        self._waiting_streams: dict[str, deque[Delivery]] = {}
+        """Apart, since not everyone takes them: nothing else waits behind them."""
         self._parked: list[tuple[float, int, Delivery]] = []
         self._nobody: dict[str, list[Delivery]] = {}
         """Of the parked, those for which there was no path at all, by topic."""
@@ -128,7 +133,7 @@ class Anycast:
         """How many events wait for room."""
         return sum(
             delivery.count
-            for topic, queue in self._waiting.items()
+            for topic, queue in self._queues()
             if topic_of is None or topic_of.matches(topic)
             for delivery in queue
             if delivery.is_waiting
@@ -137,9 +142,12 @@ class Anycast:
     def records(self) -> int:
         """How many deliveries are remembered here, in any state: 0 when all is settled."""
         sent = sum(1 for path in [*self._paths.values(), *self._neighbours.values()] for _ in path)
-        waiting = sum(d.is_waiting for queue in self._waiting.values() for d in queue)
+        waiting = sum(d.is_waiting for _, queue in self._queues() for d in queue)
         backlog = sum(len(path.backlog) for path in self._paths.values())
         return sent + waiting + backlog + self.parked
+
+    def _queues(self) -> list[tuple[str, deque[Delivery]]]:
+        return [*self._waiting.items(), *self._waiting_streams.items()]
 
     def paths(self) -> list[Path]:
         """All that are alive."""
@@ -170,6 +178,8 @@ class Anycast:
                 self._neighbour_down(str(peer), now)
             case NewRoutes():
                 self._look_again(now)
+            case Withdraw():
+                self._withdraw(message, now)
             case _:
                 assert_never(message)
 
@@ -205,7 +215,7 @@ class Anycast:
     def _attach(self, message: Attach, key: Peer, now: float) -> None:
         assert key not in self._paths, "a path is attached once"
         path = self._new_path(key, message.name, False, message.unit, message.credit)
-        path.pattern = message.pattern
+        path.pattern, path.takes_streams = message.pattern, message.takes_streams
         self._paths[key] = path
         self._index.add(message.pattern, path)
         self._look_again(now)
@@ -232,7 +242,7 @@ class Anycast:
     def _neighbour_up(self, name: str, now: float) -> None:
         assert name not in self._neighbours, "one link to a neighbour"
         path = self._new_path(name, name, True, "unsettled", self._limits.link_events)
-        path.bytes_max = self._limits.link_bytes
+        path.bytes_max, path.takes_streams = self._limits.link_bytes, True
         self._neighbours[name] = path
         self._look_again(now)
 
@@ -245,7 +255,7 @@ class Anycast:
 
     def _forget_upstream(self, name: str) -> None:
         """What came from there is in doubt there by now: what was not sent on is not sent on any more."""
-        for queue in self._waiting.values():
+        for _, queue in self._queues():
             for delivery in queue:
                 if delivery.up == name and delivery.is_waiting:
                     self._end(delivery)
@@ -279,6 +289,8 @@ class Anycast:
             message.origin or self.name, message.mode, message.resend or message.keeps,
             frozenset((*message.visited, self.name)), message.keeps, message.deadline, before=message.attempts,
         )  # fmt: skip
+        if head.flags & FLAG_STREAM:
+            delivery.is_stream = True
         if up == HERE:
             self.held_bytes += delivery.size
         self._watch(delivery)
@@ -297,7 +309,9 @@ class Anycast:
             for path in self._index.match(delivery.topic)
             if path.id not in delivery.excluded
         ]
-        nodes = self._routes.destinations(delivery.topic, "any")
+        if delivery.is_stream:
+            found = [candidate for candidate in found if candidate[3].takes_streams]
+        nodes = self._routes.destinations(delivery.topic, "stream" if delivery.is_stream else "any")
         ways = self._routes.ways(delivery.visited) if nodes else {}
         for node in nodes:
             way = ways.get(node)
@@ -335,7 +349,8 @@ class Anycast:
     def _wait(self, delivery: Delivery, has_waited: bool = False) -> None:
         """Wait for room: the rest of what has waited before all that came later, so that order stays."""
         delivery.is_waiting = True
-        queue = self._waiting.setdefault(delivery.topic, deque())
+        waiting = self._waiting_streams if delivery.is_stream else self._waiting
+        queue = waiting.setdefault(delivery.topic, deque())
         if has_waited:
             queue.appendleft(delivery)
         else:
@@ -369,13 +384,12 @@ class Anycast:
         """A path may have room: give it what waits for it."""
         while path.backlog and path.room() > 0:
             self._send_copy(path.backlog.popleft(), path, now)
-        for topic in [
-            topic for topic in self._waiting if path.pattern is None or path.pattern.matches(topic)
-        ]:
-            self._pump_topic(topic, now)
+        for waiting in (self._waiting, self._waiting_streams):
+            for topic in [topic for topic in waiting if path.pattern is None or path.pattern.matches(topic)]:
+                self._pump_topic(waiting, topic, now)
 
-    def _pump_topic(self, topic: str, now: float) -> None:
-        queue = self._waiting.get(topic)
+    def _pump_topic(self, waiting: dict[str, deque[Delivery]], topic: str, now: float) -> None:
+        queue = waiting.get(topic)
         while queue:
             delivery = queue.popleft()
             if not delivery.is_waiting:
@@ -386,12 +400,13 @@ class Anycast:
                 return
             delivery.is_waiting = False
             self._forward(delivery, now, has_waited=True)
-        self._waiting.pop(topic, None)
+        waiting.pop(topic, None)
 
     def _look_again(self, now: float) -> None:
         """The paths are others than before: for what waits, and for what had none."""
-        for topic in list(self._waiting):
-            self._pump_topic(topic, now)
+        for waiting in (self._waiting, self._waiting_streams):
+            for topic in list(waiting):
+                self._pump_topic(waiting, topic, now)
         for topic in [topic for topic in self._nobody if self.has_path(topic)]:
             for delivery in self._nobody.pop(topic):
                 if delivery.is_parked:
@@ -549,6 +564,17 @@ class Anycast:
                 delivery.up, delivery.topic, delivery.source, where, sorted(delivery.visited), delivery.keeps
             )
         )
+
+    def _withdraw(self, message: Withdraw, now: float) -> None:
+        """It is nobody's any more, wherever it is."""
+        for path in self.paths():
+            for delivery in path.take((message.topic, message.source), 1, SEQ_MAX):
+                self._try_ended(delivery, path, Outcome.MODIFIED, message.text)
+                self._end(delivery)
+                self._pump(path, now)
+        for delivery in self._waiting_streams.get(message.topic, ()):
+            if delivery.source == message.source:
+                self._end(delivery)
 
     def _end(self, delivery: Delivery) -> None:
         delivery.is_done, delivery.is_waiting, delivery.path = True, False, None
