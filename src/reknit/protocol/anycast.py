@@ -58,6 +58,8 @@ from reknit.topic import Pattern, TopicIndex
 NO_PATH: Final = "nobody subscribes to it who has not released it"
 IN_DOUBT: Final = "the path was lost with it on the way: whether it was processed is not known"
 
+STALE_MIN: Final = 64
+
 Candidate = tuple[int, int, int, Path]
 
 
@@ -100,6 +102,8 @@ class Anycast:
         self._nobody: dict[str, list[Delivery]] = {}
         """Of the parked, those for which there was no path at all, by topic."""
         self._deadlines: list[tuple[float, int, Delivery]] = []
+        self._stale = 0
+        """How many of those have ended since; they are cleared away before they are the most of it."""
         self._count = 0
         self._ids = 0
         self.held_bytes = 0
@@ -301,6 +305,14 @@ class Anycast:
             self._count += 1
             heapq.heappush(self._deadlines, (delivery.deadline, self._count, delivery))
 
+    def _unwatch(self) -> None:
+        """One that had a deadline has ended long before it: what it carries is not held until then."""
+        self._stale += 1
+        if self._stale > STALE_MIN and 2 * self._stale > len(self._deadlines):
+            self._deadlines = [row for row in self._deadlines if not row[2].is_done]
+            heapq.heapify(self._deadlines)
+            self._stale = 0
+
     def _candidates(self, delivery: Delivery) -> list[Candidate]:
         """(how good, how far, how long ago, path), the best first by comparison."""
         is_closest = delivery.mode == "closest"
@@ -498,7 +510,6 @@ class Anycast:
         if delivery.deadline is not None and now >= delivery.deadline:
             self._expire(delivery, now)
         elif delivery.resend and delivery.join is None:
-            self._watch(delivery)
             self._forward(delivery, now)
         else:
             where = (fate.node or self.name, fate.path or path.name)
@@ -578,6 +589,8 @@ class Anycast:
 
     def _end(self, delivery: Delivery) -> None:
         delivery.is_done, delivery.is_waiting, delivery.path = True, False, None
+        if delivery.deadline is not None:
+            self._unwatch()
         if delivery.is_parked:
             delivery.is_parked = False
             self.parked -= 1
