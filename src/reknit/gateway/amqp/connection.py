@@ -198,6 +198,11 @@ class AmqpConnection(asyncio.Protocol):
         return self.settings.output_bytes_max - deliveries.waiting_bytes(link)
 
     @property
+    def links(self) -> list[Link]:
+        """Those that are open."""
+        return [link for link in self._links.values() if not link.is_gone]
+
+    @property
     def unsettled(self) -> int:
         """Messages of this client that have no outcome yet."""
         return sum(link.unsettled for link in self._links.values() if isinstance(link, Incoming))

@@ -123,6 +123,7 @@ class Incoming:
         longest = max(map(len, map(_data, arrived)), default=0)
         if longest > self.connection.message_bytes_max:
             arrived = []  # the link ends: nothing of this turn has an outcome, and the client knows it
+        self.connection.server.deliveries_in += len(arrived)
         taken = self._taken(arrived)
         if self.topic:
             self._offer(self.topic, taken)
@@ -239,6 +240,11 @@ class Incoming:
     def on_path(self, is_there: bool) -> None:
         """Somebody takes events of the topic now, or nobody any more."""
         self.settled()
+
+    @property
+    def credit(self) -> int:
+        """How many messages more the client may send."""
+        return int(deliveries.credit(self.handle))
 
     def give_credit(self) -> None:
         """Let the client send as much as can be taken: nothing while nobody is there to take it."""

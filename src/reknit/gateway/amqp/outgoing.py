@@ -78,6 +78,16 @@ class Outgoing:
         self._is_anycast = fabric.is_anycast(pattern.text)
         self._taker = fabric.receiver(pattern.text, name, self._handed, self._ready, self._ended)
 
+    @property
+    def unsettled(self) -> int:
+        """How many messages the client has and has not settled."""
+        return len(self._unsettled)
+
+    @property
+    def credit(self) -> int:
+        """How many messages more the client takes."""
+        return int(deliveries.credit(self.handle))
+
     # -- life
 
     def _ready(self) -> None:
@@ -184,6 +194,7 @@ class Outgoing:
         prefix = handed.prefix
         tags = [prefix + b"%x" % seq for seq in range(start, stop)]
         sent = deliveries.send(self.handle, zip(tags, messages, strict=True), self._is_presettled)
+        self.connection.server.deliveries_out += len(messages)
         if self._is_presettled:
             self._settle(batch, start, stop, ACCEPTED)
         else:

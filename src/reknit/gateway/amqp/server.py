@@ -14,6 +14,8 @@ from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.amqp.connection import AmqpConnection
 from reknit.gateway.amqp.fabric import Fabric
+from reknit.gateway.amqp.incoming import Incoming
+from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.gateway.http.access import Rules
 
@@ -38,12 +40,32 @@ class AmqpServer:
         self.replies: dict[str, None] = {}
         """The addresses that clients were given for replies."""
         self.url = ""
+        self.deliveries_in = self.deliveries_out = 0
+        """Messages taken from clients and sent to clients, since the node started."""
         self._node = node
         self._users = self._read_users()
         self._tls = self._context()
         self.rules = self._read_rules()
         self.fabric = Fabric(node)
         self._server: asyncio.Server | None = None
+
+    def status(self) -> dict[str, Any]:
+        """How many are connected, what went in and out, what has no outcome yet, and what credit there is."""
+        links = [link for connection in self.connections for link in connection.links]
+        ins = [link for link in links if isinstance(link, Incoming)]
+        outs = [link for link in links if isinstance(link, Outgoing)]
+        return {
+            "url": self.url,
+            "connections": len(self.connections),
+            "links_in": len(ins),
+            "links_out": len(outs),
+            "deliveries_in": self.deliveries_in,
+            "deliveries_out": self.deliveries_out,
+            "unsettled_in": sum(link.unsettled for link in ins),
+            "unsettled_out": sum(link.unsettled for link in outs),
+            "credit_in": sum(link.credit for link in ins),
+            "credit_out": sum(link.credit for link in outs),
+        }
 
     # -- settings
 
