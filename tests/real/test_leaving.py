@@ -21,6 +21,7 @@ from reknit.testing.processes import NodeProcess, ending, free_port
 from tests.anycast.nodes import (
     CONFIG,
     ORDERS,
+    PATIENCE_S,
     accept,
     fabric,
     outcome,
@@ -33,6 +34,8 @@ from tests.anycast.nodes import (
 LEAVES = int(os.environ.get("REKNIT_LEAVES", "3"))
 EVENTS = 200
 SENDERS = 10
+
+pytestmark = pytest.mark.timeout(240 + 10 * LEAVES)
 
 
 def test_a_subscriber_leaves_and_everything_is_accepted(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_a_subscriber_leaves_and_everything_is_accepted(tmp_path: Path) -> None:
                     assert {name for name, _ in log} == {"b1", "c1"}, "both had some"
                     log.clear()
 
-    run(test)
+    run(test, PATIENCE_S + 10 * LEAVES)
 
 
 async def _leave_once(made: Any, publisher: OutcomePublisher, log: list[tuple[str, int]]) -> Counter[Outcome]:
@@ -69,7 +72,8 @@ def test_an_amqp_receiver_leaves_and_everything_is_accepted(tmp_path: Path) -> N
 
     settings = tmp_path / "fabric.toml"
     settings.write_text(CONFIG)
-    nodes, ports = {}, {}
+    nodes: dict[str, NodeProcess] = {}
+    ports: dict[str, int] = {}
     for name in "abc":
         port = ports[name] = free_port()
         options = ("--config", str(settings), "--set", "journal.sync=false", "--amqp", f"127.0.0.1:{port}")
