@@ -449,6 +449,9 @@ class AmqpSettings(Section):
     message_bytes_max: int = setting(
         8 * MIB, "longest message, if limits.payload_bytes_max is not less; past it the link is closed", low=1
     )
+    stream_bytes_min: int = setting(
+        1 * MIB, "a longer message goes on while it is still arriving, where somebody takes streams", low=KIB
+    )
     assembly_bytes_max: int = setting(
         64 * MIB, "messages of one connection that are still arriving; past it their links are closed", low=1
     )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 FLAG_STREAM: Final = 2
 """In a batch's head: the one event's payload is not in it, it comes in pieces."""
 
+SIZE_COLUMN: Final = "size"
+"""Of a stream: how long it will be, where its publisher knows that before."""
+
 
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One event. It holds its batch and reads everything but the payload from there, so that it stays light."""

@@ -189,14 +189,15 @@ class Publisher:
         self._sent([kept])
         return kept
 
-    def stream(self, headers: dict[str, str] | None = None) -> OutgoingStream:
+    def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> OutgoingStream:
         """One event, written in pieces while it is on its way already: `async with publisher.stream() as out`.
 
         For topics that are balanced or closest. It is not kept: who takes it says what became of it, and leaving the
-        `async with` raises `Released`, `Rejected` or `Modified` if that is not ACCEPTED.
+        `async with` raises `Released`, `Rejected` or `Modified` if that is not ACCEPTED. An AMQP client gets a long one
+        only if its `size` in bytes is said here.
         """
         path = (self._is_resent, self._path_there)
-        return OutgoingStream(self._session, self.topic, *path, self._fields, headers or {})
+        return OutgoingStream(self._session, self.topic, *path, self._fields, headers or {}, size)
 
     async def _path_there(self) -> None:
         """Return when somebody is there to take events, as far as that is known here."""

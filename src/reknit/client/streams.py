@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, Rejected, ReknitError, Released
-from reknit.event import FLAG_STREAM
+from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.messages import Abort, Begin, Fate, Piece, Room, Told
@@ -43,6 +43,7 @@ class OutgoingStream:
         path_there: Callable[[], Awaitable[None]],
         fields: dict[str, Any],
         headers: dict[str, str],
+        size: int | None = None,
     ) -> None:
         self.source = secrets.token_bytes(SOURCE_BYTES)
         self.topic = topic
@@ -53,6 +54,7 @@ class OutgoingStream:
         self._path_there = path_there
         self._fields = fields
         self._headers = headers
+        self._size = size
         self._sent = self._room = 0
         self._error: ReknitError | None = None
         self._is_open = False
@@ -74,7 +76,9 @@ class OutgoingStream:
         await self._path_there()
         if not self._session.link.is_up:
             raise NotConnected(self._session.url, "the connection is being opened again")
-        columns = {"headers": [self._headers]} if self._headers else None
+        columns: dict[str, list[Any]] = {"headers": [self._headers]} if self._headers else {}
+        if self._size is not None:
+            columns[SIZE_COLUMN] = [self._size]
         now_us = time.time_ns() // 1000
         stub = Batch.build(
             self.source, self.topic, 1, [b""], now_us, columns=columns, flags=FLAG_STREAM, **self._fields
@@ -89,6 +93,8 @@ class OutgoingStream:
         rest = memoryview(piece.encode() if isinstance(piece, str) else piece).cast("B")
         if not self._is_open:
             raise Closed(f"the stream on {self.topic!r}")
+        if self._size is not None and self._sent + len(rest) > self._size:
+            raise LocalError(f"the stream on {self.topic!r} was to have {self._size} bytes, not more")
         while rest:
             size = min(PIECE_BYTES, len(rest), self._room - self._sent)
             self._check()
@@ -124,6 +130,9 @@ class OutgoingStream:
         if kind is not None:
             await self.abort()
             return
+        if self._size is not None and self._sent < self._size and self._error is None:
+            await self.abort()
+            raise LocalError(f"the stream on {self.topic!r} has {self._sent} bytes of {self._size}")
         try:
             if self._error is None:
                 self._say(b"", is_last=True)

@@ -18,9 +18,9 @@ from reknit.event import FLAG_STREAM
 from reknit.ledger import Stream
 from reknit.node.anycast_ends import FeedOfSenders, GatewayReceiver, GatewaySender
 from reknit.node.bookings import Bookings
-from reknit.node.delivering import OnHanded, OnPath, OnResults
+from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.peers import PeerState
-from reknit.node.streams import Here, NodeStreams
+from reknit.node.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.node.trail import Attempt, Trail
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol import anycast as machines
@@ -169,6 +169,10 @@ class NodeAnycast:
                 return rule.distribution
         return JOURNAL
 
+    def takes_streams(self, topic: str) -> bool:
+        """Whether an event of the topic may go in pieces, and somebody is there who takes it so."""
+        return self.mode(topic) in DISTRIBUTIONS and self.machine.has_path(topic, is_stream=True)
+
     # -- connections
 
     def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
@@ -311,10 +315,13 @@ class NodeAnycast:
         self._tell(batch.source, Fate(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node.name))
         self.soon()
 
-    def receiver(self, pattern: str, on_handed: OnHanded, name: str = "") -> GatewayReceiver:
+    def receiver(
+        self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
+    ) -> GatewayReceiver:
         """Somebody who takes events; see `reknit.node.delivering`."""
-        receiver = GatewayReceiver(self, Pattern(pattern), on_handed)
-        self.attach(receiver, Attach(receiver.pattern, "events", 0, name or f"gateway {id(receiver):x}"))
+        receiver = GatewayReceiver(self, Pattern(pattern), on_handed, streams)
+        how = (0, name or f"gateway {id(receiver):x}", streams is not None)
+        self.attach(receiver, Attach(receiver.pattern, "events", *how))
         self.soon()
         return receiver
 

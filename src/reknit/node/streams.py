@@ -6,7 +6,7 @@ The machine counts (`reknit.protocol.streams`), anycast says where to, and this 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -34,26 +34,6 @@ class Here(msgspec.Struct, frozen=True):
     """Upstream of a stream that was begun on this node, for anycast."""
 
     source: bytes
-
-
-class StreamSender(Protocol):
-    """Who sends a stream from within the node: a gateway."""
-
-    def room(self, total: int) -> None:
-        """So many bytes may be sent in all."""
-
-    def tell(self, fate: Fate) -> None:
-        """What became of it."""
-
-
-class StreamTaker(Protocol):
-    """Who takes streams within the node: a gateway."""
-
-    def piece(self, source: bytes, offset: int, data: bytes, is_last: bool) -> None:
-        """Bytes of a stream that was handed over."""
-
-    def cut(self, source: bytes, text: str) -> None:
-        """No more of it comes."""
 
 
 class NodeStreams:
@@ -254,13 +234,13 @@ class NodeStreams:
         if isinstance(path, tuple | str):
             self._send(path, lambda sub: Piece(sub, source, offset, data, is_last))
         else:
-            path.piece(source, offset, data, is_last)
+            path.streams.piece(source, offset, data, is_last)
 
     def _cut(self, path: Any, source: bytes, text: str) -> None:
         if isinstance(path, tuple | str):
             self._send(path, lambda sub: Abort(sub, source, text))
         else:
-            path.cut(source, text)
+            path.streams.cut(source, text)
 
     def _send(self, path: tuple[int, int] | str, make: Any) -> None:
         if isinstance(path, str):

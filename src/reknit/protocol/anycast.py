@@ -118,14 +118,14 @@ class Anycast:
         """Whether there is something to be done."""
         return bool(self._effects)
 
-    def has_path(self, topic: str) -> bool:
-        """Whether anyone is there who may take an event, with or without room for it."""
-        if self._index.match(topic):
+    def has_path(self, topic: str, is_stream: bool = False) -> bool:
+        """Whether anyone is there who may take an event (or a stream), with or without room for it."""
+        if any(path.takes_streams or not is_stream for path in self._index.match(topic)):
             return True
         ways = self._routes.ways()
         return any(
             node in ways and ways[node].first in self._neighbours
-            for node in self._routes.destinations(topic, "any")
+            for node in self._routes.destinations(topic, "stream" if is_stream else "any")
         )
 
     def unsettled(self, key: Peer) -> int:

@@ -248,7 +248,8 @@ class AmqpConnection(asyncio.Protocol):
         resend_released = RESEND_RELEASED in target.capabilities
         made = Incoming(self, link, topic, resend_released, target.is_dynamic)
         self._links[link] = made
-        deliveries.open_link(link, self.message_bytes_max, topic if target.is_dynamic else "")
+        bytes_max = self.server.stream_bytes_max(topic) if topic else self.message_bytes_max
+        deliveries.open_link(link, bytes_max, topic if target.is_dynamic else "")
         made.give_credit()
         return None
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from reknit.errors import Full, InvalidTopic
 from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.arriving import Arriving
 from reknit.gateway.amqp.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of, modified_of
 from reknit.gateway.amqp.deliveries import Arrived, Handle
 from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import Taken, columns, take
+from reknit.gateway.amqp.messages import Taken, begin, columns, take
 from reknit.node.delivering import Result
 from reknit.outcome import Code, Outcome
 from reknit.topic import check_topic
@@ -105,6 +106,8 @@ class Incoming:
         self.unsettled = 0
         """How many of its messages have no outcome yet."""
         self.is_gone = False
+        self._arriving: list[Arriving] = []
+        """Messages that go on in pieces and have no outcome yet; the last of them may still be arriving."""
         if topic:
             self._offered[topic] = Offered(self, topic)
 
@@ -116,6 +119,8 @@ class Incoming:
             return
         if deliveries.credit(self.handle) < 0:
             self._end("amqp:link:transfer-limit-exceeded", "more messages than there was credit for")
+            return
+        if self._arriving and not self._read_streams():
             return
         before = self._reader.held_bytes
         arrived = self._reader.read(self._credit_max, self.connection.intake_room)
@@ -133,11 +138,36 @@ class Incoming:
                 by_topic.setdefault(pair[0].to, []).append(pair)
             for topic, group in by_topic.items():
                 self._offer(topic, group)
+        if self._reader.held_bytes > self.connection.settings.stream_bytes_min:
+            self._begin_stream()
         self._check_size(max(longest, self._reader.held_bytes))
         if len(arrived) == self._credit_max:  # there may be more
             self.settled()
         if not self.is_gone:
             self.give_credit()
+
+    def _read_streams(self) -> bool:
+        """Read on what is arriving in pieces; whether the link may go on with the next message."""
+        last = self._arriving[-1]
+        last.read()
+        self._arriving = [one for one in self._arriving if not one.is_over]
+        self.unsettled = sum(one.count for one in self._offered.values()) + len(self._arriving)
+        return not last.is_arriving
+
+    def _begin_stream(self) -> None:
+        """A long message goes on before its end is there, if somebody takes it so."""
+        found = self._reader.begun() if self.topic else None
+        if found is None or not self.connection.server.fabric.takes_streams(self.topic):
+            return
+        begun = begin(found[1])
+        if begun is not None:
+            self.connection.assembly_bytes -= self._reader.held_bytes
+            self._reader.leave()
+            self._arriving.append(Arriving(self, *found[:1], begun, found[1]))
+            self.unsettled += 1
+            self.connection.server.deliveries_in += 1
+            self._arriving[-1].begin()
+            self._read_streams()
 
     def _taken(self, arrived: list[Arrived]) -> list[tuple[Taken, Arrived]]:
         """The events of messages; what is no message is rejected."""
@@ -272,3 +302,5 @@ class Incoming:
                 self.connection.server.replies.pop(self.topic, None)
             for one in self._offered.values():
                 one.close()
+            for stream in self._arriving:
+                stream.close()

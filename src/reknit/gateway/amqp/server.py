@@ -18,6 +18,7 @@ from reknit.gateway.amqp.incoming import Incoming
 from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.gateway.http.access import Rules
+from reknit.node.streams import DISTRIBUTIONS
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -48,6 +49,16 @@ class AmqpServer:
         self.rules = self._read_rules()
         self.fabric = Fabric(node)
         self._server: asyncio.Server | None = None
+
+    @property
+    def stream_window_bytes(self) -> int:
+        """How much of a stream waits for a client."""
+        return self._node.config.anycast.stream_window_bytes
+
+    def stream_bytes_max(self, topic: str) -> int:
+        """How long a message on the topic may be: more than memory should hold, if it may go in pieces."""
+        can_stream = self._node.anycast.mode(topic) in DISTRIBUTIONS
+        return self._node.config.anycast.stream_bytes_max if can_stream else self.message_bytes_max
 
     def status(self) -> dict[str, Any]:
         """How many are connected, what went in and out, what has no outcome yet, and what credit there is."""
