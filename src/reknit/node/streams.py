@@ -44,7 +44,7 @@ class NodeStreams:
         self._node = node
         self._settings = settings
         is_disk = node.config.journal.kind == "disk"
-        self.machine = machines.Streams(settings.stream_window_bytes, settings.stream_bytes_max)
+        self.machine = self._new_machine()
         self.shelves = Shelves(
             settings.streams_held_bytes_max, node.config.node.data_dir if is_disk else None
         )
@@ -58,8 +58,14 @@ class NodeStreams:
         held = {"held_bytes": shelves.held_bytes, "spilled_bytes": shelves.spilled_bytes}
         return {"open": len(self.topics), **held}
 
+    def _new_machine(self) -> machines.Streams:
+        return machines.Streams(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
+
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything: what is under way ends with its connections."""
+        self.machine = self._new_machine()
+        self.topics.clear()
+        self._ups.clear()
         self.shelves.close()
 
     # -- connections
