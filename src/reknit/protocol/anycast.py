@@ -293,7 +293,7 @@ class Anycast:
             message.origin or self.name, message.mode, message.resend or message.keeps,
             frozenset((*message.visited, self.name)), message.keeps, message.deadline, before=message.attempts,
         )  # fmt: skip
-        if head.flags & FLAG_STREAM:
+        if head.flags and head.flags & FLAG_STREAM:
             delivery.is_stream = True
         if up == HERE:
             self.held_bytes += delivery.size
@@ -321,9 +321,11 @@ class Anycast:
             for path in self._index.match(delivery.topic)
             if path.id not in delivery.excluded
         ]
-        if delivery.is_stream:
+        if not delivery.is_stream:
+            nodes = self._routes.destinations(delivery.topic, "any")
+        else:
             found = [candidate for candidate in found if candidate[3].takes_streams]
-        nodes = self._routes.destinations(delivery.topic, "stream" if delivery.is_stream else "any")
+            nodes = self._routes.destinations(delivery.topic, "stream")
         ways = self._routes.ways(delivery.visited) if nodes else {}
         for node in nodes:
             way = ways.get(node)
@@ -396,9 +398,14 @@ class Anycast:
         """A path may have room: give it what waits for it."""
         while path.backlog and path.room() > 0:
             self._send_copy(path.backlog.popleft(), path, now)
-        for waiting in (self._waiting, self._waiting_streams):
-            for topic in [topic for topic in waiting if path.pattern is None or path.pattern.matches(topic)]:
-                self._pump_topic(waiting, topic, now)
+        if self._waiting:
+            self._pump_waiting(self._waiting, path.pattern, now)
+        if self._waiting_streams:
+            self._pump_waiting(self._waiting_streams, path.pattern, now)
+
+    def _pump_waiting(self, waiting: dict[str, deque[Delivery]], pattern: Pattern | None, now: float) -> None:
+        for topic in [topic for topic in waiting if pattern is None or pattern.matches(topic)]:
+            self._pump_topic(waiting, topic, now)
 
     def _pump_topic(self, waiting: dict[str, deque[Delivery]], topic: str, now: float) -> None:
         queue = waiting.get(topic)
