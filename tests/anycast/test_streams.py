@@ -298,6 +298,24 @@ def test_a_receiver_is_told_of_an_abort_and_takes_no_half_for_a_whole(how: str) 
     run(test)
 
 
+def test_a_reader_that_comes_late_to_an_abort_is_told_too() -> None:
+    async def test() -> None:
+        async with (
+            node() as made,
+            session(made) as mine,
+            mine.subscribe("orders/**", auto_accept=False, streams=True) as events,
+        ):
+            async with mine.publisher(TOPIC).stream() as out:
+                await until(lambda: len(events._batches) == 1)
+                await out.abort()
+            await until(lambda: is_idle(made))
+            event = await anext(events)
+            with pytest.raises(Aborted, match="not under way any more"):
+                await read_all(event)
+
+    run(test)
+
+
 def test_a_reader_that_is_lost_midway_leaves_it_in_doubt() -> None:
     async def test() -> None:
         got: list[bytes] = []

@@ -16,7 +16,6 @@ from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
 from reknit.protocol.anycast_messages import Grant, Rows
 from reknit.protocol.messages import Fate, Row
-from reknit.protocol.streams import Roomy
 from reknit.topic import Pattern, check_topic
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ class GatewayReceiver:
 
     def give_room(self, source: bytes, total: int) -> None:
         """Take so many bytes in all of a stream that was handed out."""
-        self._anycast.streams.give(Roomy(source, total), self)
+        self._anycast.streams.give_room(source, total, self)
 
     def close(self, is_clean: bool = True) -> None:
         """No longer a path."""

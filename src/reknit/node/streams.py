@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 64 << 10
 """What one message carries of a stream, at most."""
+OVER: Final = "it is not under way any more"
 DISTRIBUTIONS: Final = ("balanced", "closest")
 
 
@@ -86,9 +87,16 @@ class NodeStreams:
             case Piece(source=source, offset=offset, data=data, is_last=is_last):
                 self.give(machines.Came(source, offset, data, is_last), up)
             case Room(source=source, total=total):
-                self.give(machines.Roomy(source, total), path)
+                self.give_room(source, total, path)
             case Abort(source=source, text=text):
                 self.give(machines.Aborted(source, text), up)
+
+    def give_room(self, source: bytes, total: int, path: Peer) -> None:
+        """A path takes more of a stream. If that was given up before it began to read, it hears so now."""
+        if source in self.topics:
+            self.give(machines.Roomy(source, total), path)
+        else:
+            self._cut(path, source, OVER)
 
     def _begin(self, item: Begin, peer: PeerState) -> None:
         try:
