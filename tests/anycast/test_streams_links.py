@@ -16,6 +16,7 @@ from reknit.client.streams import OutgoingStream
 from reknit.errors import Aborted, Modified, Released
 from reknit.event import Event
 from reknit.outcome import Outcome
+from reknit.testing.processes import ending
 from tests.anycast.nodes import ORDERS, Fabric, announced, fabric, run, until
 from tests.anycast.test_streams import read_all, release, taking
 
@@ -97,6 +98,44 @@ def test_a_line_is_searched_to_its_end_and_the_stream_arrives_whole(tmp_path: Pa
                     await send(session.publisher(ORDERS, resend_released=True), 3)
                 assert told.value.attempts == 3
                 await until(lambda: is_idle(made))
+
+    run(test)
+
+
+def test_a_node_process_grows_by_no_more_than_its_cap_and_windows(tmp_path: Path) -> None:
+    """64 MiB that nobody pins, over two nodes that may hold 1 MiB of it each: what they use of memory is counted."""
+
+    async def test() -> None:
+        read = 0
+
+        async def take(event: Event) -> None:
+            nonlocal read
+            async for piece in event.pieces():
+                read += len(piece)
+            event.accept()
+
+        async def used() -> list[int]:
+            return [(await session.status())["rss_bytes"] for session in sessions]
+
+        made = Fabric(tmp_path, ["ab"])
+        for node in made.nodes.values():
+            node.command += ["--set", "anycast.streams_held_bytes_max=1 MiB"]
+        with ending(*made.nodes.values()):
+            for node in made.nodes.values():
+                node.start()
+            async with (
+                reading(made, b1=take),
+                connect(made.url("a")) as at_a,
+                connect(made.url("b")) as at_b,
+            ):
+                sessions = (at_a, at_b)
+                publisher = at_a.publisher(ORDERS, resend_released=True)
+                await send(publisher, 64)
+                before = await used()
+                await send(publisher, 1024)
+                assert read == (64 + 1024) * len(PIECE)
+                grown = [now - then for now, then in zip(await used(), before, strict=True)]
+                assert max(grown) < 16 << 20, grown
 
     run(test)
 
