@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Publisher
 from reknit.client.session import Session, connect
 from reknit.client.streams import OutgoingStream
+from reknit.client.sync import connect_sync
 from reknit.config import AnycastSettings, JournalSettings, NodeSettings
 from reknit.errors import Aborted, Closed, LocalError, Modified, Rejected, Released
 from reknit.event import Event
@@ -20,6 +22,7 @@ from reknit.node.node import Node
 from reknit.outcome import Code, Outcome
 from tests.anycast.nodes import run, until
 from tests.anycast.test_delivering import config
+from tests.client.serving import serving
 
 TOPIC = "orders/film"
 WINDOW = 4096
@@ -433,6 +436,39 @@ def test_with_auto_accept_what_was_left_unread_is_not_accepted(is_begun: bool) -
                 await send(mine.publisher(TOPIC, resend_released=True), 20)
 
     run(test)
+
+
+@pytest.mark.parametrize("reads", ["all", "some", "nothing"])
+def test_streams_without_asyncio(reads: str) -> None:
+    with (
+        serving(config(anycast=AnycastSettings(stream_window_bytes=WINDOW))) as made,
+        connect_sync(made.urls[0], config=made.config) as mine,
+        connect_sync(made.urls[0], config=made.config) as other,
+        other.subscribe("orders/**", streams=True, idle_s=20) as events,
+        ThreadPoolExecutor() as pool,
+    ):
+
+        def write() -> Outcome | None:
+            with mine.publisher(TOPIC, resend_released=True).stream(headers={"k": "v"}) as out:
+                for _ in range(20):
+                    out.write(PIECE)
+            return out.outcome
+
+        writing = pool.submit(write)
+        event = next(events)
+        pieces = events.pieces(event)
+        match reads:
+            case "all":
+                assert b"".join(pieces) == PIECE * 20
+            case "some":
+                assert PIECE.startswith(next(pieces)[:100])
+        events._accept_handed(all_of_it=True)  # as asking for the next one does
+        expected = {"all": None, "some": Modified, "nothing": Released}[reads]
+        if expected is None:
+            assert writing.result(20) is Outcome.ACCEPTED
+        else:
+            with pytest.raises(expected):
+                writing.result(20)
 
 
 def test_a_topic_of_the_journal_has_no_streams() -> None:

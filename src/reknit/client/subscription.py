@@ -353,6 +353,10 @@ class Subscription:
         self._events = iter(())
         self._accept(batch, stop)
 
+    def accept_read(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+        """Accept a stream if it was read to its end, for who does so by itself."""
+        self._accept(batch, stop)
+
     def _accept(self, batch: Batch, stop: int) -> None:
         stream = self._streams.get(batch.source) if batch.stream is not None else None
         if stop > batch.first and stream is not None and not stream.is_read:
