@@ -15,7 +15,7 @@ from reknit.client.publisher import Publisher
 from reknit.client.session import Session, connect
 from reknit.client.streams import OutgoingStream
 from reknit.client.sync import connect_sync
-from reknit.config import AnycastSettings, JournalSettings, NodeSettings
+from reknit.config import AnycastSettings, JournalSettings, NodeSettings, SecuritySettings
 from reknit.errors import Aborted, Closed, LocalError, Modified, Rejected, Released
 from reknit.event import Event
 from reknit.node.node import Node
@@ -477,6 +477,21 @@ def test_a_topic_of_the_journal_has_no_streams() -> None:
             for topic in ("plain", "all/new"):
                 with pytest.raises(Rejected, match="balanced or closest"):
                     await send(mine.publisher(topic))
+
+    run(test)
+
+
+def test_who_may_not_publish_may_not_stream() -> None:
+    async def test() -> None:
+        security = SecuritySettings(allow=("* subscribe **", "* publish orders/open"))
+        async with (
+            Node(config(security=security)) as made,
+            session(made) as mine,
+            mine.subscribe("orders/**", streams=True),
+        ):
+            with pytest.raises(Rejected, match="may not publish") as told:
+                await send(mine.publisher(TOPIC))
+            assert told.value.code == Code.PERMISSION_DENIED
 
     run(test)
 

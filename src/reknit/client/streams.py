@@ -18,11 +18,11 @@ from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.messages import Abort, Begin, Fate, Piece, Room, Told
+from reknit.protocol.streams import PIECE_BYTES
 
 if TYPE_CHECKING:
     from reknit.client.session import Session
 
-PIECE_BYTES: Final = 64 << 10
 GAVE_UP: Final = "its publisher gave it up"
 LOST: Final = "the connection was lost with it on the way: whether it was processed is not known"
 _ERRORS: Final = {Outcome.RELEASED: Released, Outcome.REJECTED: Rejected, Outcome.MODIFIED: Modified}

@@ -25,8 +25,6 @@ from reknit.topic import check_topic
 if TYPE_CHECKING:
     from reknit.node.node import Node
 
-PIECE_BYTES: Final = 64 << 10
-"""What one message carries of a stream, at most."""
 OVER: Final = "it is not under way any more"
 DISTRIBUTIONS: Final = ("balanced", "closest")
 
@@ -236,8 +234,8 @@ class NodeStreams:
             self.give(machines.Broken(source, Code.RESOURCE_EXHAUSTED, text), "")
 
     def _convey(self, effect: machines.Convey) -> None:
-        for start in range(effect.start, max(effect.stop, effect.start + 1), PIECE_BYTES):
-            stop = min(start + PIECE_BYTES, effect.stop)
+        for start in range(effect.start, max(effect.stop, effect.start + 1), machines.PIECE_BYTES):
+            stop = min(start + machines.PIECE_BYTES, effect.stop)
             data = self.shelves.read(effect.source, start, stop)
             is_last = effect.is_last and stop == effect.stop
             self._send_piece(effect.path, effect.source, start, data, is_last)

@@ -26,6 +26,8 @@ import msgspec
 from reknit.outcome import Code
 from reknit.protocol.machine import Peer
 
+PIECE_BYTES: Final = 64 << 10
+"""What one message carries of a stream, at most."""
 UPSTREAM_LOST: Final = "whoever sent it is gone, with its end"
 
 
