@@ -140,6 +140,13 @@ def test_an_abort_counts_from_upstream_only() -> None:
     assert tell(streams, (Aborted(S, "no"), "up")) == [Cut("p", S, "no"), GiveUp("up", S, 0, "no"), Forget(S)]
 
 
+def test_an_abort_of_what_is_whole_comes_too_late() -> None:
+    streams = begun()
+    tell(streams, came(0, 5, is_last=True), (Handed(S), "p"))
+    assert tell(streams, (Aborted(S, "no"), "up")) == []
+    assert tell(streams, (Roomy(S, 9), "p")) == [Convey("p", S, 0, 5, True)]
+
+
 @pytest.mark.parametrize("is_final", [False, True])
 @pytest.mark.parametrize("state", ["arriving", "whole", "sent"])
 def test_an_upstream_that_is_gone(is_final: bool, state: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reknit.batch import Batch
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Publisher
 from reknit.client.session import Session, connect
@@ -17,7 +18,7 @@ from reknit.client.streams import OutgoingStream
 from reknit.client.sync import connect_sync
 from reknit.config import AnycastSettings, JournalSettings, NodeSettings, SecuritySettings
 from reknit.errors import Aborted, Closed, LocalError, Modified, Rejected, Released
-from reknit.event import Event
+from reknit.event import FLAG_STREAM, Event
 from reknit.node.node import Node
 from reknit.outcome import Code, Outcome
 from tests.anycast.nodes import run, until
@@ -492,6 +493,19 @@ def test_who_may_not_publish_may_not_stream() -> None:
             with pytest.raises(Rejected, match="may not publish") as told:
                 await send(mine.publisher(TOPIC))
             assert told.value.code == Code.PERMISSION_DENIED
+
+    run(test)
+
+
+def test_an_event_without_its_payload_is_not_kept() -> None:
+    async def test() -> None:
+        async with node() as made, session(made) as mine:
+            for source, flags in ((b"s" * 16, FLAG_STREAM), (b"p" * 16, 0)):
+                batch = Batch.build(source, TOPIC, 1, [b""], time_us=1, flags=flags)
+                mine.link.send_buffers([batch.data])
+            published = made.journal.ledger.published
+            await until(lambda: (TOPIC, b"p" * 16) in published)
+            assert (TOPIC, b"s" * 16) not in published
 
     run(test)
 

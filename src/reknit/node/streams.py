@@ -120,10 +120,8 @@ class NodeStreams:
 
     def begin(self, batch: Batch, resend: bool, up: Peer) -> None:
         """A stream from a client, or a gateway's `StreamSender`; its outcome is told there."""
-        mode, problem = self._node.anycast.mode(batch.topic), self._problem(batch)
-        if problem is None and mode not in DISTRIBUTIONS:
-            text = f"{batch.topic!r} is delivered as {mode}: streams need a topic that is balanced or closest"
-            problem = (Code.FAILED_PRECONDITION, text)
+        mode = self._node.anycast.mode(batch.topic)
+        problem = self._problem(batch, mode)
         if problem is not None:
             self._tell_up(up, batch.source, _refused(*problem))
             return
@@ -135,7 +133,7 @@ class NodeStreams:
 
     def begin_from_node(self, batch: Batch, offered: Offered, name: str) -> None:
         """A neighbour gives a stream; if there is no place for it here, the search goes on there."""
-        problem = self._problem(batch)
+        problem = self._problem(batch, offered.mode)
         if problem is not None:
             fate = Fate(1, 2, Outcome.RELEASED, *problem, self._node.name, "", 0)
             visited = [*offered.visited, self._node.name]
@@ -144,7 +142,7 @@ class NodeStreams:
         self._open(batch, offered.resend, name)
         self._node.anycast.give(offered, name)
 
-    def _problem(self, batch: Batch) -> tuple[Code, str] | None:
+    def _problem(self, batch: Batch, mode: str) -> tuple[Code, str] | None:
         head = batch.head
         try:
             check_topic(head.topic)
@@ -152,6 +150,9 @@ class NodeStreams:
             return Code.INVALID_ARGUMENT, str(error)
         if not head.flags & FLAG_STREAM or (head.first, head.count) != (1, 1):
             return Code.INVALID_ARGUMENT, "a stream is one event, the first of its source"
+        if mode not in DISTRIBUTIONS:
+            text = f"{head.topic!r} is delivered as {mode}: streams need a topic that is balanced or closest"
+            return Code.FAILED_PRECONDITION, text
         if batch.source in self.topics:
             return Code.ALREADY_EXISTS, f"a stream of source {batch.source.hex()} is under way"
         if len(self.topics) >= self._settings.streams_max:

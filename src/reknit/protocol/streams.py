@@ -11,6 +11,7 @@ is known when the last piece is there.
       outcome                    -> forgotten
     ARRIVING:
       aborted, or upstream lost  -> the path is told, and nobody takes a part for the whole
+    WHOLE, aborted               -> too late: it goes on its way
 
 Upstream may send so much that at most a window of it waits here. A path that begins anew catches up first.
 """
@@ -268,7 +269,7 @@ class Streams:
             case Ended():
                 self._forget(stream)
             case Aborted(text=text):
-                if peer == stream.up:
+                if peer == stream.up and stream.state is State.ARRIVING:
                     self._abort(stream, Code.OK, text)
             case Broken(code=code, text=text):
                 self._abort(stream, code, text)

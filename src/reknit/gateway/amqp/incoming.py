@@ -106,6 +106,7 @@ class Incoming:
         self.unsettled = 0
         """How many of its messages have no outcome yet."""
         self.is_gone = False
+        self._stream_min = connection.settings.stream_bytes_min
         self._arriving: list[Arriving] = []
         """Messages that go on in pieces and have no outcome yet; the last of them may still be arriving."""
         if topic:
@@ -138,7 +139,9 @@ class Incoming:
                 by_topic.setdefault(pair[0].to, []).append(pair)
             for topic, group in by_topic.items():
                 self._offer(topic, group)
-        if self._reader.held_bytes > self.connection.settings.stream_bytes_min:
+        if not before:
+            self._stream_min = self.connection.settings.stream_bytes_min
+        if self._reader.held_bytes > self._stream_min:
             self._begin_stream()
         self._check_size(max(longest, self._reader.held_bytes))
         if len(arrived) == self._credit_max:  # there may be more
@@ -156,14 +159,15 @@ class Incoming:
 
     def _begin_stream(self) -> None:
         """A long message goes on before its end is there, if somebody takes it so."""
-        found = self._reader.begun() if self.topic else None
-        if found is None or not self.connection.server.fabric.takes_streams(self.topic):
+        self._stream_min = 2 * self._reader.held_bytes  # to look at it at every frame would take too long
+        if not self.topic or not self.connection.server.fabric.takes_streams(self.topic):
             return
-        begun = begin(found[1])
-        if begun is not None:
+        found = self._reader.begun()
+        begun = begin(found[1]) if found is not None else None
+        if found is not None and begun is not None:
             self.connection.assembly_bytes -= self._reader.held_bytes
             self._reader.leave()
-            self._arriving.append(Arriving(self, *found[:1], begun, found[1]))
+            self._arriving.append(Arriving(self, found[0], begun, found[1]))
             self.unsettled += 1
             self.connection.server.deliveries_in += 1
             self._arriving[-1].begin()

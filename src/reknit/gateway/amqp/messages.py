@@ -105,7 +105,7 @@ class Begun(NamedTuple):
 
 
 def begin(data: bytes) -> Begun | None:
-    """What a message begins with, if its body is one that can go on in pieces. Raises `MalformedValue`.
+    """What a message begins with, if its body is one that can go on in pieces.
 
     >>> begin(bytes.fromhex("005377b1000100006869"))
     Begun(meta=b'v\\x04', headers=None, ttl_ms=0, size=65536, payload_at=8)
