@@ -7,6 +7,7 @@ import pytest
 
 from reknit import errors
 from reknit.errors import (
+    Aborted,
     Closed,
     Full,
     Gone,
@@ -45,6 +46,7 @@ SAMPLES: list[ReknitError] = [
     NotConnected("tcp://127.0.0.1:7440", "refused"),
     MalformedFrame("bad magic", "byte 0"),
     VersionMismatch(1, 2),
+    Aborted("films/new", "0a" * 16, "its publisher gave it up"),
     Refused(Code.PERMISSION_DENIED, "may not publish"),
     RequestFailed(Code.UNAVAILABLE, "nobody serves it", "up:/1/1/1"),
     Undelivered("a", "0a" * 16, 1, 2, "nobody took it"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice, repeat
@@ -180,6 +180,7 @@ class Batch:
 
     __slots__ = (
         "_whole", "_whole_at", "attempt", "counted", "data", "head", "ordered_to", "position", "settle",
+        "stream",
     )  # fmt: skip
 
     def __init__(
@@ -197,6 +198,8 @@ class Batch:
         """Where order counts: who gives back one of its events gives back what is behind, up to this seq. 0: nowhere."""
         self.settle: Callable[..., Any] | None = None
         """Set by the subscriber that handed this batch out: how its events' outcomes find their way back."""
+        self.stream: AsyncIterable[bytes] | None = None
+        """Set by the subscriber where the payload comes in pieces."""
 
     @classmethod
     def build(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from reknit.config_node import check_urls
 from reknit.settings import Section, setting
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LINK_COST_MAX = 1_000_000
 
 
@@ -55,6 +55,14 @@ class AnycastSettings(Section):
     held_bytes_max: int = setting(64 * MIB, "taken from the journal and on their way", low=1)
     parked_max: int = setting(100_000, "ranges of events that nobody takes, waiting for the next try", low=1)
     trail_attempts_max: int = setting(100_000, "ended attempts that `reknit trail` remembers")
+    streams_max: int = setting(1_024, "streams under way on one node", low=1)
+    stream_bytes_max: int = setting(64 * GIB, "in one stream", low=1)
+    stream_window_bytes: int = setting(
+        256 * KIB, "of one stream that are on their way to the next node or to a subscriber", low=2
+    )
+    streams_held_bytes_max: int = setting(
+        16 * MIB, "of all streams in memory, to send them again; what is more goes into files", low=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +220,9 @@ class AmqpSettings(Section):
     )
     message_bytes_max: int = setting(
         8 * MIB, "longest message, if limits.payload_bytes_max is not less; past it the link is closed", low=1
+    )
+    stream_bytes_min: int = setting(
+        1 * MIB, "a longer message goes on while it is still arriving, where somebody takes streams", low=KIB
     )
     assembly_bytes_max: int = setting(
         64 * MIB, "messages of one connection that are still arriving; past it their links are closed", low=1

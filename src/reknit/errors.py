@@ -13,6 +13,7 @@
     ├── RemoteError             the peer broke the protocol, or said no
     │   ├── MalformedFrame      bytes that are not a frame
     │   ├── VersionMismatch     no version of the protocol in common
+    │   ├── Aborted             a stream ended before its end: what came of it is no event
     │   └── Refused             the peer answered with a code other than OK
     │       └── RequestFailed   a request was answered with such a code, or not at all
     ├── Undelivered             nobody took an event whose publisher wanted to know
@@ -32,6 +33,7 @@ that it survives pickling into another process), and its text says what, where a
 from __future__ import annotations
 
 __all__ = [
+    "Aborted",
     "Closed",
     "Full",
     "Gone",
@@ -276,6 +278,21 @@ class RequestFailed(Refused):
 
     def __str__(self) -> str:
         return f"the request to {self.address} failed with code {self.code}: {self.text}"
+
+
+class Aborted(RemoteError):
+    """A stream ended before its end: what came of it is no event, and nobody takes it for one.
+
+    >>> print(Aborted("films/new", "0a" * 16, "its publisher gave it up"))
+    the stream 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'films/new' was aborted: its publisher gave it up
+    """
+
+    def __init__(self, topic: str, source: str, text: str) -> None:
+        super().__init__(topic, source, text)
+        self.topic, self.source, self.text = topic, source, text
+
+    def __str__(self) -> str:
+        return f"the stream {self.source} on {_shown(self.topic)} was aborted: {self.text}"
 
 
 class Undelivered(ReknitError):

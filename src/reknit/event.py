@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -11,10 +11,16 @@ from reknit.errors import LocalError
 from reknit.outcome import Code, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import AsyncIterator, Awaitable
 
     from reknit.batch import Batch
     from reknit.envelope.attributes import Attributes
+
+FLAG_STREAM: Final = 2
+"""In a batch's head: the one event's payload is not in it, it comes in pieces."""
+
+SIZE_COLUMN: Final = "size"
+"""Of a stream: how long it will be, where its publisher knows that before."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +79,23 @@ class Event(msgspec.Struct, frozen=True, gc=False):
             return None
         index = self.seq - self.batch.head.first
         return read_attributes(self.batch, index, index + 1)[0]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the payload comes in pieces: `payload` is empty then, and `pieces` has it."""
+        return bool(self.batch.head.flags & FLAG_STREAM)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The payload in pieces, as they come; of an event that is no stream, in one.
+
+        Raises `Aborted` if the end never comes: then nothing of it counts. Only what was read to its end can be
+        accepted. With `auto_accept` the first piece says that this subscriber is at it: no other one gets it any more.
+        """
+        if self.batch.stream is None:
+            yield self.payload
+            return
+        async for piece in self.batch.stream:
+            yield piece
 
     @property
     def attempt(self) -> int:

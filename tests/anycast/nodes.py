@@ -35,11 +35,11 @@ PATIENCE_S = 150.0
 Say = Callable[[Event], Awaitable[None] | None]
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
+def run(test: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> None:
     """Run it, and end it when it hangs."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             await test()
 
     asyncio.run(bounded())
@@ -166,6 +166,11 @@ async def outcome(publisher: OutcomePublisher, payload: bytes = b"x") -> Outcome
 
 
 def accept(event: Event) -> None:
+    event.accept()
+
+
+async def slowly_accept(event: Event) -> None:
+    await asyncio.sleep(0.001)
     event.accept()
 
 

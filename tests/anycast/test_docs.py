@@ -42,6 +42,15 @@ def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
         command = [sys.executable, "orders.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout == output[1]
+        film, printed = (
+            re.search(pattern, page, re.DOTALL | re.MULTILINE)
+            for pattern in (r"^```python\n(# film.py.*?)^```", r"^\$ python film.py\n(.*?)^```")
+        )
+        assert film and printed  # noqa: PT018
+        (tmp_path / "film.py").write_text(film[1].replace("tcp://127.0.0.1:7440", node.url))
+        command = [sys.executable, "film.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+        assert sorted(done.stdout.splitlines()) == sorted(printed[1].splitlines())
         trail = [sys.executable, "-m", "reknit", "trail", f"{'0' * 32}:1", "--node", node.url]
         done = subprocess.run(trail, capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout in page

@@ -92,6 +92,8 @@ def _head(body: dict[str, Any]) -> RenderableType:
     grid.add_row("intake", f"{rate:,.0f} events/s, {intake['duplicates']:,} duplicates dropped")
     if body.get("http"):
         grid.add_row("http", _http(body["http"]))
+    if body.get("amqp"):
+        grid.add_row("amqp", _amqp(body["amqp"]))
     if intake["is_full"]:
         grid.add_row("[red]full[/]", "[red]the journal can't take more: publishers wait[/]")
     return grid
@@ -101,6 +103,15 @@ def _http(http: dict[str, Any]) -> str:
     states = ("live", "behind", "blocked")
     tunnels = ", ".join(f"{http[f'tunnels_{state}']:,} {state}" for state in states)
     return f"{http['url']}, {http['connections']:,} connections, tunnels: {tunnels}"
+
+
+def _amqp(amqp: dict[str, Any]) -> str:
+    numbers = [
+        [amqp[f"{what}_{way}"] for what in ("deliveries", "links", "unsettled")] for way in ("in", "out")
+    ]
+    said = "{:,} over {:,} links, {:,} unsettled"
+    ways = f"in: {said.format(*numbers[0])}; out: {said.format(*numbers[1])}"
+    return f"{amqp['url']}, {amqp['connections']:,} connections, messages {ways}"
 
 
 def _topics(rows: list[dict[str, Any]]) -> RenderableType:

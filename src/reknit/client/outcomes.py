@@ -125,6 +125,13 @@ class OutcomePublisher(Publisher):
             self._resolved.append(resolved)
             await resolved
 
+    async def _path_there(self) -> None:
+        while not self._has_path:
+            await super()._path_there()
+            there: asyncio.Future[None] = self._loop.create_future()
+            self._resolved.append(there)
+            await there
+
     def _cut(self) -> None:
         if not self._has_path or not self._payloads or not self._machine.numbered:
             return
@@ -159,6 +166,7 @@ class OutcomePublisher(Publisher):
             return
         self._has_path, self._is_journal = message.is_there, message.is_journal or self._is_journal
         self._cut()
+        self._wake_all()
 
     def _confirm(self, stop: int) -> None:
         super()._confirm(stop)
@@ -177,10 +185,13 @@ class OutcomePublisher(Publisher):
                 at += 1
         self._forget_answered()
         if not self._unresolved and not self._payloads:
-            futures, self._resolved = self._resolved, []
-            for future in futures:
-                if not future.done():
-                    future.set_result(None)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        futures, self._resolved = self._resolved, []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
 
     def _note(self, call: Call, start: int, stop: int, fate: Fate) -> None:
         call.left -= stop - start

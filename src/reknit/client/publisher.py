@@ -15,6 +15,7 @@ import msgspec
 
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.client.cache import bounds_of
+from reknit.client.streams import OutgoingStream
 from reknit.config import Config
 from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
@@ -60,6 +61,9 @@ class Publisher:
     `await publisher.send(payload)` returns as soon as there is room, `await publisher.flush()` when everything so far
     is kept. `await publisher.publish(payload)` returns when that event is kept.
     """
+
+    _is_resent = False
+    """Whether what a subscriber releases goes to the next one."""
 
     def __init__(
         self,
@@ -184,6 +188,21 @@ class Publisher:
         kept: Kept = self._loop.create_future()
         self._sent([kept])
         return kept
+
+    def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> OutgoingStream:
+        """One event, written in pieces while it is on its way already: `async with publisher.stream() as out`.
+
+        For topics that are balanced or closest. It is not kept: who takes it says what became of it, and leaving the
+        `async with` raises `Released`, `Rejected` or `Modified` if that is not ACCEPTED. An AMQP client gets a long one
+        only if its `size` in bytes is said here.
+        """
+        path = (self._is_resent, self._path_there)
+        return OutgoingStream(self._session, self.topic, *path, self._fields, headers or {}, size)
+
+    async def _path_there(self) -> None:
+        """Return when somebody is there to take events, as far as that is known here."""
+        if self._failed is not None:
+            raise self._failed
 
     def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> Kept:
         if len(keys) != len(payloads):

@@ -25,6 +25,7 @@ from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.client.rpc import Caller, Reply, address_of, default_address
 from reknit.client.rpc_outlet import Outlet, Outlets
 from reknit.client.rpc_service import Handler, Service
+from reknit.client.streams import OutgoingStream
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
@@ -37,6 +38,7 @@ from reknit.protocol.cache import Keeper
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.messages import (
+    Abort,
     Ack,
     Answer,
     Ask,
@@ -48,10 +50,12 @@ from reknit.protocol.messages import (
     Lost,
     Offer,
     PathThere,
+    Piece,
     Recover,
     Recovered,
     Refuse,
     Revoked,
+    Room,
     Settled,
     Start,
     Stored,
@@ -96,6 +100,7 @@ class Session:
         """The sources that the node asked to wait."""
         self._by_topic: dict[str, Publisher] = {}
         self._subscriptions: dict[int, Subscription] = {}
+        self._streams: dict[bytes, OutgoingStream] = {}
         self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
         self._answer: Answer | None = None
         self._delivery: tuple[Deliver, int] | None = None
@@ -118,6 +123,8 @@ class Session:
             if self.link.is_up:
                 await asyncio.gather(*(publisher.flush() for publisher in list(self._publishers.values())))
         finally:
+            for stream in list(self._streams.values()):
+                await stream.abort()
             for publisher in list(self._publishers.values()):
                 publisher.fail(Closed("the session", "connect again"))
             await self.link.close()
@@ -255,6 +262,7 @@ class Session:
         recover: bool = True,
         query_s: float | None = None,
         is_cache: bool = False,
+        streams: bool = False,
     ) -> Subscription:
         """Events that match the pattern, in order per source.
 
@@ -265,6 +273,9 @@ class Session:
         Without a name, what is missing is recovered from the node and what it knows, then from `caches`, which are
         further nodes, nearest first; what nobody has is lost, and `on_lost` is told. `query_s` looks for a lost tail
         every so often.
+
+        With `streams`, events may come whose payload is read in pieces: `async for piece in event.pieces()`. They are
+        only there on topics that are balanced or closest.
         """
         Pattern(pattern)
         self._count += 1
@@ -284,7 +295,8 @@ class Session:
             is_on=recover,
             after=dict(start.items()) if start is not None else {},
         )
-        return Subscription(self, self._count, pattern, name, begin, auto_accept, on_lost, recovery, is_cache)
+        how = (auto_accept, on_lost, recovery, is_cache, streams)
+        return Subscription(self, self._count, pattern, name, begin, *how)
 
     # -- groups
 
@@ -378,6 +390,13 @@ class Session:
     def add(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.sub] = subscription
 
+    def add_stream(self, stream: OutgoingStream) -> None:
+        """What the node says about its source is for this stream from now on."""
+        self._streams[stream.source] = stream
+
+    def forget_stream(self, stream: OutgoingStream) -> None:
+        self._streams.pop(stream.source, None)
+
     def keep(self, keeper: Keeper, offer: Offer) -> None:
         """Answer the node's questions from here too."""
         self._keepers[offer] = keeper
@@ -412,6 +431,8 @@ class Session:
         self._answer = self._delivery = None
         self._held.clear()
         self.inquiries.lost()
+        for stream in list(self._streams.values()):
+            stream.lost()
         for publisher in list(self._publishers.values()):
             publisher.receive(publishing.Disconnected())
         for subscription in list(self._subscriptions.values()):
@@ -439,6 +460,11 @@ class Session:
                 subscription = self._subscriptions.get(item.sub)
                 if subscription is not None:
                     subscription.receive(item)
+            case Piece() | Abort():
+                if (reading := self._subscriptions.get(item.sub)) is not None:
+                    reading.piece(item)
+            case Room() | Told() if item.source in self._streams:
+                self._streams[item.source].receive(item)
             case Told() | PathThere():
                 outcomes = self._publishers.get(item.source)
                 if isinstance(outcomes, OutcomePublisher):

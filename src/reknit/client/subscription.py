@@ -17,13 +17,14 @@ import msgspec
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.cache import FarCache
-from reknit.errors import Closed, Refused, ReknitError
-from reknit.event import Event
-from reknit.outcome import Outcome
+from reknit.client.streams import IncomingStream
+from reknit.errors import Closed, LocalError, Refused, ReknitError
+from reknit.event import FLAG_STREAM, Event
+from reknit.outcome import Code, Outcome
 from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Span, Start, Subscribed, Unsubscribe
+from reknit.protocol.messages import Abort, Piece, Span, Start, Subscribed, Unsubscribe
 from reknit.protocol.recovery_history import History
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.protocol.shared_subscriber import SharedSubscriber
@@ -90,12 +91,13 @@ class Subscription:
         on_lost: OnLost | None = None,
         recovering: Recovering | None = None,
         is_cache: bool = False,
+        takes_streams: bool = False,
     ) -> None:
         credit_bytes = session.config.limits.subscribe_credit_bytes
         self._session = session
         recovery = None if name else self._recovery(recovering or Recovering())
         self._machine: machines.Subscriber = machines.Subscriber(
-            sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us()
+            sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us(), takes_streams
         )
         self._far: dict[Peer, FarCache] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -104,6 +106,7 @@ class Subscription:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._batches: deque[Batch] = deque()
+        self._streams: dict[bytes, IncomingStream] = {}
         self._current: Batch | None = None
         self._events: Iterator[Event] = iter(())
         self._wake: asyncio.Future[None] | None = None
@@ -269,12 +272,42 @@ class Subscription:
             self._flush()
         batch = self._batches.popleft()
         batch.settle = partial(self._settle, batch)
+        if batch.head.flags & FLAG_STREAM:
+            self._open_stream(batch)
         if batch.counted:
             self._machine.taken(batch.head.length)
         else:
             self._machine.taken_recovered(batch.head.length, self._loop.time())
         self._perform()
         return batch
+
+    # -- streams
+
+    def _open_stream(self, batch: Batch) -> None:
+        begin = partial(self._settle, batch, batch.first, batch.stop, Outcome.RECEIVED)
+        stream = IncomingStream(self._session, self.sub, batch, begin if self._auto_accept else bool)
+        batch.stream = self._streams[batch.source] = stream
+
+    def piece(self, message: Piece | Abort) -> None:
+        """More of a stream, or word that no more comes."""
+        stream = self._streams.get(message.source)
+        if stream is not None:
+            stream.receive(message)
+
+    def _end_stream(self, batch: Batch, outcome: Outcome) -> None:
+        """It has an outcome: a part of it is never taken for the whole."""
+        stream = self._streams.get(batch.source)
+        if stream is not None and outcome is Outcome.ACCEPTED and not stream.is_read:
+            raise LocalError(f"{batch!r} was not read to its end: read `event.pieces()`, or release it")
+        self._streams.pop(batch.source, None)
+
+    def _leave_stream(self, batch: Batch, stream: IncomingStream) -> None:
+        """The application goes on without having read all of it."""
+        if stream.is_begun:
+            text = "the subscriber did not read it to its end"
+            self._settle(batch, batch.first, batch.stop, Outcome.MODIFIED, Code.UNKNOWN, text)
+        else:
+            self._settle(batch, batch.first, batch.stop, Outcome.RELEASED)
 
     # -- outcomes
 
@@ -292,6 +325,8 @@ class Subscription:
         if outcome is Outcome.RECEIVED:
             self._machine.extend(stream, start, stop)
         else:
+            if batch.stream is not None:
+                self._end_stream(batch, outcome)
             self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
         if outcome in GIVEN_BACK:
             if batch.ordered_to:
@@ -328,8 +363,15 @@ class Subscription:
         self._events = iter(())
         self._accept(batch, stop)
 
+    def accept_read(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+        """Accept a stream if it was read to its end, for who does so by itself."""
+        self._accept(batch, stop)
+
     def _accept(self, batch: Batch, stop: int) -> None:
-        if stop > batch.first:
+        stream = self._streams.get(batch.source) if batch.stream is not None else None
+        if stop > batch.first and stream is not None and not stream.is_read:
+            self._leave_stream(batch, stream)
+        elif stop > batch.first:
             self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
 
     def _schedule(self, can_wait: bool) -> None:
@@ -357,6 +399,9 @@ class Subscription:
             self._share()
         elif isinstance(message, machines.Disconnected) and isinstance(self._machine, SharedSubscriber):
             self._batches.clear()
+            for stream in self._streams.values():
+                stream.fail("the connection was lost")
+            self._streams.clear()
         self._machine.receive(message, peer, self._loop.time())
         self._perform()
 

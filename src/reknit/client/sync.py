@@ -268,14 +268,15 @@ class SyncSession:
         caches: Sequence[str] | None = None,
         recover: bool = True,
         query_s: float | None = None,
+        streams: bool = False,
     ) -> SyncSubscription:
         """Events that match the pattern, in order per source; see `Session.subscribe`.
 
         With `idle_s` it ends when nothing has come for so long. `on_lost` is called on the loop's thread. One thread
-        at a time takes events; their outcomes may come from any.
+        at a time takes events; their outcomes may come from any. With `streams`, `events.pieces(event)` reads one.
         """
         settings: dict[str, Any] = {"name": name, "history": history, "start": start, "on_lost": on_lost}
-        settings |= {"caches": caches, "recover": recover, "query_s": query_s}
+        settings |= {"caches": caches, "recover": recover, "query_s": query_s, "streams": streams}
         made = self._loop.call(lambda: self._session.subscribe(pattern, auto_accept=False, **settings))
         return SyncSubscription(self._loop, made, auto_accept, idle_s)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from reknit.client.publisher import Kept, Publisher
+from reknit.client.sync_streams import SyncStream
 from reknit.config import LimitSettings
 from reknit.errors import Full, ReknitError
 from reknit.frame import Buffer
@@ -74,6 +75,10 @@ class SyncPublisher:
         if checked:
             self._thread.run(self._publish(checked))
         return None
+
+    def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> SyncStream:
+        """One event, written in pieces while it is on its way already; see `Publisher.stream`."""
+        return SyncStream(self._thread, self._publisher.stream(headers, size))
 
     def flush(self) -> None:
         """Return when everything sent so far is kept. Raises what became of it otherwise."""

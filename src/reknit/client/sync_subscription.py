@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.subscription import GIVEN_BACK, Subscription, is_behind
+from reknit.client.sync_streams import read_pieces
 from reknit.errors import Closed
 from reknit.event import Event
 from reknit.outcome import Outcome
@@ -95,6 +96,10 @@ class SyncSubscription:
                 return
             yield self._current
 
+    def pieces(self, event: Event) -> Iterator[bytes]:
+        """An event's payload in pieces, as they come; see `Event.pieces`."""
+        return read_pieces(self._thread, event)
+
     def _next_batch(self) -> Batch:
         self._accept_handed(all_of_it=True)
         if not self._batches:
@@ -117,7 +122,11 @@ class SyncSubscription:
         self._accept(batch, stop)
 
     def _accept(self, batch: Batch, stop: int) -> None:
-        if stop > batch.first and batch.settle is not None:
+        if batch.stream is not None:
+            self._settle(
+                batch, partial(self._subscription.accept_read, batch), batch.first, stop, Outcome.ACCEPTED
+            )
+        elif stop > batch.first and batch.settle is not None:
             batch.settle(batch.first, stop, Outcome.ACCEPTED)
 
     def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:

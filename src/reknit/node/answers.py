@@ -177,6 +177,7 @@ class Answers:
             "subscribers": self._subscribers(),
             "pipelines": self._pipelines.rows(),
             "http": node.http.status() if node.http is not None else None,
+            "amqp": node.amqp.status() if node.amqp is not None else None,
         }
 
     def _topics(self, args: dict[str, Any]) -> tuple[Any, list[memoryview]]:

@@ -14,11 +14,13 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.errors import Gone, InvalidConfig, InvalidTopic
+from reknit.event import FLAG_STREAM
 from reknit.ledger import Stream
 from reknit.node.anycast_ends import FeedOfSenders, GatewayReceiver, GatewaySender
 from reknit.node.bookings import Bookings
-from reknit.node.delivering import OnHanded, OnPath, OnResults
+from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.peers import PeerState
+from reknit.node.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.node.trail import Attempt, Trail
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol import anycast as machines
@@ -97,6 +99,9 @@ class NodeAnycast:
         self.trail = Trail(config.anycast.trail_attempts_max)
         self.bookings = Bookings(node.core, [rule.pattern for rule in self._rules])
         self.is_on = bool(self._rules)
+        self.streams = NodeStreams(node)
+        self._under_way = self.streams.topics
+        self._stream_takers: set[Peer] = set()
         self._modes: dict[str, str] = {}
         self._subs: dict[tuple[int, int], Pattern] = {}
         self._wanting: dict[bytes, Wanting] = {}
@@ -138,6 +143,7 @@ class NodeAnycast:
             if timer is not None:
                 timer.cancel()
         self._book()
+        self.streams.close()
         await self._feed.close()
 
     def _now(self) -> float:
@@ -163,6 +169,10 @@ class NodeAnycast:
                 return rule.distribution
         return JOURNAL
 
+    def takes_streams(self, topic: str) -> bool:
+        """Whether an event of the topic may go in pieces, and somebody is there who takes it so."""
+        return self.mode(topic) in DISTRIBUTIONS and self.machine.has_path(topic, is_stream=True)
+
     # -- connections
 
     def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
@@ -176,7 +186,7 @@ class NodeAnycast:
             case Credit(total=total):
                 self.give(Grant(total), key)
             case Settle(number=number, rows=rows):
-                self.give(Rows(rows), key)
+                self.give(Rows(self.streams.checked(rows) if self._under_way else rows), key)
                 peer.send(Settled(item.sub, number))
             case Unsubscribe():
                 self._drop(key, is_clean=True)
@@ -204,7 +214,7 @@ class NodeAnycast:
             return True
         peer.send(Subscribed(request.sub, self._node.journal.end, False, is_shared=True))
         self._subs[key] = pattern
-        self.attach(key, Attach(pattern, "bytes", request.credit, str(peer)))
+        self.attach(key, Attach(pattern, "bytes", request.credit, str(peer), request.takes_streams))
         return True
 
     def _drop(self, key: tuple[int, int], is_clean: bool) -> None:
@@ -212,15 +222,22 @@ class NodeAnycast:
 
     def attach(self, key: Peer, message: Attach) -> None:
         """A new path: everyone hears of it."""
-        self._node.links.interest([(message.pattern.text, "any")], [])
+        if message.takes_streams:
+            self._stream_takers.add(key)
+        self._node.links.interest(self._interests(key, message.pattern), [])
         self.give(message, key)
         self._paths_moved = True
 
     def detach(self, key: Peer, pattern: Pattern, is_clean: bool) -> None:
         """A path is gone."""
-        self._node.links.interest([], [(pattern.text, "any")])
+        self._node.links.interest([], self._interests(key, pattern))
+        self._stream_takers.discard(key)
         self.give(Detach(is_clean), key)
         self._paths_moved = True
+
+    def _interests(self, key: Peer, pattern: Pattern) -> list[tuple[str, str]]:
+        modes = ("any", "stream") if key in self._stream_takers else ("any",)
+        return [(pattern.text, mode) for mode in modes]
 
     def left(self, peer_id: int) -> None:
         """A connection is gone, with what it had in hand."""
@@ -228,6 +245,8 @@ class NodeAnycast:
             self._drop(key, is_clean=False)
         for source in [source for source, who in self._wanting.items() if who.peer == peer_id]:
             del self._wanting[source]
+        if self._under_way:
+            self.streams.left(peer_id)
 
     def blocked(self, peer_id: int, is_blocked: bool) -> None:
         """A connection takes nothing for now, or takes something again."""
@@ -296,10 +315,13 @@ class NodeAnycast:
         self._tell(batch.source, Fate(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node.name))
         self.soon()
 
-    def receiver(self, pattern: str, on_handed: OnHanded, name: str = "") -> GatewayReceiver:
+    def receiver(
+        self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
+    ) -> GatewayReceiver:
         """Somebody who takes events; see `reknit.node.delivering`."""
-        receiver = GatewayReceiver(self, Pattern(pattern), on_handed)
-        self.attach(receiver, Attach(receiver.pattern, "events", 0, name or f"gateway {id(receiver):x}"))
+        receiver = GatewayReceiver(self, Pattern(pattern), on_handed, streams)
+        how = (0, name or f"gateway {id(receiver):x}", streams is not None)
+        self.attach(receiver, Attach(receiver.pattern, "events", *how))
         self.soon()
         return receiver
 
@@ -383,6 +405,8 @@ class NodeAnycast:
     def _load(self, effect: Hand | Pass) -> Batch | None:
         """The events, cut to the range; None if retention removed them meanwhile."""
         if effect.batch is not None:
+            if effect.batch.head.flags & FLAG_STREAM and effect.source not in self._under_way:
+                return None  # it was given up within this very turn
             return effect.batch.cut(effect.start, effect.stop)
         found = self._node.find(effect.topic, effect.source, effect.start, effect.stop)
         if len(found) == 1 and found[0].count == effect.stop - effect.start:
@@ -400,6 +424,8 @@ class NodeAnycast:
             peer_id, sub = effect.key
             header = Deliver(sub, batch.head.length, -1, effect.attempt)
             self._node.peers.send_buffers(peer_id, [encode(header), batch.data])
+        if batch is not None and batch.head.flags & FLAG_STREAM:
+            self.streams.handed(batch.source, effect.key)
 
     def _vanish(self, effect: Hand | Pass) -> None:
         text = "retention removed it before it was delivered"
@@ -417,9 +443,15 @@ class NodeAnycast:
             self._vanish(effect)
         else:
             self._node.links.forward(effect, batch, now)
+            if batch.head.flags & FLAG_STREAM:
+                self.streams.handed(batch.source, effect.key)
 
     def _resolve(self, effect: Resolve) -> None:
+        if effect.source in self._under_way:
+            self.streams.resolved(effect)
         if effect.up != HERE:
+            if isinstance(effect.up, Here):
+                return
             self._node.links.give_back(
                 str(effect.up), Return(effect.topic, effect.source, effect.fate, effect.visited)
             )
@@ -430,6 +462,8 @@ class NodeAnycast:
             self._tell(effect.source, effect.fate)
 
     def _tried(self, effect: Tried) -> None:
+        if effect.source in self._under_way:
+            self.streams.tried(effect.source)
         now_us = max(time.time_ns() // 1000, self._time_us(effect.sent_at))
         self.trail.add(
             Attempt(
@@ -455,7 +489,8 @@ class NodeAnycast:
         ]
         held = {"held_bytes": self.machine.held_bytes, "parked": self.machine.parked}
         waiting = self.machine.waiting()
-        return {"records": self.machine.records(), "waiting": waiting, "paths": paths, **held}
+        counts = {"records": self.machine.records(), "waiting": waiting}
+        return {**counts, "paths": paths, **held, "streams": self.streams.status()}
 
     def attempts(self, source: bytes, seq: int) -> dict[str, Any]:
         """The attempts at one event on this node, those that have not ended last, and where its neighbours are."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
-from reknit.node.delivering import OnHanded, OnPath, OnResults
+from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
 from reknit.protocol.anycast_messages import Grant, Rows
@@ -119,8 +119,11 @@ class GatewaySender:
 class GatewayReceiver:
     """A path that a gateway speaks for. Made by `node.anycast.receiver`."""
 
-    def __init__(self, anycast: NodeAnycast, pattern: Pattern, on_handed: OnHanded) -> None:
+    def __init__(
+        self, anycast: NodeAnycast, pattern: Pattern, on_handed: OnHanded, streams: StreamTaker | None = None
+    ) -> None:
         self.pattern = pattern
+        self.streams = streams
         self._anycast = anycast
         self._on_handed = on_handed
         self._granted = 0
@@ -157,8 +160,15 @@ class GatewayReceiver:
         text: str = "",
     ) -> None:
         """The word on events that were handed out."""
-        self._anycast.give(Rows([Row(topic, source, start, stop, int(outcome), code, text)]), self)
+        rows = [Row(topic, source, start, stop, int(outcome), code, text)]
+        if self.streams is not None and self._anycast.streams.topics:
+            rows = self._anycast.streams.checked(rows)
+        self._anycast.give(Rows(rows), self)
         self._anycast.soon()
+
+    def give_room(self, source: bytes, total: int) -> None:
+        """Take so many bytes in all of a stream that was handed out."""
+        self._anycast.streams.give_room(source, total, self)
 
     def close(self, is_clean: bool = True) -> None:
         """No longer a path."""

@@ -80,9 +80,32 @@ class Receiver(Protocol):
         again. MODIFIED: tried in vain. RECEIVED: at it; after this a release is not resent.
         """
 
+    def give_room(self, source: bytes, total: int) -> None:
+        """Take so many bytes in all of a stream that was handed out."""
+
     def close(self, is_clean: bool = True) -> None:
         """No longer a path. What was handed out and not settled is released if that is clean: the receiver says that
         it processed none of it; otherwise it is in doubt, which is MODIFIED."""
+
+
+class StreamSender(Protocol):
+    """Who sends a stream from within the node: a gateway."""
+
+    def room(self, total: int) -> None:
+        """So many bytes may be sent in all."""
+
+    def tell(self, fate: Fate) -> None:
+        """What became of it."""
+
+
+class StreamTaker(Protocol):
+    """Who takes streams within the node: a gateway."""
+
+    def piece(self, source: bytes, offset: int, data: bytes, is_last: bool) -> None:
+        """Bytes of a stream that was handed over."""
+
+    def cut(self, source: bytes, text: str) -> None:
+        """No more of it comes."""
 
 
 class Anycast(Protocol):
@@ -105,5 +128,10 @@ class Anycast(Protocol):
     ) -> Sender:
         """Somebody who offers events on a topic, and hears the outcome of each."""
 
-    def receiver(self, pattern: str, on_handed: OnHanded, name: str = "") -> Receiver:
-        """Somebody who takes events, for patterns whose distribution is not `journal`. `name` is for the trail."""
+    def receiver(
+        self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
+    ) -> Receiver:
+        """Somebody who takes events, for patterns whose distribution is not `journal`. `name` is for the trail.
+
+        With `streams`, some of them may have FLAG_STREAM: the payload comes there in pieces, after `give_room`.
+        """

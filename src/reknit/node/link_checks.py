@@ -68,4 +68,4 @@ def _unsound_interest(pattern: str, mode: str) -> str:
         Pattern(pattern)
     except InvalidTopic as error:
         return str(error)
-    return "" if mode in ("journal", "any") else f"{mode!r} is no way to subscribe"
+    return "" if mode in ("journal", "any", "stream") else f"{mode!r} is no way to subscribe"

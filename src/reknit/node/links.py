@@ -14,6 +14,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.errors import Refused
+from reknit.event import FLAG_STREAM
 from reknit.ledger import Stream
 from reknit.node.carrying import Inflow, Outflow
 from reknit.node.lines import Line, LineIn, LineOut
@@ -34,6 +35,7 @@ from reknit.protocol.anycast_messages import (
 )
 from reknit.protocol.codec import Frames, Item, encode
 from reknit.protocol.messages import (
+    Abort,
     Announce,
     AskWhole,
     Beat,
@@ -41,9 +43,11 @@ from reknit.protocol.messages import (
     Forward,
     Got,
     LinkState,
+    Piece,
     Pull,
     Return,
     Returned,
+    Room,
 )
 from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
 from reknit.transport.tcp import parse_url
@@ -170,6 +174,8 @@ class Links:
                     self._inflows[name].take(item, [], True)
             case Frames():
                 self._take_frames(item, line, now)
+            case Piece() | Room() | Abort():
+                self.node.anycast.streams.take_from_node(item, name)
             case Returned(rows=rows):
                 self.node.anycast.give(Returns(rows), name)
             case Pull():
@@ -197,18 +203,19 @@ class Links:
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
-            self.node.anycast.give(
-                Offered(
-                    batch,
-                    message.mode,
-                    message.resend,
-                    message.origin,
-                    tuple(message.visited),
-                    deadline=deadline,
-                    attempts=message.attempts,
-                ),
-                line.name,
+            offered = Offered(
+                batch,
+                message.mode,
+                message.resend,
+                message.origin,
+                tuple(message.visited),
+                deadline=deadline,
+                attempts=message.attempts,
             )
+            if batch.head.flags & FLAG_STREAM:
+                self.node.anycast.streams.begin_from_node(batch, offered, line.name)
+            else:
+                self.node.anycast.give(offered, line.name)
 
     def _greeted(self, hello: messages.Link, line: Line) -> None:
         problem = objection(hello, self.routes.name, self.config.links, set(self._lines))
@@ -273,6 +280,7 @@ class Links:
         self._outflows[name].stop()
         self.routes.receive(LinkDown(), name, self._loop.time())
         self._tell_routes()
+        self.node.anycast.streams.lost_node(name)
         self.node.anycast.give(NeighbourDown(), name)
 
     def lost_peer(self, peer_id: int) -> None:
@@ -295,7 +303,7 @@ class Links:
         self._tell_routes()
         returns, self._returns = self._returns, {}
         for name, rows in returns.items():
-            self._say(name, Returned(rows))
+            self.say(name, Returned(rows))
 
     @property
     def is_due(self) -> bool:
@@ -310,7 +318,7 @@ class Links:
         for effect in self.routes.take_effects():
             match effect:
                 case Tell(peer=peer, message=message):
-                    self._say(str(peer), message)
+                    self.say(str(peer), message)
                 case Drop(peer=peer):
                     log.warning("%s gave no sign: the link is closed", peer)
                     for line in list(self._lines.get(str(peer), [])):
@@ -325,7 +333,8 @@ class Links:
             for outflow in self._outflows.values():
                 outflow.look_back()
 
-    def _say(self, name: str, message: messages.Message) -> None:
+    def say(self, name: str, message: messages.Message) -> None:
+        """Say something to a neighbour, if it is still there."""
         lines = self._lines.get(name)
         if lines:
             lines[0].send(message)

@@ -57,6 +57,7 @@ class NodeCollector(Collector):
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
         yield from _http(status["http"])
+        yield from _amqp(status["amqp"])
         yield from _topics(status["topics"])
         yield from _subscribers(status["subscribers"])
         yield from _ledger(ledger)
@@ -82,6 +83,19 @@ def _http(http: dict[str, Any] | None) -> Iterator[Metric]:
         if what != "url":
             family.add_metric([what], value)
     yield family
+
+
+def _amqp(amqp: dict[str, Any] | None) -> Iterator[Metric]:
+    now = GaugeMetricFamily(
+        "reknit_amqp", "Connections, links, unsettled and credit of AMQP.", labels=["what"]
+    )
+    total = CounterMetricFamily("reknit_amqp_deliveries", "Messages over AMQP.", labels=["direction"])
+    for what, value in (amqp or {}).items():
+        if what.startswith("deliveries_"):
+            total.add_metric([what.removeprefix("deliveries_")], value)
+        elif what != "url":
+            now.add_metric([what], value)
+    yield from (now, total)
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:

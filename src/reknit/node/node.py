@@ -34,10 +34,12 @@ from reknit.protocol.dispatch_inputs import Trimmed
 from reknit.protocol.machine import JOURNAL
 from reknit.protocol.messages import (
     VERSION,
+    Abort,
     Announce,
     Ask,
     AskWhole,
     Beat,
+    Begin,
     Bye,
     Carry,
     Credit,
@@ -49,6 +51,7 @@ from reknit.protocol.messages import (
     Link,
     LinkState,
     Offer,
+    Piece,
     Ping,
     Pong,
     Pull,
@@ -56,6 +59,7 @@ from reknit.protocol.messages import (
     Recovered,
     Require,
     Returned,
+    Room,
     Settle,
     Skip,
     Subscribe,
@@ -358,6 +362,10 @@ class Node:
                 self.links.subscriptions_moved()
             case Want():
                 self.anycast.want(item, peer)
+            case Piece() | Room() | Abort() if peer.id in self.links.by_peer:
+                self.links.take_from_peer(item, peer)
+            case Begin() | Piece() | Room() | Abort():
+                self.anycast.streams.take(item, peer)
             case Skip():
                 self.bridges.skipped(item)
             case Via():

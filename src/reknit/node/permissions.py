@@ -24,28 +24,34 @@ from reknit.config import Config
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
 from reknit.ledger import Stream
-from reknit.outcome import Code, Reason
+from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.codec import Frames, Item
 from reknit.protocol.intake import Problem
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
+    Abort,
     Answer,
     Ask,
+    Begin,
     Bye,
     Credit,
     Declare,
+    Fate,
     Heartbeat,
     Offer,
+    Piece,
     Ping,
     Pong,
     Recover,
     Recovered,
     Require,
+    Room,
     Settle,
     Skip,
     Subscribe,
     Survey,
     Surveyed,
+    Told,
     Unsubscribe,
     Unsubscribed,
     Via,
@@ -245,7 +251,14 @@ class Permissions:
                 return self._may(name, "publish", pattern)
             case Skip(topic=pattern, source=source):
                 return self._may(name, "publish", pattern) and not self._not_theirs(name, source, pattern)
-            case Via():
+            case Begin(source=source, topic=topic):
+                is_allowed = self._may(name, "publish", topic)
+                if not is_allowed:
+                    text = f"{name} may not publish on {topic!r}"
+                    refused = Fate(1, 2, Outcome.REJECTED, Code.PERMISSION_DENIED, text, attempts=0)
+                    peer.send(Told(source, [refused]))
+                return is_allowed
+            case Via() | Piece() | Room() | Abort():
                 return True
             case Ask():
                 return self._may_ask(item, peer)

@@ -26,6 +26,8 @@ from typing import Final, assert_never
 
 import msgspec
 
+from reknit.batch import SEQ_MAX
+from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast_messages import (
     Attach,
@@ -44,6 +46,7 @@ from reknit.protocol.anycast_messages import (
     Rows,
     Stall,
     Tried,
+    Withdraw,
 )
 from reknit.protocol.anycast_state import GONE, HERE, Delivery, Join, Path, Unit
 from reknit.protocol.machine import Peer
@@ -54,6 +57,8 @@ from reknit.topic import Pattern, TopicIndex
 
 NO_PATH: Final = "nobody subscribes to it who has not released it"
 IN_DOUBT: Final = "the path was lost with it on the way: whether it was processed is not known"
+
+STALE_MIN: Final = 64
 
 Candidate = tuple[int, int, int, Path]
 
@@ -91,10 +96,14 @@ class Anycast:
         self._neighbours: dict[str, Path] = {}
         self._index: TopicIndex[Path] = TopicIndex()
         self._waiting: dict[str, deque[Delivery]] = {}
+        self._waiting_streams: dict[str, deque[Delivery]] = {}
+        """Apart, since not everyone takes them: nothing else waits behind them."""
         self._parked: list[tuple[float, int, Delivery]] = []
         self._nobody: dict[str, list[Delivery]] = {}
         """Of the parked, those for which there was no path at all, by topic."""
         self._deadlines: list[tuple[float, int, Delivery]] = []
+        self._stale = 0
+        """How many of those have ended since; they are cleared away before they are the most of it."""
         self._count = 0
         self._ids = 0
         self.held_bytes = 0
@@ -109,14 +118,14 @@ class Anycast:
         """Whether there is something to be done."""
         return bool(self._effects)
 
-    def has_path(self, topic: str) -> bool:
-        """Whether anyone is there who may take an event, with or without room for it."""
-        if self._index.match(topic):
+    def has_path(self, topic: str, is_stream: bool = False) -> bool:
+        """Whether anyone is there who may take an event (or a stream), with or without room for it."""
+        if any(path.takes_streams or not is_stream for path in self._index.match(topic)):
             return True
         ways = self._routes.ways()
         return any(
             node in ways and ways[node].first in self._neighbours
-            for node in self._routes.destinations(topic, "any")
+            for node in self._routes.destinations(topic, "stream" if is_stream else "any")
         )
 
     def unsettled(self, key: Peer) -> int:
@@ -128,7 +137,7 @@ class Anycast:
         """How many events wait for room."""
         return sum(
             delivery.count
-            for topic, queue in self._waiting.items()
+            for topic, queue in self._queues()
             if topic_of is None or topic_of.matches(topic)
             for delivery in queue
             if delivery.is_waiting
@@ -137,9 +146,12 @@ class Anycast:
     def records(self) -> int:
         """How many deliveries are remembered here, in any state: 0 when all is settled."""
         sent = sum(1 for path in [*self._paths.values(), *self._neighbours.values()] for _ in path)
-        waiting = sum(d.is_waiting for queue in self._waiting.values() for d in queue)
+        waiting = sum(d.is_waiting for _, queue in self._queues() for d in queue)
         backlog = sum(len(path.backlog) for path in self._paths.values())
         return sent + waiting + backlog + self.parked
+
+    def _queues(self) -> list[tuple[str, deque[Delivery]]]:
+        return [*self._waiting.items(), *self._waiting_streams.items()]
 
     def paths(self) -> list[Path]:
         """All that are alive."""
@@ -170,6 +182,8 @@ class Anycast:
                 self._neighbour_down(str(peer), now)
             case NewRoutes():
                 self._look_again(now)
+            case Withdraw():
+                self._withdraw(message, now)
             case _:
                 assert_never(message)
 
@@ -205,7 +219,7 @@ class Anycast:
     def _attach(self, message: Attach, key: Peer, now: float) -> None:
         assert key not in self._paths, "a path is attached once"
         path = self._new_path(key, message.name, False, message.unit, message.credit)
-        path.pattern = message.pattern
+        path.pattern, path.takes_streams = message.pattern, message.takes_streams
         self._paths[key] = path
         self._index.add(message.pattern, path)
         self._look_again(now)
@@ -232,7 +246,7 @@ class Anycast:
     def _neighbour_up(self, name: str, now: float) -> None:
         assert name not in self._neighbours, "one link to a neighbour"
         path = self._new_path(name, name, True, "unsettled", self._limits.link_events)
-        path.bytes_max = self._limits.link_bytes
+        path.bytes_max, path.takes_streams = self._limits.link_bytes, True
         self._neighbours[name] = path
         self._look_again(now)
 
@@ -245,7 +259,7 @@ class Anycast:
 
     def _forget_upstream(self, name: str) -> None:
         """What came from there is in doubt there by now: what was not sent on is not sent on any more."""
-        for queue in self._waiting.values():
+        for _, queue in self._queues():
             for delivery in queue:
                 if delivery.up == name and delivery.is_waiting:
                     self._end(delivery)
@@ -279,6 +293,8 @@ class Anycast:
             message.origin or self.name, message.mode, message.resend or message.keeps,
             frozenset((*message.visited, self.name)), message.keeps, message.deadline, before=message.attempts,
         )  # fmt: skip
+        if head.flags and head.flags & FLAG_STREAM:
+            delivery.is_stream = True
         if up == HERE:
             self.held_bytes += delivery.size
         self._watch(delivery)
@@ -289,6 +305,14 @@ class Anycast:
             self._count += 1
             heapq.heappush(self._deadlines, (delivery.deadline, self._count, delivery))
 
+    def _unwatch(self) -> None:
+        """One that had a deadline has ended long before it: what it carries is not held until then."""
+        self._stale += 1
+        if self._stale > STALE_MIN and 2 * self._stale > len(self._deadlines):
+            self._deadlines = [row for row in self._deadlines if not row[2].is_done]
+            heapq.heapify(self._deadlines)
+            self._stale = 0
+
     def _candidates(self, delivery: Delivery) -> list[Candidate]:
         """(how good, how far, how long ago, path), the best first by comparison."""
         is_closest = delivery.mode == "closest"
@@ -297,7 +321,11 @@ class Anycast:
             for path in self._index.match(delivery.topic)
             if path.id not in delivery.excluded
         ]
-        nodes = self._routes.destinations(delivery.topic, "any")
+        if not delivery.is_stream:
+            nodes = self._routes.destinations(delivery.topic, "any")
+        else:
+            found = [candidate for candidate in found if candidate[3].takes_streams]
+            nodes = self._routes.destinations(delivery.topic, "stream")
         ways = self._routes.ways(delivery.visited) if nodes else {}
         for node in nodes:
             way = ways.get(node)
@@ -335,7 +363,8 @@ class Anycast:
     def _wait(self, delivery: Delivery, has_waited: bool = False) -> None:
         """Wait for room: the rest of what has waited before all that came later, so that order stays."""
         delivery.is_waiting = True
-        queue = self._waiting.setdefault(delivery.topic, deque())
+        waiting = self._waiting_streams if delivery.is_stream else self._waiting
+        queue = waiting.setdefault(delivery.topic, deque())
         if has_waited:
             queue.appendleft(delivery)
         else:
@@ -369,13 +398,17 @@ class Anycast:
         """A path may have room: give it what waits for it."""
         while path.backlog and path.room() > 0:
             self._send_copy(path.backlog.popleft(), path, now)
-        for topic in [
-            topic for topic in self._waiting if path.pattern is None or path.pattern.matches(topic)
-        ]:
-            self._pump_topic(topic, now)
+        if self._waiting:
+            self._pump_waiting(self._waiting, path.pattern, now)
+        if self._waiting_streams:
+            self._pump_waiting(self._waiting_streams, path.pattern, now)
 
-    def _pump_topic(self, topic: str, now: float) -> None:
-        queue = self._waiting.get(topic)
+    def _pump_waiting(self, waiting: dict[str, deque[Delivery]], pattern: Pattern | None, now: float) -> None:
+        for topic in [topic for topic in waiting if pattern is None or pattern.matches(topic)]:
+            self._pump_topic(waiting, topic, now)
+
+    def _pump_topic(self, waiting: dict[str, deque[Delivery]], topic: str, now: float) -> None:
+        queue = waiting.get(topic)
         while queue:
             delivery = queue.popleft()
             if not delivery.is_waiting:
@@ -386,12 +419,13 @@ class Anycast:
                 return
             delivery.is_waiting = False
             self._forward(delivery, now, has_waited=True)
-        self._waiting.pop(topic, None)
+        waiting.pop(topic, None)
 
     def _look_again(self, now: float) -> None:
         """The paths are others than before: for what waits, and for what had none."""
-        for topic in list(self._waiting):
-            self._pump_topic(topic, now)
+        for waiting in (self._waiting, self._waiting_streams):
+            for topic in list(waiting):
+                self._pump_topic(waiting, topic, now)
         for topic in [topic for topic in self._nobody if self.has_path(topic)]:
             for delivery in self._nobody.pop(topic):
                 if delivery.is_parked:
@@ -483,7 +517,6 @@ class Anycast:
         if delivery.deadline is not None and now >= delivery.deadline:
             self._expire(delivery, now)
         elif delivery.resend and delivery.join is None:
-            self._watch(delivery)
             self._forward(delivery, now)
         else:
             where = (fate.node or self.name, fate.path or path.name)
@@ -550,8 +583,21 @@ class Anycast:
             )
         )
 
+    def _withdraw(self, message: Withdraw, now: float) -> None:
+        """It is nobody's any more, wherever it is."""
+        for path in self.paths():
+            for delivery in path.take((message.topic, message.source), 1, SEQ_MAX):
+                self._try_ended(delivery, path, Outcome.MODIFIED, message.text)
+                self._end(delivery)
+                self._pump(path, now)
+        for delivery in self._waiting_streams.get(message.topic, ()):
+            if delivery.source == message.source:
+                self._end(delivery)
+
     def _end(self, delivery: Delivery) -> None:
         delivery.is_done, delivery.is_waiting, delivery.path = True, False, None
+        if delivery.deadline is not None:
+            self._unwatch()
         if delivery.is_parked:
             delivery.is_parked = False
             self.parked -= 1

@@ -32,6 +32,8 @@ class Attach(msgspec.Struct, frozen=True):
     unit: Unit
     credit: int
     name: str
+    takes_streams: bool = False
+    """Whether events may come whose payload follows in pieces."""
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -74,6 +76,14 @@ class Returns(msgspec.Struct, frozen=True):
 
 class NewRoutes(msgspec.Struct, frozen=True):
     """Ways or subscriptions elsewhere changed."""
+
+
+class Withdraw(msgspec.Struct, frozen=True):
+    """Whoever offered a stream gives it up: it goes nowhere any more, and nobody waits for its outcome."""
+
+    topic: str
+    source: bytes
+    text: str
 
 
 class Hand(msgspec.Struct, frozen=True):
@@ -131,5 +141,6 @@ class Tried(msgspec.Struct, frozen=True):
 
 Input = (
     Offered | Attach | Grant | Stall | Rows | Detach | NeighbourUp | NeighbourDown | Returns | NewRoutes
+    | Withdraw
 )  # fmt: skip
 Effect = Hand | Pass | Resolve | Tried

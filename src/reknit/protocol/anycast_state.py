@@ -64,6 +64,8 @@ class Delivery:
     join: Join | None = None
     before: int = 0
     """How many subscribers it was handed to before it came to this node."""
+    is_stream: bool = False
+    """Its payload follows in pieces: only some paths take that."""
 
     @property
     def count(self) -> int:
@@ -98,6 +100,7 @@ class Path:
     unsettled_bytes: int = 0
     bytes_max: int = 1 << 62
     """More is not sent while so much is unsettled."""
+    takes_streams: bool = False
     last_used: int = 0
     is_blocked: bool = False
     backlog: deque[Delivery] = field(default_factory=deque)

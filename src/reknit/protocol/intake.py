@@ -14,6 +14,7 @@ import msgspec
 
 from reknit.batch import TIME_US_MAX, TYPE_PUBLISH, Batch, Head
 from reknit.errors import InvalidTopic
+from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, Send
@@ -374,6 +375,9 @@ class Intake:
             return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
         if head.time_us > self._latest_us:
             text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
+            return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
+        if head.flags & FLAG_STREAM:
+            text = "an event without its payload is no event: the pieces of a stream follow on `Begin`"
             return Problem(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
         if head.source not in self._next and len(self._next) >= self._sources_max:
             text = f"the node knows {self._sources_max} sources already (limits.sources_max)"

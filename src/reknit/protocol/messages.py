@@ -130,6 +130,8 @@ class Subscribe(Message, frozen=True, tag=12):
     held: list[Held] = []
     is_cache: bool = False
     """Whether what is accepted is stored and can be recovered from there: an accepted outcome is a put reply."""
+    takes_streams: bool = False
+    """Whether events may come whose payload follows in pieces."""
 
 
 class Handling(msgspec.Struct, frozen=True, array_like=True):
@@ -507,10 +509,47 @@ class Via(Message, frozen=True, tag=54):
     nodes: list[str]
 
 
+class Begin(Message, frozen=True, tag=70):
+    """A publisher begins a stream: an event whose payload follows in pieces. The end of it is a `Told`."""
+
+    source: bytes
+    """Of this stream alone."""
+    topic: str
+    resend: bool
+    data: bytes
+    """The event without its payload, as a whole batch."""
+
+
+class Piece(Message, frozen=True, tag=71):
+    """Bytes of a stream from `offset` on, to a subscription, or from a publisher or node (`sub` is 0)."""
+
+    sub: int
+    source: bytes
+    offset: int
+    data: bytes
+    is_last: bool
+
+
+class Room(Message, frozen=True, tag=72):
+    """So many bytes of a stream may be sent in all."""
+
+    sub: int
+    source: bytes
+    total: int
+
+
+class Abort(Message, frozen=True, tag=73):
+    """No more of a stream comes: it never was an event."""
+
+    sub: int
+    source: bytes
+    text: str
+
+
 AnyMessage = (
     Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Subscribe | Subscribed
     | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Ask | Answer | Recover
     | Recovered | Survey | Surveyed | Heartbeat | Offer | Require | Stored
     | Want | Told | PathThere | Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull
-    | Carry | Got | Skip | Via | Revoked
+    | Carry | Got | Skip | Via | Revoked | Begin | Piece | Room | Abort
 )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, assert_never
+from typing import Final, Literal, assert_never, get_args
 
 import msgspec
 
@@ -22,7 +22,7 @@ from reknit.topic import Pattern, TopicIndex
 WAYS_MAX: Final = 1024
 """So many answers to 'which way, without these nodes' are remembered."""
 
-Mode = Literal["journal", "any"]
+Mode = Literal["journal", "any", "stream"]
 Interest = tuple[str, str]
 """(pattern, mode)."""
 
@@ -109,7 +109,7 @@ class Routes:
         """How many subscriptions of this node want the same."""
         own = LinkState(name, instance, 1, {}, is_edge)
         self.known: dict[str, Known] = {name: Known(own, instance, 1)}
-        self._index: dict[str, TopicIndex[str]] = {"journal": TopicIndex(), "any": TopicIndex()}
+        self._index: dict[str, TopicIndex[str]] = {mode: TopicIndex() for mode in get_args(Mode)}
         self._graph: Graph | None = None
         self._edges: frozenset[str] = frozenset()
         self._ways: dict[tuple[str, frozenset[str]], dict[str, Way]] = {}

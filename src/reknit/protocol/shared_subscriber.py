@@ -19,7 +19,7 @@ class SharedSubscriber(Subscriber):
     @classmethod
     def taking_over(cls, plain: Subscriber) -> SharedSubscriber:
         """Go on for a subscription that has just asked the node."""
-        shared = cls(plain.sub, plain.pattern, "", Start(), plain._window)
+        shared = cls(plain.sub, plain.pattern, "", Start(), plain._window, takes_streams=plain._takes_streams)
         shared.state, shared._epoch = plain.state, plain._epoch
         shared._granted, shared._owed = plain._granted, plain._owed
         return shared

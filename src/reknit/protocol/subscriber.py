@@ -74,6 +74,7 @@ class Subscriber:
         recovery: recovering.Recovery | None = None,
         is_cache: bool = False,
         zero_us: int = 0,
+        takes_streams: bool = False,
     ) -> None:
         self.sub = sub
         self.pattern = pattern
@@ -100,6 +101,7 @@ class Subscriber:
         self._recovered_bytes = 0
         """Recovered and not taken by the application yet: outside the credit, and bounded by the same window."""
         self._is_cache = is_cache
+        self._takes_streams = takes_streams
         self._effects: list[Effect] = []
 
     # -- the contract
@@ -166,7 +168,8 @@ class Subscriber:
         self._owed = min(self._window - self._buffered, 0)
         start = self._resume_from(epoch)
         self._epoch = epoch
-        request = Subscribe(self.sub, self.pattern, self.name, start, self._granted, held, self._is_cache)
+        who = (self.sub, self.pattern, self.name)
+        request = Subscribe(*who, start, self._granted, held, self._is_cache, self._takes_streams)
         self._effects.append(SendMessage(request))
 
     def _resume_from(self, epoch: str) -> Start:

@@ -198,6 +198,11 @@ class AmqpConnection(asyncio.Protocol):
         return self.settings.output_bytes_max - deliveries.waiting_bytes(link)
 
     @property
+    def links(self) -> list[Link]:
+        """Those that are open."""
+        return [link for link in self._links.values() if not link.is_gone]
+
+    @property
     def unsettled(self) -> int:
         """Messages of this client that have no outcome yet."""
         return sum(link.unsettled for link in self._links.values() if isinstance(link, Incoming))
@@ -243,7 +248,8 @@ class AmqpConnection(asyncio.Protocol):
         resend_released = RESEND_RELEASED in target.capabilities
         made = Incoming(self, link, topic, resend_released, target.is_dynamic)
         self._links[link] = made
-        deliveries.open_link(link, self.message_bytes_max, topic if target.is_dynamic else "")
+        bytes_max = self.server.stream_bytes_max(topic) if topic else self.message_bytes_max
+        deliveries.open_link(link, bytes_max, topic if target.is_dynamic else "")
         made.give_credit()
         return None
 

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 import cproton
 from cproton_ffi import ffi, lib
 
+from reknit.outcome import Outcome
+
 Handle = Any
 """A pointer to a session, a link or a delivery."""
 BUFFER_BYTES: Final = 1 << 16
@@ -225,6 +227,18 @@ class Reader:
             advance(link)
         return found
 
+    def begun(self) -> tuple[Handle, bytes] | None:
+        """The message that is still arriving, and what came of it; None if the client has settled it already."""
+        delivery = lib.pn_link_current(self._link)
+        if not self._parts or not delivery or lib.pn_delivery_settled(delivery):
+            return None
+        self._parts = [b"".join(self._parts)]
+        return delivery, self._parts[0]
+
+    def leave(self) -> None:
+        """Somebody else reads the message that is still arriving."""
+        self._parts, self.held_bytes = [], 0
+
     def _drop(self, delivery: Handle) -> None:
         """The client took back a message that it had begun to send."""
         self._parts, self.held_bytes = [], 0
@@ -233,6 +247,50 @@ class Reader:
 
 
 _space: Final = ffi.new("char[]", BUFFER_BYTES)
+
+
+def read_some(link: Handle, bytes_max: int) -> tuple[bytes, bool, bool]:
+    """Some of the message that is arriving, whether it ends with that, and whether it was taken back."""
+    delivery = lib.pn_link_current(link)
+    if not delivery:
+        return b"", False, False
+    if lib.pn_delivery_aborted(delivery):
+        return b"", False, True
+    size = min(lib.pn_delivery_pending(delivery), bytes_max, BUFFER_BYTES)
+    data = ffi.unpack(_space, lib.pn_link_recv(link, _space, size)) if size > 0 else b""
+    is_last = not lib.pn_delivery_partial(delivery) and not lib.pn_delivery_pending(delivery)
+    return data, is_last, False
+
+
+advance: Final = lib.pn_link_advance
+"""Go on with the next delivery."""
+
+
+def hint(delivery: Handle, outcome: int) -> None:
+    """Tell the outcome of a message that is still arriving: its sender may stop. It is settled at its end."""
+    states = {Outcome.RELEASED: RELEASED, Outcome.REJECTED: REJECTED, Outcome.MODIFIED: MODIFIED}
+    if outcome in states:
+        lib.pn_delivery_update(delivery, states[Outcome(outcome)])
+
+
+# -- streams to a client
+
+
+def begin(link: Handle, tag: bytes, data: bytes) -> Handle:
+    """The beginning of a message; gives its delivery."""
+    delivery = lib.pn_delivery(link, (len(tag), ffi.from_buffer(tag)))
+    lib.pn_link_send(link, data, len(data))
+    return delivery
+
+
+def go_on(link: Handle, data: bytes) -> None:
+    """More of the message that was begun."""
+    if data:
+        lib.pn_link_send(link, data, len(data))
+
+
+abort: Final = lib.pn_delivery_abort
+"""Take back a message that was begun. Its handle is no good any more."""
 
 
 def accept(deliveries: list[Handle]) -> None:

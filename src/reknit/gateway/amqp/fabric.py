@@ -15,8 +15,10 @@ from reknit.client.session import Session
 from reknit.client.subscription import Subscription
 from reknit.errors import Refused, ReknitError
 from reknit.node.anycast_ends import GatewayReceiver
-from reknit.node.delivering import OnHanded, OnPath, OnResults, Result, Sender
+from reknit.node.delivering import OnHanded, OnPath, OnResults, Result, Sender, StreamTaker
 from reknit.outcome import Code, Outcome
+from reknit.protocol.machine import Peer
+from reknit.protocol.streams import Aborted, Came
 from reknit.transport import memory
 
 if TYPE_CHECKING:
@@ -71,12 +73,38 @@ class Fabric:
         self._idle[lent.key] = lent
         return True
 
+    # -- streams
+
+    def takes_streams(self, topic: str) -> bool:
+        """Whether a message on the topic may go in pieces: as it is distributed, and as somebody is there."""
+        return self._node.anycast.takes_streams(topic)
+
+    def begin(self, batch: Batch, resend_released: bool, sender: Peer) -> None:
+        """A stream begins; its sender hears how much room there is, and its outcome."""
+        self._node.anycast.streams.begin(batch, resend_released, sender)
+        self._node.anycast.soon()
+
+    def piece(self, source: bytes, offset: int, data: bytes, is_last: bool, sender: Peer) -> None:
+        """More of it."""
+        self._node.anycast.streams.give(Came(source, offset, data, is_last), sender)
+
+    def abort(self, source: bytes, text: str, sender: Peer) -> None:
+        """No more of it comes."""
+        self._node.anycast.streams.give(Aborted(source, text), sender)
+        self._node.anycast.soon()
+
     def is_anycast(self, pattern: str) -> bool:
         """Whether an event of these topics goes by `node.anycast`."""
         return self._node.anycast.distribution(pattern) != JOURNAL
 
     def receiver(
-        self, pattern: str, name: str, on_handed: OnHanded, on_ready: OnReady, on_end: OnEnd
+        self,
+        pattern: str,
+        name: str,
+        on_handed: OnHanded,
+        on_ready: OnReady,
+        on_end: OnEnd,
+        streams: StreamTaker | None = None,
     ) -> Taker:
         """Somebody who takes events; `on_ready` is called when it does. With a name it goes on where that name was."""
         if not self.is_anycast(pattern):
@@ -85,7 +113,7 @@ class Fabric:
             taker.on_closed = lambda: self._takers.pop(taker, None)
             return taker
         asyncio.get_running_loop().call_soon(on_ready)
-        return AnycastTaker(self._node.anycast.receiver(pattern, on_handed, name))
+        return AnycastTaker(self._node.anycast.receiver(pattern, on_handed, name, streams))
 
 
 class LentSender:
@@ -135,6 +163,9 @@ class Taker(Protocol):
     def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
         """The word on events `[start, stop)` of a batch that was handed out."""
 
+    def give_room(self, source: bytes, total: int) -> None:
+        """Take so many bytes of a stream in all."""
+
     def close(self, forget: bool = False) -> None:
         """Take no more. What was handed out and not settled is in doubt; `forget` ends a durable subscription."""
 
@@ -152,6 +183,9 @@ class AnycastTaker:
 
     def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
         self._receiver.settle(batch.topic, batch.source, start, stop, outcome, code, text)
+
+    def give_room(self, source: bytes, total: int) -> None:
+        self._receiver.give_room(source, total)
 
     def close(self, forget: bool = False) -> None:
         self._receiver.close(is_clean=False)
@@ -228,6 +262,9 @@ class JournalTaker:
     def settle(self, batch: Batch, start: int, stop: int, outcome: Outcome, code: int, text: str) -> None:
         assert batch.settle is not None
         batch.settle(start, stop, outcome, code=code, text=text)
+
+    def give_room(self, source: bytes, total: int) -> None:
+        """There are no streams here."""
 
     def close(self, forget: bool = False) -> None:
         self._closing = self._closing or asyncio.create_task(self._close(forget))

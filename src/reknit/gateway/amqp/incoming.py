@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from reknit.errors import Full, InvalidTopic
 from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.arriving import Arriving
 from reknit.gateway.amqp.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of, modified_of
 from reknit.gateway.amqp.deliveries import Arrived, Handle
 from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import Taken, columns, take
+from reknit.gateway.amqp.messages import Taken, begin, columns, take
 from reknit.node.delivering import Result
 from reknit.outcome import Code, Outcome
 from reknit.topic import check_topic
@@ -105,6 +106,9 @@ class Incoming:
         self.unsettled = 0
         """How many of its messages have no outcome yet."""
         self.is_gone = False
+        self._stream_min = connection.settings.stream_bytes_min
+        self._arriving: list[Arriving] = []
+        """Messages that go on in pieces and have no outcome yet; the last of them may still be arriving."""
         if topic:
             self._offered[topic] = Offered(self, topic)
 
@@ -117,12 +121,15 @@ class Incoming:
         if deliveries.credit(self.handle) < 0:
             self._end("amqp:link:transfer-limit-exceeded", "more messages than there was credit for")
             return
+        if self._arriving and not self._read_streams():
+            return
         before = self._reader.held_bytes
         arrived = self._reader.read(self._credit_max, self.connection.intake_room)
         self.connection.assembly_bytes += self._reader.held_bytes - before
         longest = max(map(len, map(_data, arrived)), default=0)
         if longest > self.connection.message_bytes_max:
             arrived = []  # the link ends: nothing of this turn has an outcome, and the client knows it
+        self.connection.server.deliveries_in += len(arrived)
         taken = self._taken(arrived)
         if self.topic:
             self._offer(self.topic, taken)
@@ -132,11 +139,39 @@ class Incoming:
                 by_topic.setdefault(pair[0].to, []).append(pair)
             for topic, group in by_topic.items():
                 self._offer(topic, group)
+        if not before:
+            self._stream_min = self.connection.settings.stream_bytes_min
+        if self._reader.held_bytes > self._stream_min:
+            self._begin_stream()
         self._check_size(max(longest, self._reader.held_bytes))
         if len(arrived) == self._credit_max:  # there may be more
             self.settled()
         if not self.is_gone:
             self.give_credit()
+
+    def _read_streams(self) -> bool:
+        """Read on what is arriving in pieces; whether the link may go on with the next message."""
+        last = self._arriving[-1]
+        last.read()
+        self._arriving = [one for one in self._arriving if not one.is_over]
+        self.unsettled = sum(one.count for one in self._offered.values()) + len(self._arriving)
+        return not last.is_arriving
+
+    def _begin_stream(self) -> None:
+        """A long message goes on before its end is there, if somebody takes it so."""
+        self._stream_min = 2 * self._reader.held_bytes  # to look at it at every frame would take too long
+        if not self.topic or not self.connection.server.fabric.takes_streams(self.topic):
+            return
+        found = self._reader.begun()
+        begun = begin(found[1]) if found is not None else None
+        if found is not None and begun is not None:
+            self.connection.assembly_bytes -= self._reader.held_bytes
+            self._reader.leave()
+            self._arriving.append(Arriving(self, found[0], begun, found[1]))
+            self.unsettled += 1
+            self.connection.server.deliveries_in += 1
+            self._arriving[-1].begin()
+            self._read_streams()
 
     def _taken(self, arrived: list[Arrived]) -> list[tuple[Taken, Arrived]]:
         """The events of messages; what is no message is rejected."""
@@ -240,6 +275,11 @@ class Incoming:
         """Somebody takes events of the topic now, or nobody any more."""
         self.settled()
 
+    @property
+    def credit(self) -> int:
+        """How many messages more the client may send."""
+        return int(deliveries.credit(self.handle))
+
     def give_credit(self) -> None:
         """Let the client send as much as can be taken: nothing while nobody is there to take it."""
         is_open = not self.topic or self._offered[self.topic].sender.has_path
@@ -266,3 +306,5 @@ class Incoming:
                 self.connection.server.replies.pop(self.topic, None)
             for one in self._offered.values():
                 one.close()
+            for stream in self._arriving:
+                stream.close()

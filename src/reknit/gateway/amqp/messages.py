@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from reknit.batch import Batch
+from reknit.event import SIZE_COLUMN
 from reknit.gateway.amqp.encoding import MalformedValue, Symbol, Timestamp, decode, encode, listed, skip
 from reknit.gateway.amqp.sections import (
     ANNOTATIONS,
@@ -83,10 +84,51 @@ def take(data: bytes) -> Taken:
         if plain is _PLAIN_TEXT:
             check_text(payload, 13)
         return Taken(payload, plain, None, 0, "")
+    start, at, header, kept, headers, to = _before_body(data)
+    mark, ttl_ms = _mark(header)
+    kind, payload = _body(data, start, at)
+    if kind == _SECTIONS:
+        headers = {**(headers or {}), SECTIONS_HEADER: "sections"}
+    meta = _METAS[kind, mark]
+    return Taken(payload, meta + kept if kept else meta, headers, ttl_ms, to)
+
+
+class Begun(NamedTuple):
+    """The beginning of a message that is still arriving."""
+
+    meta: bytes
+    headers: dict[str, str] | None
+    ttl_ms: int
+    size: int
+    """Of the first section of its body."""
+    payload_at: int
+
+
+def begin(data: bytes) -> Begun | None:
+    """What a message begins with, if its body is one that can go on in pieces.
+
+    >>> begin(bytes.fromhex("005377b1000100006869"))
+    Begun(meta=b'v\\x04', headers=None, ttl_ms=0, size=65536, payload_at=8)
+    """
+    try:
+        start, at, header, kept, headers, _ = _before_body(data)
+    except (IndexError, MalformedValue):
+        return None  # what is wrong with it, or missing, is seen when all of it is there
+    kind = _KIND.get((data[start + 2], data[at]) if at == start + 3 and at + 5 <= len(data) else (0, 0))
+    if kind is None or data[at] < 0xB0:
+        return None
+    mark, ttl_ms = _mark(header)
+    size = int.from_bytes(data[at + 1 : at + 5], "big")
+    return Begun(_METAS[kind, mark] + kept, headers, ttl_ms, size, at + 5)
+
+
+def _before_body(data: bytes) -> tuple[int, int, list[Any], bytes, dict[str, str] | None, str]:
+    """Where the body's section starts and its value; the header, the sections kept, and what they say."""
     at, end, kept, last = 0, len(data), b"", 0
     header: list[Any] = []
     headers: dict[str, str] | None = None
     to = ""
+    start = 0
     while (start := at) < end:
         section, at = descriptor(data, at)
         if section in (DATA, SEQUENCE, VALUE):
@@ -106,12 +148,7 @@ def take(data: bytes) -> Taken:
                     headers = {**_headers(section, value), **(headers or {})}
                     to = headers.get("to", "") if section == PROPERTIES else to
         at = stop
-    mark, ttl_ms = _mark(header)
-    kind, payload = _body(data, start, at)
-    if kind == _SECTIONS:
-        headers = {**(headers or {}), SECTIONS_HEADER: "sections"}
-    meta = _METAS[kind, mark]
-    return Taken(payload, meta + kept if kept else meta, headers, ttl_ms, to)
+    return start, at, header, kept, headers, to
 
 
 def _body(data: bytes, start: int, at: int) -> tuple[int, bytes]:
@@ -196,6 +233,21 @@ def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
         left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
         made.append(_front(meta, batch.attempt, topic, left_ms) + body(meta, payload))
     return made
+
+
+def give_front(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, int, int | None]:
+    """Of a stream: what is before the body, the kind of that, and its size if that was said."""
+    found = batch.columns()
+    [meta] = found.get("amqp") or [None]
+    [headers] = found.get("headers") or [None]
+    [size] = found.get(SIZE_COLUMN) or [None]
+    if not _is_bytes(meta) or not _is_meta(meta):
+        meta = meta_of(headers)
+    ttl_ms = batch.head.ttl_ms
+    left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
+    made = _front(meta, batch.attempt, batch.topic if with_topic else "", left_ms)
+    is_said = type(size) is int and 0 <= size < 1 << 32
+    return made, meta[0] if meta[0] in b"vbd" else _DATA, size if is_said else None
 
 
 def _give_plain(payloads: list[bytes], metas: list[bytes], attempt: int, topic: str) -> list[bytes]:

@@ -11,9 +11,12 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
+from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
 from reknit.gateway.amqp.deliveries import Handle
+from reknit.gateway.amqp.departing import Departing, TooLong
+from reknit.gateway.amqp.encoding import MalformedValue
 from reknit.gateway.amqp.messages import give
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from reknit.gateway.amqp.connection import AmqpConnection
 
 UNDELIVERABLE = "the receiver says that it is undeliverable there"
+NO_SIZE = "it is too long for an AMQP message whose size was not said before (amqp.message_bytes_max)"
 Word = tuple[Outcome, int, str]
 """An outcome, a google.rpc code and text."""
 ACCEPTED: Word = (Outcome.ACCEPTED, 0, "")
@@ -76,7 +80,19 @@ class Outgoing:
         self.is_ready = self.is_gone = False
         fabric = connection.server.fabric
         self._is_anycast = fabric.is_anycast(pattern.text)
-        self._taker = fabric.receiver(pattern.text, name, self._handed, self._ready, self._ended)
+        self._departing: Departing | None = None
+        how = (self._handed, self._ready, self._ended, self)
+        self._taker = fabric.receiver(pattern.text, name, *how)
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages the client has and has not settled."""
+        return len(self._unsettled)
+
+    @property
+    def credit(self) -> int:
+        """How many messages more the client takes."""
+        return int(deliveries.credit(self.handle))
 
     # -- life
 
@@ -155,13 +171,21 @@ class Outgoing:
         handle, queue = self.handle, self._queue
         room = deliveries.credit(handle)
         bytes_max = self.connection.output_room(handle)
-        while queue and room > 0 and bytes_max > 0:
+        if self._departing is not None and self._departing.ask():
+            self.connection.dirty(self)
+        while queue and room > 0 and bytes_max > 0 and self._departing is None:
             handed = queue[0]
+            if handed.batch.head.flags & FLAG_STREAM:
+                queue.popleft()
+                self._depart(handed)
+                break
             count, size = self._send(handed, room, bytes_max)
             room -= count
             bytes_max -= size
             if handed.at == handed.batch.stop:
                 queue.popleft()
+        if self._departing is not None:
+            return
         if queue and room > 0:
             self.connection.dirty(self)
         elif self._is_draining:
@@ -184,6 +208,7 @@ class Outgoing:
         prefix = handed.prefix
         tags = [prefix + b"%x" % seq for seq in range(start, stop)]
         sent = deliveries.send(self.handle, zip(tags, messages, strict=True), self._is_presettled)
+        self.connection.server.deliveries_out += len(messages)
         if self._is_presettled:
             self._settle(batch, start, stop, ACCEPTED)
         else:
@@ -191,6 +216,67 @@ class Outgoing:
                 zip(sent, zip(repeat(batch), range(start, stop), strict=False), strict=False)
             )
         return stop - start, size
+
+    # -- streams
+
+    def _depart(self, handed: Handed) -> None:
+        """Begin to send a message whose pieces are still to come."""
+        self._departing = Departing(self, handed.batch, handed.prefix + b"1", self._with_topic)
+        self._departing.ask()
+
+    def departs(self, departing: Departing) -> None:
+        """The client gets the first of it."""
+        self._unsettled[departing.delivery] = (departing.batch, departing.batch.first)
+        self.connection.server.deliveries_out += 1
+
+    def give_room(self, source: bytes, total: int) -> None:
+        self._taker.give_room(source, total)
+
+    def piece(self, source: bytes, offset: int, data: bytes, is_last: bool) -> None:
+        """Bytes of a stream that was handed over."""
+        departing = self._departing
+        if departing is None or departing.batch.source != source or self.is_gone:
+            return
+        try:
+            departing.send(data, is_last)
+        except MalformedValue as error:
+            self._give_back(departing, (Outcome.REJECTED, int(Code.INVALID_ARGUMENT), f"it {error}"))
+        except TooLong:
+            self._give_back(departing, (Outcome.RELEASED, int(Code.FAILED_PRECONDITION), NO_SIZE))
+        else:
+            if is_last:
+                self._departed(departing)
+        self.connection.dirty(self)
+        self.connection.wake()
+
+    def _departed(self, departing: Departing) -> None:
+        """All of it is sent: the next may go."""
+        self._departing = None
+        if self._is_presettled:
+            batch, seq = self._unsettled.pop(departing.delivery)
+            deliveries.settle(departing.delivery)
+            self._settle(batch, seq, seq + 1, ACCEPTED)
+
+    def _give_back(self, departing: Departing, word: Word) -> None:
+        self._take_back(departing)
+        self._settle(departing.batch, departing.batch.first, departing.batch.stop, word)
+
+    def _take_back(self, departing: Departing) -> None:
+        """The client forgets what it has of it."""
+        self._departing = None
+        if departing.delivery is not None:
+            self._unsettled.pop(departing.delivery, None)
+            deliveries.abort(departing.delivery)
+
+    def cut(self, source: bytes, text: str) -> None:
+        """No more of a stream comes: it never was a message."""
+        self._queue = deque(handed for handed in self._queue if handed.batch.source != source)
+        departing = self._departing
+        if departing is not None and departing.batch.source == source and not self.is_gone:
+            self._take_back(departing)
+        if not self.is_gone:
+            self.connection.dirty(self)
+            self.connection.wake()
 
     # -- outcomes
 
@@ -215,7 +301,11 @@ class Outgoing:
         else:
             return
         del self._unsettled[delivery]
-        deliveries.settle(delivery)
+        if self._departing is not None and self._departing.delivery == delivery:
+            self._take_back(self._departing)  # it is settled before its end: what is left of it is not sent
+            self.connection.dirty(self)
+        else:
+            deliveries.settle(delivery)
 
     def _outcome(self, delivery: Handle, state: int) -> Word:
         if state == deliveries.RELEASED:

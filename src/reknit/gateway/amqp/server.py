@@ -14,8 +14,11 @@ from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.amqp.connection import AmqpConnection
 from reknit.gateway.amqp.fabric import Fabric
+from reknit.gateway.amqp.incoming import Incoming
+from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.gateway.http.access import Rules
+from reknit.node.streams import DISTRIBUTIONS
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -38,12 +41,42 @@ class AmqpServer:
         self.replies: dict[str, None] = {}
         """The addresses that clients were given for replies."""
         self.url = ""
+        self.deliveries_in = self.deliveries_out = 0
+        """Messages taken from clients and sent to clients, since the node started."""
         self._node = node
         self._users = self._read_users()
         self._tls = self._context()
         self.rules = self._read_rules()
         self.fabric = Fabric(node)
         self._server: asyncio.Server | None = None
+
+    @property
+    def stream_window_bytes(self) -> int:
+        """How much of a stream waits for a client."""
+        return self._node.config.anycast.stream_window_bytes
+
+    def stream_bytes_max(self, topic: str) -> int:
+        """How long a message on the topic may be: more than memory should hold, if it may go in pieces."""
+        can_stream = self._node.anycast.mode(topic) in DISTRIBUTIONS
+        return self._node.config.anycast.stream_bytes_max if can_stream else self.message_bytes_max
+
+    def status(self) -> dict[str, Any]:
+        """How many are connected, what went in and out, what has no outcome yet, and what credit there is."""
+        links = [link for connection in self.connections for link in connection.links]
+        ins = [link for link in links if isinstance(link, Incoming)]
+        outs = [link for link in links if isinstance(link, Outgoing)]
+        return {
+            "url": self.url,
+            "connections": len(self.connections),
+            "links_in": len(ins),
+            "links_out": len(outs),
+            "deliveries_in": self.deliveries_in,
+            "deliveries_out": self.deliveries_out,
+            "unsettled_in": sum(link.unsettled for link in ins),
+            "unsettled_out": sum(link.unsettled for link in outs),
+            "credit_in": sum(link.credit for link in ins),
+            "credit_out": sum(link.credit for link in outs),
+        }
 
     # -- settings
 

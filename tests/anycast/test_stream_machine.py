@@ -1,0 +1,348 @@
+"""The machine that counts a stream's bytes, fed by hand and against a plain model; and the shelves that keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reknit.batch import Batch
+from reknit.event import FLAG_STREAM
+from reknit.node.shelves import Shelves
+from reknit.outcome import Code, Outcome
+from reknit.protocol.anycast import Anycast
+from reknit.protocol.anycast_messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
+from reknit.protocol.anycast_state import HERE
+from reknit.protocol.messages import Row
+from reknit.protocol.routes import Routes
+from reknit.protocol.streams import (
+    Aborted,
+    Begun,
+    Broken,
+    Came,
+    Convey,
+    Cut,
+    Drop,
+    Effect,
+    Ended,
+    Forget,
+    GiveRoom,
+    GiveUp,
+    Gone,
+    Handed,
+    Keep,
+    Left,
+    Pinned,
+    Roomy,
+    Streams,
+)
+from reknit.topic import Pattern
+
+S = b"s" * 16
+WINDOW = 100
+
+
+def begun(is_resent: bool = True) -> Streams:
+    streams = Streams(WINDOW, bytes_max=1000)
+    streams.receive(Begun(S, is_resent), "up", 0.0)
+    assert streams.take_effects() == [GiveRoom("up", S, WINDOW)]
+    return streams
+
+
+def tell(streams: Streams, *messages: tuple[object, str]) -> list[Effect]:
+    for message, peer in messages:
+        streams.receive(message, peer, 0.0)  # type: ignore[arg-type]
+    return streams.take_effects()
+
+
+def came(offset: int, size: int, is_last: bool = False) -> tuple[Came, str]:
+    return Came(S, offset, bytes(size), is_last), "up"
+
+
+def test_nothing_goes_along_a_path_that_has_not_asked() -> None:
+    streams = begun()
+    assert tell(streams, (Handed(S), "p"), came(0, 10)) == [Keep(S, 0, bytes(10))]
+    assert tell(streams, (Roomy(S, 50), "q")) == [], "somebody else asks"
+    assert tell(streams, (Roomy(S, 50), "p")) == [Convey("p", S, 0, 10, False)]
+    assert tell(streams, came(10, 60)) == [
+        Keep(S, 10, bytes(60)),
+        Convey("p", S, 10, 50, False),
+        GiveRoom("up", S, 150),
+    ]
+
+
+def test_the_end_goes_once_all_of_it_went_also_of_an_empty_one() -> None:
+    streams = begun()
+    assert tell(streams, came(0, 0, is_last=True), (Handed(S), "p")) == []
+    assert tell(streams, (Roomy(S, 1), "p")) == [Convey("p", S, 0, 0, True)]
+    assert streams.is_sent(S)
+    assert tell(streams, (Roomy(S, 9), "p")) == [], "once"
+    streams = begun()
+    assert tell(streams, (Handed(S), "p"), (Roomy(S, 9), "p"), came(0, 10, is_last=True)) == [
+        Keep(S, 0, bytes(10)),
+        Convey("p", S, 0, 9, False),
+    ]
+    assert not streams.is_sent(S)
+    assert tell(streams, (Roomy(S, 99), "p")) == [Convey("p", S, 9, 10, True)]
+
+
+def test_the_next_path_gets_it_from_its_start() -> None:
+    streams = begun()
+    tell(streams, (Handed(S), "p"), (Roomy(S, 99), "p"), came(0, 60))
+    assert tell(streams, (Left(S), ""), came(60, 10)) == [Keep(S, 60, bytes(10))]
+    assert tell(streams, (Handed(S), "q"), (Roomy(S, 99), "p")) == [], "the first has nothing to say any more"
+    assert tell(streams, (Roomy(S, 99), "q")) == [Convey("q", S, 0, 70, False)]
+
+
+@pytest.mark.parametrize("is_resent", [False, True])
+def test_only_what_may_go_again_is_kept(is_resent: bool) -> None:
+    streams = begun(is_resent)
+    effects = tell(streams, (Handed(S), "p"), (Roomy(S, 30), "p"), came(0, 40))
+    assert (Drop(S, 30) in effects) is not is_resent
+    assert (Drop(S, 30) in tell(streams, (Pinned(S), ""))) is is_resent
+    assert Drop(S, 40) in tell(streams, (Roomy(S, 99), "p")), "pinned by now"
+
+
+@pytest.mark.parametrize(
+    ("piece", "text"),
+    [(came(5, 1), "at 5, not at 0"), (came(0, 101), "room up to 100")],
+)
+def test_a_piece_that_is_none_ends_the_stream(piece: tuple[Came, str], text: str) -> None:
+    streams = begun()
+    tell(streams, (Handed(S), "p"))
+    cut, give_up, forget = tell(streams, piece)
+    assert isinstance(cut, Cut)
+    assert isinstance(give_up, GiveUp)
+    assert text in cut.text
+    assert (give_up.up, give_up.code, forget) == ("up", Code.INVALID_ARGUMENT, Forget(S))
+    assert len(streams) == 0
+    assert tell(streams, came(0, 1)) == [], "what was on its way comes to nothing"
+
+
+def test_pieces_after_the_last_or_over_the_limit_end_it_too() -> None:
+    streams = begun()
+    tell(streams, came(0, 1, is_last=True))
+    [give_up, _] = tell(streams, came(1, 1))
+    assert isinstance(give_up, GiveUp)
+    assert give_up.text == "a piece came after the last"
+    streams = Streams(WINDOW, bytes_max=50)
+    [_, give_up, _] = tell(streams, (Begun(S, True), "up"), came(0, 51))
+    assert isinstance(give_up, GiveUp)
+    assert give_up.code == Code.RESOURCE_EXHAUSTED
+
+
+def test_an_abort_counts_from_upstream_only() -> None:
+    streams = begun()
+    assert tell(streams, (Handed(S), "p"), (Aborted(S, "no"), "p"), (Aborted(S, "no"), "other")) == []
+    assert tell(streams, (Aborted(S, "no"), "up")) == [Cut("p", S, "no"), GiveUp("up", S, 0, "no"), Forget(S)]
+
+
+def test_an_abort_of_what_is_whole_comes_too_late() -> None:
+    streams = begun()
+    tell(streams, came(0, 5, is_last=True), (Handed(S), "p"))
+    assert tell(streams, (Aborted(S, "no"), "up")) == []
+    assert tell(streams, (Roomy(S, 9), "p")) == [Convey("p", S, 0, 5, True)]
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+@pytest.mark.parametrize("state", ["arriving", "whole", "sent"])
+def test_an_upstream_that_is_gone(is_final: bool, state: str) -> None:
+    streams = begun()
+    room = 99 if state == "sent" else 5
+    tell(streams, (Handed(S), "p"), (Roomy(S, room), "p"), came(0, 10, is_last=state != "arriving"))
+    effects = tell(streams, (Gone(is_final), "elsewhere"), (Gone(is_final), "up"))
+    is_cut = any(isinstance(effect, Cut) for effect in effects)
+    assert is_cut is (state == "arriving" or (is_final and state == "whole"))
+    assert (len(streams) == 0) is (is_final or state == "arriving")
+
+
+def test_what_can_not_be_kept_is_given_up_with_the_reason() -> None:
+    streams = begun()
+    tell(streams, came(0, 10))
+    assert tell(streams, (Broken(S, Code.RESOURCE_EXHAUSTED, "disk full"), "")) == [
+        GiveUp("up", S, Code.RESOURCE_EXHAUSTED, "disk full"),
+        Forget(S),
+    ]
+
+
+OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.integers(0, 70)),
+        st.tuples(st.just("room"), st.integers(1, 150)),
+        st.tuples(st.just("hand"), st.just(0)),
+        st.tuples(st.just("pin"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ops=OPS, is_resent=st.booleans(), cap=st.integers(0, 400))
+def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
+    ops: list[tuple[str, int]], is_resent: bool, cap: int
+) -> None:
+    streams, shelves = Streams(WINDOW, 1 << 20), Shelves(cap)
+    content = Random(7).randbytes(10_000)
+    given_bytes, got, most_sent, path, room = 0, 0, 0, 0, 0
+    read: dict[str, bytes] = {}
+    ended: set[str] = set()
+    may_hand = True
+
+    def perform() -> None:
+        nonlocal given_bytes, most_sent
+        for effect in streams.take_effects():
+            match effect:
+                case Keep(data=data):
+                    shelves.put(S, data)
+                case Drop(stop=stop):
+                    shelves.drop(S, stop)
+                case Convey(path=to, start=start, stop=stop, is_last=is_last):
+                    assert len(read[str(to)]) == start
+                    read[str(to)] += shelves.read(S, start, stop)
+                    most_sent = max(most_sent, stop)
+                    if is_last:
+                        ended.add(str(to))
+                case GiveRoom(total=total):
+                    given_bytes = total
+                case Forget():
+                    shelves.forget(S)
+        assert shelves.held_bytes <= cap
+        assert given_bytes <= most_sent + WINDOW
+
+    def come(size: int, is_last: bool) -> None:
+        nonlocal got
+        data = content[got : got + min(size, given_bytes - got)]
+        streams.receive(Came(S, got, data, is_last), "up", 0.0)
+        got += len(data)
+        perform()
+
+    def hand() -> None:
+        nonlocal path, room, may_hand
+        path, room, may_hand = path + 1, 0, is_resent
+        read[str(path)] = b""
+        streams.receive(Left(S), "", 0.0)
+        streams.receive(Handed(S), str(path), 0.0)
+        perform()
+
+    streams.receive(Begun(S, is_resent), "up", 0.0)
+    perform()
+    for op, number in ops:
+        match op:
+            case "come":
+                come(number, is_last=False)
+            case "room" if path:
+                room += number
+                streams.receive(Roomy(S, room), str(path), 0.0)
+            case "hand" if may_hand:
+                hand()
+            case "pin" if path:
+                may_hand = is_resent = False
+                streams.receive(Pinned(S), "", 0.0)
+        perform()
+        assert all(content.startswith(data) for data in read.values())
+    if not path:
+        hand()
+    streams.receive(Roomy(S, 1 << 20), str(path), 0.0)
+    perform()
+    come(50, is_last=True)
+    assert read[str(path)] == content[:got]
+    assert ended == {str(path)}, "nobody else ever saw an end"
+    streams.receive(Ended(S), "", 0.0)
+    perform()
+    assert (len(streams), shelves.held_bytes, shelves.spilled_bytes) == (0, 0, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    ops=st.lists(
+        st.tuples(st.sampled_from(["put", "drop"]), st.integers(0, 1), st.integers(1, 50)), max_size=80
+    ),
+    cap=st.integers(0, 300),
+)
+def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
+    ops: list[tuple[str, int, int]], cap: int
+) -> None:
+    shelves = Shelves(cap)
+    model = {b"a": b"", b"b": b""}
+    dropped = {b"a": 0, b"b": 0}
+    rng = Random(1)
+    try:
+        for op, which, size in ops:
+            source = (b"a", b"b")[which]
+            if op == "put":
+                data = rng.randbytes(size)
+                shelves.put(source, data)
+                model[source] += data
+            elif model[source]:
+                dropped[source] = min(len(model[source]), dropped[source] + size)
+                shelves.drop(source, dropped[source])
+            for one, whole in model.items():
+                assert shelves.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
+            left = sum(len(model[one]) - dropped[one] for one in model)
+            assert shelves.held_bytes <= cap
+            assert shelves.held_bytes + shelves.spilled_bytes == left
+    finally:
+        shelves.close()
+
+
+def test_a_file_is_left_behind_by_nobody(tmp_path: Path) -> None:
+    shelves = Shelves(0, tmp_path)
+    shelves.put(S, b"abc")
+    assert shelves.spilled_bytes == 3
+    assert list(tmp_path.iterdir()) == [], "it has no name"
+    shelves.close()
+
+
+# -- where a stream goes
+
+
+def stub(source: bytes = S) -> Batch:
+    return Batch.build(source, "films", 1, [b""], time_us=0, flags=FLAG_STREAM)
+
+
+def anycast(*takers: bool) -> Anycast:
+    machine = Anycast("a", Routes("a", 1), Random(1))
+    for number, takes in enumerate(takers):
+        machine.receive(Attach(Pattern("films"), "events", 1, f"p{number}", takes), number, 0.0)
+    return machine
+
+
+def test_a_stream_goes_to_those_who_take_streams_only() -> None:
+    machine = anycast(False, True, False, True)
+    tried = []
+    machine.receive(Offered(stub(), "balanced", resend=True), HERE, 0.0)
+    for _ in range(2):
+        [hand] = [effect for effect in machine.take_effects() if isinstance(effect, Hand)]
+        tried.append(hand.key)
+        machine.receive(Rows([Row("films", S, 1, 2, Outcome.RELEASED)]), hand.key, 0.0)
+    assert tried == [1, 3]
+    [resolve] = [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
+    assert (resolve.fate.outcome, machine.records()) == (Outcome.RELEASED, 0)
+
+
+def test_a_stream_that_waits_lets_plain_events_pass() -> None:
+    machine = anycast(False, True)
+    for number in range(2):
+        machine.receive(Offered(stub(bytes([number]) * 16), "balanced"), HERE, 0.0)
+    plain = Batch.build(b"p" * 16, "films", 1, [b"x"], time_us=0)
+    machine.receive(Offered(plain, "balanced"), HERE, 0.0)
+    hands = [effect.key for effect in machine.take_effects() if isinstance(effect, Hand)]
+    assert (hands, machine.waiting()) == ([1, 0], 1)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_what_is_withdrawn_is_nowhere_any_more(is_waiting: bool) -> None:
+    machine = anycast(True)
+    if is_waiting:
+        machine.receive(Offered(stub(b"o" * 16), "balanced"), HERE, 0.0)
+    machine.receive(Offered(stub(), "balanced", resend=True), HERE, 0.0)
+    machine.take_effects()
+    machine.receive(Withdraw("films", S, "given up"), "", 1.0)
+    assert not [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
+    machine.receive(Rows([Row("films", S, 1, 2, Outcome.ACCEPTED)]), 0, 1.0)
+    machine.receive(Detach(is_clean=True), 0, 1.0)
+    machine.take_effects()
+    assert (machine.records(), machine.held_bytes) == (0, 0)
