@@ -84,15 +84,18 @@ async def reading(made: Node, *reads: Reads, auto_accept: bool = False) -> Async
 
 
 async def send(
-    publisher: Publisher, count: int = 1, meanwhile: Callable[[OutgoingStream], Awaitable[None]] | None = None
+    publisher: Publisher,
+    count: int = 1,
+    meanwhile: Callable[[OutgoingStream], Awaitable[None]] | None = None,
+    piece: bytes = PIECE,
 ) -> OutgoingStream:
     """A stream of so many pieces; `meanwhile` is when the first is out."""
     async with publisher.stream() as out:
-        await out.write(PIECE)
+        await out.write(piece)
         if meanwhile is not None:
             await meanwhile(out)
         for _ in range(count - 1):
-            await out.write(PIECE)
+            await out.write(piece)
     return out
 
 

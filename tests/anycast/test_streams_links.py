@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reknit.client.publisher import Publisher
 from reknit.client.session import Session, connect
 from reknit.client.streams import OutgoingStream
 from reknit.errors import Aborted, Modified, Released
 from reknit.event import Event
 from reknit.outcome import Outcome
 from reknit.testing.processes import ending
+from tests.anycast import test_streams
 from tests.anycast.nodes import ORDERS, Fabric, announced, fabric, run, until
 from tests.anycast.test_streams import read_all, release, taking
 
 PIECE = bytes(range(256)) * 256
+send = partial(test_streams.send, piece=PIECE)
 Reads = Callable[[Event], Awaitable[None]]
 
 
@@ -49,18 +51,6 @@ async def reading(made: Fabric, **reads: Reads) -> AsyncIterator[None]:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-
-
-async def send(
-    publisher: Publisher, count: int, meanwhile: Callable[[OutgoingStream], Awaitable[None]] | None = None
-) -> OutgoingStream:
-    async with publisher.stream() as out:
-        await out.write(PIECE)
-        if meanwhile is not None:
-            await meanwhile(out)
-        for _ in range(count - 1):
-            await out.write(PIECE)
-    return out
 
 
 async def is_idle(made: Fabric) -> bool:
