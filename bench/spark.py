@@ -1,7 +1,8 @@
 """`python -m bench.spark`: the Spark source beside Spark's own Parquet reader, on the same events in one run.
 
-Every round does each piece of work once with either, in turn. What counts is the ratio of the two in a round; the
-median over the rounds is shown. The first round warms both up and is not counted.
+Every round does a piece of work once with either; who is first changes from round to round. What counts is the ratio
+of the two in a round; the median over the rounds is shown. The first rounds warm both up and are not counted. A piece
+of work that takes long gets fewer rounds, so that all of it ends in a few minutes.
 
 What events carry decides a good part of it: `noise` can't be compressed, so that Parquet reads as many bytes as we
 do; `telemetry` is JSON that Parquet makes several times smaller. Look at both.
@@ -42,6 +43,13 @@ from reknit.store.disk import DiskJournal
 TOPIC = "plant/line1/temperature"
 SOURCES = 16
 BATCH = 1000
+SIZES = {100: 2_000_000, 1024: 400_000}
+"""How many events of each payload size."""
+WARM_UP_ROUNDS = 2
+ROUNDS, QUICK_ROUNDS = 9, 4
+ROUNDS_MIN = 3
+WORK_S_MAX = 25.0
+"""No other round of a piece of work begins after so long, if it has had the least number of them."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +173,30 @@ def cpu_s() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def timed(act: Callable[[], None]) -> tuple[float, float]:
+Timed = tuple[float, float]
+
+
+def timed(act: Callable[[], None]) -> Timed:
     """Seconds by the clock, and of the processors."""
     begin, begin_cpu = time.perf_counter(), cpu_s()
     act()
     return time.perf_counter() - begin, max(0.01, cpu_s() - begin_cpu)
+
+
+def in_turn(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> list[tuple[Timed, Timed]]:
+    """What each took in every round that counts."""
+    pairs: list[tuple[Timed, Timed]] = []
+    for _ in range(WARM_UP_ROUNDS):
+        ours()
+        theirs()
+    begin = time.monotonic()
+    while len(pairs) < rounds and (len(pairs) < ROUNDS_MIN or time.monotonic() - begin < WORK_S_MAX):
+        if len(pairs) % 2:
+            second = timed(theirs)
+            pairs.append((timed(ours), second))
+        else:
+            pairs.append((timed(ours), timed(theirs)))
+    return pairs
 
 
 def measure(
@@ -181,11 +208,10 @@ def measure(
     journal: str,
     works: list[Work],
     kind: str,
-) -> list[Row]:
+) -> Iterator[Row]:
     """Every piece of work on events of one size."""
     directory, parquet, out = folder / "journal", folder / "parquet", folder / "out"
     fill(directory, events, payload_bytes, kind)
-    rows: list[Row] = []
     with serving(directory) as url:
         source = spark.read.format("reknit").option("nodes", url).option("journal", journal)
         source.load().write.parquet(str(parquet))
@@ -193,12 +219,7 @@ def measure(
             schema = StructType([EVENTS[name] for name in work.columns])
             ours = partial(work.do, source.schema(schema).load(), out)
             theirs = partial(work.do, spark.read.parquet(str(parquet)).select(*work.columns), out)
-            pairs = [(timed(ours), timed(theirs)) for _ in range(rounds + 1)]
-            rows.append(_row(work, payload_bytes, events, pairs[1:]))
-    return rows
-
-
-Timed = tuple[float, float]
+            yield _row(work, payload_bytes, events, in_turn(ours, theirs, rounds))
 
 
 def _row(work: Work, payload_bytes: int, events: int, pairs: list[tuple[Timed, Timed]]) -> Row:
@@ -231,7 +252,7 @@ def show(rows: list[Row], journal: str) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer events and rounds: a minute or two")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a minute or two")
     parser.add_argument(
         "--journal", default="auto", choices=["auto", "tcp", "file"], help="how journals are read"
     )
@@ -240,17 +261,21 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--only", default="", metavar="TEXT", help="only work whose name has this in it")
     options = parser.parse_args()
-    sizes = {100: 2_000_000, 1024: 400_000} if options.quick else {100: 4_000_000, 1024: 800_000}
-    rounds = 4 if options.quick else 9
+    begin = time.monotonic()
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
     works = [work for work in WORKS if options.only in work.name]
     spark = build_session(options.master, "reknit bench")
     rows: list[Row] = []
-    for payload_bytes, events in sizes.items():
+    for payload_bytes, events in SIZES.items():
         folder = Path(tempfile.mkdtemp(prefix="reknit-bench-"))
         try:
-            rows += measure(
-                spark, folder, events, payload_bytes, rounds, options.journal, works, options.payload
-            )
+            how = (rounds, options.journal, works, options.payload)
+            for row in measure(spark, folder, events, payload_bytes, *how):
+                rows.append(row)
+                told = (
+                    f"{len(rows)}/{len(SIZES) * len(works)} {row.work}, {payload_bytes} B: {row.ratio:.2f}x"
+                )
+                print(f"{told} after {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         finally:
             shutil.rmtree(folder)
     spark.stop()

@@ -19,14 +19,19 @@ from reknit.spark.options import InvalidOption, SourceOptions
 from reknit.spark.parts import DataLoss, Part, linked, removed_streams
 from reknit.store.reader import open_reader
 
-__all__ = ["Fabric", "Place"]
+__all__ = ["Fabric", "Place", "table_step"]
 
 log = logging.getLogger("reknit.spark")
 
 PARTS: Final = 4
 STEP_MIN: Final = 8 << 20
 STEP_MAX: Final = 64 << 20
-"""Unless told otherwise a read is cut into so many parts, each between these sizes: a task has its price."""
+"""Unless told otherwise a micro-batch is cut into so many parts, each between these sizes: a task has its price.
+
+They are the same on every machine: a sink tells events by their part, also where the micro-batch runs again elsewhere.
+"""
+TABLE_STEP_MAX: Final = 128 << 20
+"""A table that is read once is cut into a part for each core, or into several where they would be larger than this."""
 
 AWAY_FACTOR: Final = 5
 """A node that never answers is tried again after so many times the timeout: the others must not wait for it."""
@@ -140,8 +145,8 @@ class Fabric:
             if body["full"]:
                 return
 
-    def parts(self, place: Place, start: int, stop: int) -> list[Part]:
-        """`[start, stop)` of a journal in parts of about the wanted size; the same for the same arguments.
+    def parts(self, place: Place, start: int, stop: int, step: int = 0) -> list[Part]:
+        """`[start, stop)` of a journal in parts of about `step` bytes; the same for the same arguments.
 
         What was removed meanwhile is `DataLoss`, or a part that reports it.
         """
@@ -149,7 +154,8 @@ class Fabric:
         gone = [place.part(start, held, True)] if start < held else []
         if gone and self._options.fail_on_data_loss:
             raise DataLoss(place.span.node, start, held, removed_streams(gone[0], self._options))
-        step = self._options.partition_bytes or min(max((stop - held) // PARTS, STEP_MIN), STEP_MAX)
+        step = step or min(max((stop - held) // PARTS, STEP_MIN), STEP_MAX)
+        step = self._options.partition_bytes or step
         marks = [held, stop] if held < stop else []
         if stop - held > step * SPLIT_SLACK:
             found = [mark for one in self.surveys(place, held, stop, step) for mark in one.marks]
@@ -171,6 +177,16 @@ class Fabric:
             if one.full:
                 return one.next, events
         return stop, events
+
+
+def table_step(size: int, cores: int) -> int:
+    """How large to cut parts of so many bytes, for cores that are all to have as much to do.
+
+    >>> [table_step(mib << 20, cores=2) >> 20 for mib in (4, 200, 400)]
+    [8, 100, 100]
+    """
+    turns = max(1, -(-size // (cores * TABLE_STEP_MAX)))
+    return max(STEP_MIN, -(-size // (cores * turns)))
 
 
 def _check_name(place: Place, others: Iterable[Place]) -> None:

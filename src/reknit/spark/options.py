@@ -38,7 +38,7 @@ class SourceOptions:
     max_events_per_trigger: int = 0
     max_bytes_per_trigger: int = 0
     partition_bytes: int = 0
-    """How much of a journal one task reads; 0: a quarter of what there is, between 8 and 64 MiB."""
+    """How much of a journal one task reads; 0: a core's share of a table, a quarter of a micro-batch, 8 MiB or more."""
     fail_on_data_loss: bool = True
     fail_on_node_away: bool | None = None
     """By default a batch read fails, and a stream goes on with the other nodes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -13,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reknit.errors import NotConnected
-from reknit.spark.fabric import Fabric
+from reknit.spark.fabric import Fabric, table_step
 from reknit.spark.options import SinkOptions, SourceOptions
 from reknit.spark.parts import Part, PartReader
 from reknit.spark.schema import check_schema, full_schema
@@ -87,9 +88,12 @@ class ReknitReader(DataSourceReader):
         if fabric.away and self._options.fail_on_node_away is not False:
             url, why = next(iter(fabric.away.items()))
             raise NotConnected(url, f"{why}; failOnNodeAway=false reads the others alone")
+        firsts = {key: fabric.first(place) for key, place in places.items()}
+        size = sum(place.span.end - firsts[key] for key, place in places.items())
+        step = table_step(size, os.cpu_count() or 1)
         parts: list[Part] = []
-        for place in places.values():
-            parts += fabric.parts(place, fabric.first(place), place.span.end)
+        for key, place in places.items():
+            parts += fabric.parts(place, firsts[key], place.span.end, step)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
