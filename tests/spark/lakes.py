@@ -74,7 +74,7 @@ def ranges(spark: SparkSession, lake: Lake, table: str) -> list[tuple[int, int]]
     return sorted((row["start"], row["stop"]) for row in rows)
 
 
-def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 150.0) -> None:
+def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 400.0) -> None:
     """Wait for something that a running program brings about."""
     deadline = time.monotonic() + timeout_s
     while not is_so():

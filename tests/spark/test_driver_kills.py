@@ -16,7 +16,7 @@ from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, ranges, wait_until
 from tests.spark.running import Feeder, RunningNode
 
-pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 120 * KILLS)]
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 400 * KILLS)]
 
 
 def test_driver_killed_at_random_moments_while_events_flow(

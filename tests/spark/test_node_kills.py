@@ -15,7 +15,7 @@ from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.running import Feeder, keep_on
 
-pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 120 * KILLS)]
+pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 400 * KILLS)]
 
 
 def in_table(lake: Lake) -> int:
