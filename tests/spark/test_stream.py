@@ -1,4 +1,4 @@
-"""The stream reader's offsets, limits and parts, asked without Spark of real nodes."""
+"""The readers' offsets, limits and parts, asked without Spark of real nodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from reknit.checkpoint import Checkpoint
 from reknit.errors import NotConnected
+from reknit.spark import fabric
 from reknit.spark.options import InvalidOption, SourceOptions
-from reknit.spark.parts import DataLoss, JournalReplaced
+from reknit.spark.parts import DataLoss, JournalReplaced, Part
 from reknit.spark.schema import full_schema
+from reknit.spark.source import ReknitReader
 from reknit.spark.stream import ReknitStreamReader
-from tests.spark.running import RunningNode, batches, source
+from tests.spark.running import RunningNode, batch, batches, source
 
 ALL = ReadAllAvailable()
 Make = Callable[..., RunningNode]
@@ -69,6 +71,20 @@ def test_reads_on_where_the_offset_says(node: RunningNode, journal: str) -> None
     assert seqs(rows(stream, end, later)) == list(range(101, 151))
     assert stream.latestOffset(later, ALL) == later
     assert list(stream.partitions(later, later)) == []
+
+
+def test_a_table_is_read_in_equal_parts_one_a_core(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.keep([batch("s", seq, [bytes(1 << 20)]) for seq in range(1, 25)])
+    monkeypatch.setattr(fabric, "STEP_MIN", 1 << 20)
+    monkeypatch.setattr(fabric, "TABLE_STEP_MAX", 10 << 20)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    read = SourceOptions.read({"nodes": node.url})
+    parts = ReknitReader(read, to_arrow_schema(full_schema("events"), timezone="UTC")).partitions()
+    spans = [(part.start, part.stop) for part in parts if isinstance(part, Part)]
+    assert [round((stop - start) / (1 << 20)) for start, stop in spans] == [6, 6, 6, 6]
+    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
 
 
 @pytest.mark.parametrize("journal", ["tcp", "file"])

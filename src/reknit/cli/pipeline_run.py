@@ -103,7 +103,7 @@ def run(
 
 def _say_figures(figures: Any, lake: Path) -> None:
     typer.echo(
-        f"{figures.settled:,} events settled from {figures.batches:,} batches into {lake}: "
+        f"{figures.settled:,} events settled from {figures.batches:,} batch{'es' * (figures.batches != 1)} into {lake}: "
         f"{figures.lost:,} lost, {figures.late:,} late, {figures.held:,} held, "
         f"{figures.dead_letters:,} dead letters, {figures.outcomes:,} outcome rows"
     )
