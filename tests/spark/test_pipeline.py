@@ -104,7 +104,7 @@ def test_tables_agree_with_the_node_and_dead_letters_are_redriven_once(
     [by_reason] = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic"]).collect()
     assert (by_reason["reason"], by_reason["topic"], by_reason["letters"]) == ("rejected", "plant/temp", 4)
 
-    where, to = "reason = 'rejected' and subscriber = 'store'", SinkOptions((node.url,))
+    where, to = "reason = 'REJECTED' and subscriber = 'store'", SinkOptions((node.url,))
     dry = redrive(spark, lake, to, where, is_dry=True)
     assert (dry.chosen, dry.published, dry.topics) == (4, 0, {"plant/temp": 4})
     first = redrive(spark, lake, to, where, rate=1000.0)

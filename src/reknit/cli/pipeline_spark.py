@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,7 +87,8 @@ def spark_session(master: str, memory: str, conf: list[str]) -> Iterator[SparkSe
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Exception):  # whoever stops us may have stopped its Java too
+            spark.stop()
 
 
 @contextmanager

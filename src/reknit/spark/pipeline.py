@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -102,11 +102,13 @@ class Pipeline:
             try:
                 self._run_through_slow_starts()
             except BaseException as error:
-                stage = self.progress.figures.stage
-                self._at("failed")
-                if isinstance(error, PySparkException):
-                    raise PipelineFailed(stage, plain_error(error)) from None
-                raise
+                # Who stops a whole group of processes stops Java too: what was committed stays, as after a kill.
+                if not (self._stop.is_set() and has_ended(self.spark)):
+                    stage = self.progress.figures.stage
+                    self._at("failed")
+                    if isinstance(error, PySparkException):
+                        raise PipelineFailed(stage, plain_error(error)) from None
+                    raise
             self._at("done" if self.settings.is_once else "stopped")
         return self.progress.figures
 
@@ -223,6 +225,14 @@ def _stop(query: StreamingQuery) -> None:
         query.stop()
     except Exception:  # the Java side may be gone already: there is nothing left to stop
         return
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Whether Spark was stopped, or its Java is gone."""
+    try:
+        return bool(cast(Any, spark.sparkContext)._jsc.sc().isStopped())
+    except Exception:  # nobody is there to answer
+        return True
 
 
 _OURS: Final = re.compile(r"(?:reknit\.[\w.]+): (.+)")

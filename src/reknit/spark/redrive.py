@@ -61,10 +61,17 @@ def parse_rate(text: str) -> float:
 
 
 def fitting(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
-    """The dead letters that fit a condition in SQL. Raises `LocalError` where it can't be read."""
+    """The dead letters that fit a condition in SQL. Raises `LocalError` where it can't be read.
+
+    A reason fits in any case: many write it as a constant.
+    """
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER)
+    if not where.strip():
+        return letters
+    reason = F.col("reason")
     try:
-        return letters.where(where) if where.strip() else letters
+        found = letters.withColumn("reason", F.collate(reason, "UTF8_LCASE")).where(where)
+        return found.withColumn("reason", F.collate(reason, "UTF8_BINARY"))
     except PySparkException as error:
         what = str(error).splitlines()[0]
         names = ", ".join(letters.columns)

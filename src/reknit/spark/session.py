@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
 from reknit.spark.java import find_java
 
 __all__ = ["SETTINGS", "build_session"]
+
+log = logging.getLogger("reknit.spark")
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -79,13 +81,16 @@ def build_session(
         **(LOCAL_SETTINGS if is_local else {}),
         **(settings or {}),
     }
-    log = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    _add(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {log}")
+    logging_to = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    _add(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {logging_to}")
     _add(chosen, "spark.executor.extraJavaOptions", ARROW_OPTIONS)
     for name, value in chosen.items():
         builder = builder.config(name, str(value))
     with _stderr_to(log_path or Path(tempfile.gettempdir(), f"reknit-spark-{os.getpid()}.log")):
         session: SparkSession = builder.getOrCreate()
+    # It hears from Java, and would print a trace to the terminal when that ends first.
+    server = cast(Any, session.sparkContext)._accumulatorServer
+    server.handle_error = lambda *_: log.debug("Spark's Java left", exc_info=True)
     return session
 
 
