@@ -25,7 +25,9 @@ from reknit.protocol.anycast_messages import (
     Tried,
 )
 from reknit.protocol.anycast_state import HERE
-from reknit.protocol.messages import Fate, Return, Row
+from reknit.protocol.link_messages import Return
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.protocol.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
 from reknit.topic import Pattern
 

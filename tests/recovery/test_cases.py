@@ -18,7 +18,7 @@ from reknit.node.node import Node
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.alignment import Digest
 from reknit.protocol.cache import NO_SOURCE, Bounds, Cache
-from reknit.protocol.messages import Heartbeat, Offer, Recover
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from tests.recovery.fabric import (

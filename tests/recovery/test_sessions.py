@@ -19,7 +19,8 @@ from reknit.node.node import Node
 from reknit.outcome import Code
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.cache import Bounds, answer
-from reknit.protocol.messages import Recover, Rejection, Settle
+from reknit.protocol.messages import Rejection, Settle
+from reknit.protocol.recovery_messages import Recover
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern

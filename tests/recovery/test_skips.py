@@ -15,7 +15,7 @@ from reknit.node.node import Node
 from reknit.node.relay import Relay
 from reknit.outcome import End
 from reknit.protocol.cache import Cache
-from reknit.protocol.messages import Offer
+from reknit.protocol.recovery_messages import Offer
 from reknit.store.records import Skipped, apply, decode, encode
 from reknit.testing.processes import tied
 from reknit.topic import Pattern

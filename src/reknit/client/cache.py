@@ -18,7 +18,8 @@ from reknit.frame import Buffer
 from reknit.ledger import Stream
 from reknit.protocol import cache as machines
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import Message, Offer, Recover, Recovered, Survey, Surveyed, Welcome
+from reknit.protocol.messages import Message, Welcome
+from reknit.protocol.recovery_messages import Offer, Recover, Recovered, Survey, Surveyed
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 

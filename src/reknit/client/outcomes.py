@@ -18,7 +18,7 @@ from reknit.errors import Full, LocalError, Modified, Refused, Rejected, Release
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
 from reknit.protocol import publisher as machines
-from reknit.protocol.messages import Fate, PathThere, Told, Want
+from reknit.protocol.outcome_messages import Fate, PathThere, Told, Want
 from reknit.seqset import SeqSet
 
 if TYPE_CHECKING:

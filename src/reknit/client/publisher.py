@@ -21,8 +21,9 @@ from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol import publisher as machines
 from reknit.protocol.cache import Bounds, Cache
-from reknit.protocol.messages import Ack, Expect, Go, Heartbeat, Hold, Offer, Refuse
+from reknit.protocol.messages import Ack, Expect, Go, Hold, Refuse
 from reknit.protocol.recovery_heartbeat import Heartbeats
+from reknit.protocol.recovery_messages import Heartbeat, Offer
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:

@@ -38,34 +38,25 @@ from reknit.protocol.cache import Keeper
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.messages import (
-    Abort,
     Ack,
     Answer,
     Ask,
     Deliver,
     Expect,
     Go,
-    Heartbeat,
     Hold,
     Lost,
-    Offer,
-    PathThere,
-    Piece,
-    Recover,
-    Recovered,
     Refuse,
     Revoked,
-    Room,
     Settled,
     Start,
-    Stored,
     Subscribed,
-    Survey,
-    Surveyed,
-    Told,
     Unsubscribed,
     Welcome,
 )
+from reknit.protocol.outcome_messages import PathThere, Told
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Stored, Survey, Surveyed
+from reknit.protocol.stream_messages import Abort, Piece, Room
 from reknit.topic import Pattern, check_topic
 
 log = logging.getLogger("reknit.client")

@@ -17,7 +17,8 @@ from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, R
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.messages import Abort, Begin, Fate, Piece, Room, Told
+from reknit.protocol.outcome_messages import Fate, Told
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.protocol.streams import PIECE_BYTES
 
 if TYPE_CHECKING:

@@ -39,24 +39,21 @@ from reknit.protocol.anycast_messages import (
 )
 from reknit.protocol.anycast_state import HERE
 from reknit.protocol.codec import encode
+from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
     Credit,
     Deliver,
-    Fate,
-    PathThere,
     Refuse,
-    Return,
     Row,
     Settle,
     Settled,
     Subscribe,
     Subscribed,
-    Told,
     Unsubscribe,
     Unsubscribed,
-    Want,
 )
+from reknit.protocol.outcome_messages import Fate, PathThere, Told, Want
 from reknit.protocol.retry import Retry
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern

@@ -15,7 +15,8 @@ from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
 from reknit.protocol.anycast_messages import Grant, Rows
-from reknit.protocol.messages import Fate, Row
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern, check_topic
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from reknit.node.notes import Notes
 from reknit.node.relay import RETRY_S, Relay
 from reknit.node.skips import TEXT
 from reknit.outcome import Code
-from reknit.protocol.messages import Skip, Via, Welcome
+from reknit.protocol.link_messages import Skip, Via
+from reknit.protocol.messages import Welcome
 from reknit.topic import Pattern, check_topic
 from reknit.transport import memory
 from reknit.transport.tcp import parse_url

@@ -21,7 +21,7 @@ from reknit.ledger import Stream
 from reknit.node.feed import Feed
 from reknit.node.relay import Relay
 from reknit.protocol.codec import encode
-from reknit.protocol.messages import Carry, Got, Pull
+from reknit.protocol.link_messages import Carry, Got, Pull
 
 if TYPE_CHECKING:
     from reknit.node.lines import Line

@@ -13,9 +13,10 @@ from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers import PeerState
 from reknit.outcome import Code
-from reknit.protocol import messages
+from reknit.protocol import link_messages
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import Carry, Forward, Message, Welcome
+from reknit.protocol.link_messages import Carry, Forward
+from reknit.protocol.messages import Message, Welcome
 
 if TYPE_CHECKING:
     from reknit.node.links import Links
@@ -31,7 +32,7 @@ class Line:
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
-        self.hello: messages.Link | None = None
+        self.hello: link_messages.Link | None = None
         self.problem = ""
         """Why there is no link, in the other node's words or ours."""
         self.told: set[bytes] = set()

@@ -23,7 +23,6 @@ from reknit.node.notes import Notes
 from reknit.node.peers import PeerState
 from reknit.node.wants import Wants
 from reknit.outcome import Code
-from reknit.protocol import messages
 from reknit.protocol.anycast_messages import (
     NeighbourDown,
     NeighbourUp,
@@ -34,22 +33,22 @@ from reknit.protocol.anycast_messages import (
     Stall,
 )
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import (
-    Abort,
+from reknit.protocol.link_messages import (
     Announce,
     AskWhole,
     Beat,
     Carry,
     Forward,
     Got,
+    Link,
     LinkState,
-    Piece,
     Pull,
     Return,
     Returned,
-    Room,
 )
+from reknit.protocol.messages import Message
 from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.stream_messages import Abort, Piece, Room
 from reknit.transport.tcp import parse_url
 
 if TYPE_CHECKING:
@@ -148,16 +147,16 @@ class Links:
         self.remove(parse_link(str(args["to"]))[0])
         return self.rows()
 
-    def _hello(self, line: Line) -> messages.Link:
+    def _hello(self, line: Line) -> Link:
         edge, urls = self.config.links.edge, list(self.node.urls)
-        return messages.Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
+        return Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
 
     # -- lines
 
     def take(self, item: Item, line: Line) -> None:
         """Something came over a line."""
         name, now = line.name, self._loop.time()
-        if isinstance(item, messages.Link):
+        if isinstance(item, Link):
             self._greeted(item, line)
             return
         if not name or name not in self._lines:
@@ -217,7 +216,7 @@ class Links:
             else:
                 self.node.anycast.give(offered, line.name)
 
-    def _greeted(self, hello: messages.Link, line: Line) -> None:
+    def _greeted(self, hello: Link, line: Line) -> None:
         problem = objection(hello, self.routes.name, self.config.links, set(self._lines))
         if problem:
             line.dismiss(Code.FAILED_PRECONDITION, problem)
@@ -333,7 +332,7 @@ class Links:
             for outflow in self._outflows.values():
                 outflow.look_back()
 
-    def say(self, name: str, message: messages.Message) -> None:
+    def say(self, name: str, message: Message) -> None:
         """Say something to a neighbour, if it is still there."""
         lines = self._lines.get(name)
         if lines:

@@ -31,45 +31,38 @@ from reknit.node.permissions import Permissions
 from reknit.outcome import Code
 from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.dispatch_inputs import Trimmed
+from reknit.protocol.link_messages import (
+    Announce,
+    AskWhole,
+    Beat,
+    Carry,
+    Forward,
+    Got,
+    Link,
+    LinkState,
+    Pull,
+    Returned,
+    Skip,
+    Via,
+)
 from reknit.protocol.machine import JOURNAL
 from reknit.protocol.messages import (
     VERSION,
-    Abort,
-    Announce,
     Ask,
-    AskWhole,
-    Beat,
-    Begin,
     Bye,
-    Carry,
     Credit,
     Declare,
-    Forward,
-    Got,
-    Heartbeat,
     Hello,
-    Link,
-    LinkState,
-    Offer,
-    Piece,
     Ping,
     Pong,
-    Pull,
-    Recover,
-    Recovered,
-    Require,
-    Returned,
-    Room,
     Settle,
-    Skip,
     Subscribe,
-    Survey,
-    Surveyed,
     Unsubscribe,
-    Via,
-    Want,
     Welcome,
 )
+from reknit.protocol.outcome_messages import Want
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.seqset import SeqSet
 from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection

@@ -27,36 +27,24 @@ from reknit.ledger import Stream
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.codec import Frames, Item
 from reknit.protocol.intake import Problem
+from reknit.protocol.link_messages import Skip, Via
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
-    Abort,
     Answer,
     Ask,
-    Begin,
     Bye,
     Credit,
     Declare,
-    Fate,
-    Heartbeat,
-    Offer,
-    Piece,
     Ping,
     Pong,
-    Recover,
-    Recovered,
-    Require,
-    Room,
     Settle,
-    Skip,
     Subscribe,
-    Survey,
-    Surveyed,
-    Told,
     Unsubscribe,
     Unsubscribed,
-    Via,
-    Want,
 )
+from reknit.protocol.outcome_messages import Fate, Told, Want
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:

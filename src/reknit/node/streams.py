@@ -18,8 +18,11 @@ from reknit.node.shelves import Shelves
 from reknit.outcome import Code, Outcome
 from reknit.protocol import streams as machines
 from reknit.protocol.anycast_messages import Offered, Resolve, Withdraw
+from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Abort, Begin, Fate, Message, Piece, Return, Room, Row, Told
+from reknit.protocol.messages import Message, Row
+from reknit.protocol.outcome_messages import Fate, Told
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.topic import check_topic
 
 if TYPE_CHECKING:

@@ -49,8 +49,10 @@ from reknit.protocol.anycast_messages import (
     Withdraw,
 )
 from reknit.protocol.anycast_state import GONE, HERE, Delivery, Join, Path, Unit
+from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Fate, Return, Row
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.protocol.retry import Retry
 from reknit.protocol.routes import Routes
 from reknit.topic import Pattern, TopicIndex

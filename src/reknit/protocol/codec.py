@@ -9,9 +9,16 @@ import msgspec
 from reknit.batch import HEADER_BYTES, Head, check_head
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
-from reknit.protocol.messages import Answer, AnyMessage, Message
+from reknit.protocol.link_messages import LinkMessage
+from reknit.protocol.messages import Answer, Message, SessionMessage
+from reknit.protocol.outcome_messages import OutcomeMessage
+from reknit.protocol.recovery_messages import RecoveryMessage
+from reknit.protocol.stream_messages import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
+
+AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
+"""All that goes over a connection, beside batches."""
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
