@@ -17,9 +17,10 @@ from reknit.node.anycast_ends import GatewayReceiver
 from reknit.node.delivering import Result
 from reknit.node.node import Node
 from reknit.outcome import Outcome
-from reknit.protocol.anycast import STALE_MIN, Anycast
-from reknit.protocol.anycast_messages import Attach, Hand, Offered, Rows
-from reknit.protocol.anycast_state import HERE, Delivery
+from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.messages import Attach, Hand, Offered, Rows
+from reknit.protocol.anycast.state import HERE, Delivery
+from reknit.protocol.anycast.waiting import STALE_MIN
 from reknit.protocol.messages import Row
 from reknit.protocol.routes import Routes
 from reknit.topic import Pattern

@@ -13,9 +13,9 @@ from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
 from reknit.node.shelves import Shelves
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast import Anycast
-from reknit.protocol.anycast_messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
-from reknit.protocol.anycast_state import HERE
+from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
+from reknit.protocol.anycast.state import HERE
 from reknit.protocol.messages import Row
 from reknit.protocol.routes import Routes
 from reknit.protocol.streams import (

@@ -1,7 +1,7 @@
 """A node's anycast: takes events of topics with a distribution from the journal, gives each to who should have it, and
 tells its publisher what became of it.
 
-The machine decides (`reknit.protocol.anycast`); this gives it the journal, connections, gateways and the ledger.
+The machine decides (`reknit.protocol.anycast.machine`); this gives it the journal, connections, gateways and the ledger.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from reknit.node.peers import PeerState
 from reknit.node.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.node.trail import Attempt, Trail
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol import anycast as machines
-from reknit.protocol.anycast_messages import (
+from reknit.protocol.anycast.machine import Anycast, Limits
+from reknit.protocol.anycast.messages import (
     Attach,
     Detach,
     Grant,
@@ -37,7 +37,7 @@ from reknit.protocol.anycast_messages import (
     Stall,
     Tried,
 )
-from reknit.protocol.anycast_state import HERE
+from reknit.protocol.anycast.state import HERE
 from reknit.protocol.codec import encode
 from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
@@ -91,8 +91,8 @@ class NodeAnycast:
         self._check_rules()
         dispatch = config.dispatch
         retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
-        limits = machines.Limits(config.links.window_events, config.links.window_bytes, retry)
-        self.machine = machines.Anycast(node.name, node.links.routes, rng, limits)
+        limits = Limits(config.links.window_events, config.links.window_bytes, retry)
+        self.machine = Anycast(node.name, node.links.routes, rng, limits)
         self.trail = Trail(config.anycast.trail_attempts_max)
         self.bookings = Bookings(node.core, [rule.pattern for rule in self._rules])
         self.is_on = bool(self._rules)

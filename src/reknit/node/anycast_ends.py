@@ -14,7 +14,7 @@ from reknit.frame import Buffer
 from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
-from reknit.protocol.anycast_messages import Grant, Rows
+from reknit.protocol.anycast.messages import Grant, Rows
 from reknit.protocol.messages import Row
 from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern, check_topic

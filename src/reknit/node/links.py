@@ -23,7 +23,7 @@ from reknit.node.notes import Notes
 from reknit.node.peers import PeerState
 from reknit.node.wants import Wants
 from reknit.outcome import Code
-from reknit.protocol.anycast_messages import (
+from reknit.protocol.anycast.messages import (
     NeighbourDown,
     NeighbourUp,
     NewRoutes,

@@ -17,7 +17,7 @@ from reknit.node.peers import PeerState
 from reknit.node.shelves import Shelves
 from reknit.outcome import Code, Outcome
 from reknit.protocol import streams as machines
-from reknit.protocol.anycast_messages import Offered, Resolve, Withdraw
+from reknit.protocol.anycast.messages import Offered, Resolve, Withdraw
 from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Message, Row
