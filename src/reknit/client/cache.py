@@ -131,11 +131,11 @@ class Cache:
         ready = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._fill(ready))
         await ready
-        self._session.keep(self.held, self._offer)
+        self._session.switchboard.keep(self.held, self._offer)
         return self
 
     async def __aexit__(self, *args: object) -> None:
-        self._session.keep_no_more(self._offer)
+        self._session.switchboard.keep_no_more(self._offer)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

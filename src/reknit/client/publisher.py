@@ -107,7 +107,7 @@ class Publisher:
         self._numbered: Kept | None = None
 
         if self._cache is not None:
-            session.keep(self._cache, self._offer)
+            session.switchboard.keep(self._cache, self._offer)
 
     @property
     def source(self) -> bytes:
@@ -425,7 +425,7 @@ class Publisher:
             await self.flush()
         finally:
             self._session.forget(self)
-            self._session.keep_no_more(self._offer)
+            self._session.switchboard.keep_no_more(self._offer)
             self.fail(Closed(f"the publisher on {self.topic!r}"))
 
     async def __aenter__(self) -> Publisher:

@@ -85,7 +85,7 @@ class OutgoingStream:
             self.source, self.topic, 1, [b""], now_us, columns=columns, flags=FLAG_STREAM, **self._fields
         )
         self._is_open = True
-        self._session.add_stream(self)
+        self._session.switchboard.streams[self.source] = self
         self._session.link.send(Begin(self.source, self.topic, self._is_resent, bytes(stub.data)))
         return self
 
@@ -147,7 +147,7 @@ class OutgoingStream:
 
     def _close(self) -> None:
         self._is_open = False
-        self._session.forget_stream(self)
+        self._session.switchboard.streams.pop(self.source, None)
 
     # -- the session's side
 
