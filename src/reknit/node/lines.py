@@ -17,6 +17,7 @@ from reknit.protocol import link_messages
 from reknit.protocol.codec import Frames, Item, encode
 from reknit.protocol.link_messages import Carry, Forward
 from reknit.protocol.messages import Message, Welcome
+from reknit.transport.tcp import parse_url
 
 if TYPE_CHECKING:
     from reknit.node.links import Links
@@ -42,6 +43,11 @@ class Line:
     @property
     def name(self) -> str:
         return self.hello.node if self.hello is not None else ""
+
+    @property
+    def url(self) -> str:
+        """Where the other node can be connected to."""
+        raise NotImplementedError
 
     def send(self, *items: Message) -> None:
         """Say something."""
@@ -84,6 +90,18 @@ class LineIn(Line):
         super().__init__(cost)
         self.peer = peer
 
+    @property
+    def url(self) -> str:
+        """As it says, on the address that it came from where it listens on all of its own."""
+        urls = self.hello.urls if self.hello is not None else []
+        for url in urls:
+            if url.startswith(("tcp://", "tls://")):
+                scheme, host, port = parse_url(url)
+                if host in ("0.0.0.0", "::"):
+                    host = self.peer.connection.peer.rpartition(":")[0]
+                return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return urls[0] if urls else ""
+
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         self.peer.send_buffers(buffers)
 
@@ -99,11 +117,16 @@ class LineOut(Line):
 
     def __init__(self, links: Links, url: str, cost: int, make_hello: Callable[[LineOut], Message]) -> None:
         super().__init__(cost)
-        self.url = url
+        self._url = url
         self._links = links
         self._make_hello = make_hello
         self._link = Link(url, links.routes.name, self, links.config, role="node")
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """As this node does it."""
+        return self._url
 
     def start(self) -> None:
         """Begin to connect."""

@@ -104,7 +104,7 @@ class Node:
             raise
         self._housekeeping.start()
         self.anycast.start()
-        self.links.start()
+        self.links.outgoing.start()
         self.bridges.start()
         self.run_machines()
         self._relays = relays(self)
@@ -236,7 +236,7 @@ class Node:
         if was_full and not self.intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
-        self.links.kept()
+        self.links.flows.pump()
         self.caches.kept()
         for watcher in self.watchers:
             watcher()
