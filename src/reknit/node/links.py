@@ -260,7 +260,7 @@ class Links:
         if is_new:
             self.wants.forget()
             self.node.anycast.give(NewRoutes(), self.routes.name)
-            self.node.anycast.paths_moved()
+            self.node.anycast.telling.are_paths_moved = True
         if has_new_ways:
             self.flows.look_back()
 

@@ -185,7 +185,7 @@ class Node:
         peer = self.peers.of(connection)
         if peer is not None:
             self.core.blocked(peer.id, is_blocked, self._now())
-            self.anycast.blocked(peer.id, is_blocked)
+            self.anycast.subscriptions.blocked(peer.id, is_blocked)
             self.links.blocked(peer.id, is_blocked)
             self.run_machines()
 

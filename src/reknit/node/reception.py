@@ -93,7 +93,9 @@ class Reception:
             case Declare(source=source):
                 self._links.declared(source)
                 self._core.receive(item, peer.id, now)
-            case Credit() | Unsubscribe() | Settle() | Subscribe() if self._anycast.take(item, peer):
+            case Credit() | Unsubscribe() | Settle() | Subscribe() if self._anycast.subscriptions.take(
+                item, peer
+            ):
                 pass
             case Credit():
                 self._core.receive(item, peer.id, now)
