@@ -102,14 +102,17 @@ class NodeStreams:
     def _begin(self, item: Begin, peer: PeerState) -> None:
         try:
             batch = Batch.parse(item.data)
+            problem = self._node.core.inspect(peer.id, batch)
         except MalformedFrame as error:
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
             return
         if (batch.source, batch.topic) != (item.source, item.topic):
             text = "a stream's event is not of the source and topic that it was begun with"
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, text))
-            return
-        self.begin(batch, item.resend, peer.id)
+        elif problem is not None:
+            self._tell_client(peer.id, item.source, _refused(problem.code, problem.text))
+        else:
+            self.begin(batch, item.resend, peer.id)
 
     def left(self, peer_id: int) -> None:
         """A connection is gone: nobody takes for a whole what it had begun to send."""
