@@ -72,7 +72,7 @@ class Answers:
             "link_add": lambda args: (node.links.outgoing.ask_add(args), []),
             "link_remove": lambda args: (node.links.outgoing.ask_remove(args), []),
             "routes": lambda args: (node.bridges.rows(), []),
-            "vias": lambda args: (node.bridges.vias(args["sources"]), []),
+            "vias": lambda args: (node.bridges.vias.of(args["sources"]), []),
             "anycast": lambda args: (node.anycast.status(), []),
             "trail": lambda args: (
                 node.anycast.attempts(bytes.fromhex(args["source"]), int(args["seq"])),
@@ -171,6 +171,7 @@ class Answers:
             "dead_letters": node.core.letter_office.counts(),
             "paused": node.core.dispatch.pauses.patterns,
             "intake": {"duplicates": node.intake.duplicates, "is_full": node.intake.is_full},
+            "bridges": node.bridges.vias.status(),
             "requests": {"open": len(watch), "answered": watch.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in node.peers],
             "topics": self._topics({})[0],

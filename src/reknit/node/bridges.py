@@ -22,6 +22,7 @@ from reknit.node.feed import Feed
 from reknit.node.notes import Notes
 from reknit.node.relay import RETRY_S, Relay
 from reknit.node.skips import TEXT
+from reknit.node.vias import Vias
 from reknit.outcome import Code
 from reknit.protocol.link_messages import Skip, Via
 from reknit.protocol.messages import Welcome
@@ -39,8 +40,6 @@ log = logging.getLogger("reknit.node")
 
 HERE: Final = "here"
 FILE: Final = "routes.json"
-VIAS_MAX: Final = 100_000
-"""Of so many sources it is remembered where they have been."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -267,6 +266,7 @@ class Bridges:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._notes = Notes(node.config, FILE, Kept)
+        self.vias = Vias(self._notes.value.vias, self._notes.save_soon)
         self._bridges: dict[Route, Bridge] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -358,22 +358,12 @@ class Bridges:
         self.delete_route(*_ends(args))
         return self.rows()
 
-    # -- where sources have been
+    # -- what comes over others' bridges
 
     def skipped(self, skip: Skip) -> None:
         """A bridge tells that events are lost where they come from: that is booked here, too."""
         if is_topic(skip.topic) and 0 < skip.start < skip.stop:
             self.node.caches.skips.skip((skip.topic, skip.source), skip.start, skip.stop, skip.text)
-
-    def came_via(self, via: Via) -> None:
-        """A bridge tells where a source has been."""
-        if len(self._notes.value.vias) < VIAS_MAX:
-            self._notes.value.vias[via.source.hex()] = via.nodes
-            self._notes.save_soon()
-
-    def vias(self, sources: list[str]) -> list[list[str]]:
-        """Where each of these sources has been before it came here."""
-        return [self._notes.value.vias.get(source, []) for source in sources]
 
 
 def _ends(args: dict[str, Any]) -> tuple[str, str, str]:

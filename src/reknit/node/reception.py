@@ -111,7 +111,7 @@ class Reception:
             case Skip():
                 self._node.bridges.skipped(item)
             case Via():
-                self._node.bridges.came_via(item)
+                self._node.bridges.vias.learn(item)
             case Settle():
                 self._caches.watch(item, peer)
                 self._core.receive(item, peer.id, now)
