@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import ssl
 
-from reknit.batch import Batch
 from reknit.client.cache import reply
 from reknit.client.group_journal import Relay
 from reknit.client.inquiries import Inquiries
@@ -164,12 +163,6 @@ class Switchboard:
         subscription = self.subscriptions.get(deliver.sub)
         if subscription is None:
             return
-        view = memoryview(frames.data)
-        batches: list[Batch] = []
-        at = 0
-        for head in frames.heads:
-            batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
-            at += head.length
         position = deliver.position if rest <= 0 else -1
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
-        subscription.receive(subscribing.Delivered(batches, position, *how))
+        subscription.receive(subscribing.Delivered(frames.batches(), position, *how))

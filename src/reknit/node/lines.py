@@ -76,11 +76,7 @@ class Line:
         message, rest = self._announced
         rest -= len(frames.data)
         self._announced = (message, rest) if rest > 0 else None
-        view, at, batches = memoryview(frames.data), 0, []
-        for head in frames.heads:
-            batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
-            at += head.length
-        return message, batches, rest <= 0
+        return message, frames.batches(), rest <= 0
 
 
 class LineIn(Line):
