@@ -44,18 +44,15 @@ class Housekeeping:
 
     def look(self) -> None:
         """The machines moved: be there when they want something next."""
-        due = self._next_deadline()
-        if due is not None and due < self._timer_at:
-            self._schedule(due)
-
-    def _next_deadline(self) -> float | None:
         node = self._node
-        due = (
+        deadlines = (
             node.core.next_deadline(),
             node.anycast.machine.next_deadline(),
             node.links.routes.next_deadline(),
         )
-        return min((at for at in due if at is not None), default=None)
+        due = min((at for at in deadlines if at is not None), default=None)
+        if due is not None and due < self._timer_at:
+            self._schedule(due)
 
     def _schedule(self, due: float) -> None:
         """Look after what is due by then, or after the usual while."""
@@ -77,8 +74,8 @@ class Housekeeping:
             node.core.trim(now)
         node.run_machines()
         node.answers.sample(now)
-        due = self._next_deadline()
-        self._schedule(now + HOUSEKEEPING_S if due is None else due)
+        if self._timer_at == float("inf"):
+            self._schedule(now + HOUSEKEEPING_S)
 
     async def _save_index(self) -> None:
         """Save the journal's index off the loop: seldom, as that holds up the disk, unless much is not in it yet."""

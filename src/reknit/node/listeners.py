@@ -1,15 +1,14 @@
-"""Where a node can be connected to: TCP with or without TLS, and memory."""
+"""Where a node can be connected to: TCP, with or without TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reknit.errors import InvalidConfig
-from reknit.transport import memory, tcp
+from reknit.transport import tcp
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -22,18 +21,13 @@ class Listeners:
         self._node = node
         self._config = node.config
         self._servers: list[asyncio.Server] = []
-        self._stops: list[Callable[[], None]] = []
         self.urls: list[str] = []
         """Where they really listen: with the port that the system chose, where it was to."""
 
     async def open(self) -> None:
         """Listen as the configuration says. Raises `InvalidConfig`."""
         for url in self._config.node.listen:
-            if url.startswith("memory://"):
-                self._stops.append(memory.listen(url, self._node))
-                self.urls.append(url)
-            else:
-                await self._listen(url)
+            await self._listen(url)
 
     async def _listen(self, url: str) -> None:
         tls = self._tls() if url.startswith("tls://") else None
@@ -63,5 +57,3 @@ class Listeners:
         """Listen no more."""
         for server in self._servers:
             server.close()
-        for stop in self._stops:
-            stop()

@@ -64,8 +64,18 @@ class Deliveries:
 
     def tried(self, delivery: Delivery, path: Path, outcome: Outcome, text: str) -> None:
         """An attempt ended."""
-        what = (delivery.topic, delivery.source, delivery.start, delivery.stop)
-        self.effects.append(Tried(*what, path.name, delivery.sent_at, outcome, text))
+        self.effects.append(
+            Tried(
+                delivery.topic,
+                delivery.source,
+                delivery.start,
+                delivery.stop,
+                path.name,
+                delivery.sent_at,
+                outcome,
+                text,
+            )
+        )
 
     def tell(self, delivery: Delivery, fate: Fate, path: Path | None) -> None:
         """Upstream hears of it."""
@@ -89,8 +99,9 @@ class Deliveries:
         path: str = "",
     ) -> None:
         """It has its outcome: upstream is told, unless this node is the one who wants it delivered."""
-        where = (node or self._name, path)
-        fate = Fate(delivery.start, delivery.stop, outcome, code, text, *where, delivery.tries)
+        fate = Fate(
+            delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.tries
+        )
         if delivery.join is not None:
             delivery.is_done = True
             if delivery.join.add(fate):

@@ -173,7 +173,10 @@ class Anycast:
 
     def next_deadline(self) -> float | None:
         """The next try, or the next end."""
-        due = (self._deliveries.parked.next_deadline(), self._deliveries.deadlines.next_deadline())
+        parked, deadlines = self._deliveries.parked, self._deliveries.deadlines
+        if not parked.heap and not deadlines.heap:
+            return None
+        due = (parked.next_deadline(), deadlines.next_deadline())
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:

@@ -46,7 +46,7 @@ class Parked:
     def __init__(self, retry: Retry, rng: Random) -> None:
         self._retry = retry
         self._rng = rng
-        self._heap: list[tuple[float, int, Delivery]] = []
+        self.heap: list[tuple[float, int, Delivery]] = []
         self._pushed = 0
         self._nobody: dict[str, list[Delivery]] = {}
         """Those for which there was no path at all, by topic."""
@@ -62,7 +62,7 @@ class Parked:
             return
         self._pushed += 1
         due = now + self._retry.delay_s(delivery.rounds, self._rng)
-        heapq.heappush(self._heap, (due, self._pushed, delivery))
+        heapq.heappush(self.heap, (due, self._pushed, delivery))
 
     def remove(self, delivery: Delivery) -> None:
         """It is tried again, or has ended."""
@@ -71,8 +71,8 @@ class Parked:
 
     def due(self, now: float) -> Iterator[Delivery]:
         """Those whose while is over."""
-        while self._heap and self._heap[0][0] <= now:
-            delivery = heapq.heappop(self._heap)[2]
+        while self.heap and self.heap[0][0] <= now:
+            delivery = heapq.heappop(self.heap)[2]
             if delivery.is_parked:
                 yield delivery
 
@@ -83,16 +83,16 @@ class Parked:
 
     def next_deadline(self) -> float | None:
         """When the next one is due."""
-        while self._heap and not self._heap[0][2].is_parked:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        while self.heap and not self.heap[0][2].is_parked:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
 
 
 class Deadlines:
     """When deliveries with a ttl end, unless they have ended before."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Delivery]] = []
+        self.heap: list[tuple[float, int, Delivery]] = []
         self._pushed = 0
         self._stale = 0
         """How many of those have ended since; they are cleared away before they are the most of it."""
@@ -100,25 +100,25 @@ class Deadlines:
     def add(self, deadline: float, delivery: Delivery) -> None:
         """It ends then."""
         self._pushed += 1
-        heapq.heappush(self._heap, (deadline, self._pushed, delivery))
+        heapq.heappush(self.heap, (deadline, self._pushed, delivery))
 
     def ended(self) -> None:
         """One that had a deadline has ended long before it: what it carries is not held until then."""
         self._stale += 1
-        if self._stale > STALE_MIN and 2 * self._stale > len(self._heap):
-            self._heap = [row for row in self._heap if not row[2].is_done]
-            heapq.heapify(self._heap)
+        if self._stale > STALE_MIN and 2 * self._stale > len(self.heap):
+            self.heap = [row for row in self.heap if not row[2].is_done]
+            heapq.heapify(self.heap)
             self._stale = 0
 
     def due(self, now: float) -> Iterator[Delivery]:
         """Those that are too old, and with nobody who could still process them."""
-        while self._heap and self._heap[0][0] <= now:
-            delivery = heapq.heappop(self._heap)[2]
+        while self.heap and self.heap[0][0] <= now:
+            delivery = heapq.heappop(self.heap)[2]
             if delivery.path is None and not delivery.is_done and not delivery.is_pinned:
                 yield delivery
 
     def next_deadline(self) -> float | None:
         """When the next one ends."""
-        while self._heap and self._heap[0][2].is_done:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        while self.heap and self.heap[0][2].is_done:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
