@@ -25,7 +25,18 @@ from reknit.node.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.node.telling import Telling, Wanting
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.machine import Anycast, Limits
-from reknit.protocol.anycast.messages import Attach, Detach, Hand, Input, Offered, Pass, Resolve, Rows, Tried
+from reknit.protocol.anycast.messages import (
+    Attach,
+    Detach,
+    Hand,
+    Input,
+    Offered,
+    Pass,
+    Resolve,
+    Returns,
+    Rows,
+    Tried,
+)
 from reknit.protocol.anycast.state import HERE
 from reknit.protocol.codec import encode
 from reknit.protocol.link_messages import Return
@@ -284,11 +295,11 @@ class NodeAnycast:
         text = "retention removed it before it was delivered"
         fate = Fate(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._node.name)
         if isinstance(effect, Pass):
-            row = Return(effect.topic, effect.source, fate, [])
-            self._node.links.returned_here(str(effect.key), row)
+            # as if the neighbour had said so
+            self.give(Returns([Return(effect.topic, effect.source, fate, [])]), effect.key)
         else:
-            row_ = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
-            self.give(Rows([row_]), effect.key)
+            row = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
+            self.give(Rows([row]), effect.key)
 
     def _pass(self, effect: Pass, now: float) -> None:
         batch = self._load(effect)

@@ -298,10 +298,6 @@ class Links:
         """Tell a neighbour what became of what it gave."""
         self._returns.setdefault(name, []).append(row)
 
-    def returned_here(self, name: str, row: Return) -> None:
-        """As if the neighbour had said so."""
-        self.node.anycast.give(Returns([row]), name)
-
     # -- events that everyone gets
 
     def subscriptions_moved(self) -> None:
