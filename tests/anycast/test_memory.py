@@ -98,7 +98,13 @@ class Answering:
             self.receiver.settle(batch.topic, batch.source, seq, seq + 1, self._outcome)
 
 
-PARTS = ("reknit.protocol.anycast", "reknit.node.anycast", "reknit.node.bookings", "reknit.node.telling")
+PARTS = (
+    "reknit.protocol.anycast",
+    "reknit.node.anycast",
+    "reknit.node.bookings",
+    "reknit.node.senders",
+    "reknit.node.telling",
+)
 
 
 def parts(owner: Any) -> Iterator[tuple[str, Any]]:

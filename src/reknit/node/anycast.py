@@ -14,15 +14,16 @@ from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.event import FLAG_STREAM
 from reknit.ledger import Stream
-from reknit.node.anycast_ends import FeedOfSenders, GatewayReceiver, GatewaySender
+from reknit.node.anycast_ends import GatewayReceiver, GatewaySender
 from reknit.node.attempts import Attempts
 from reknit.node.bookings import Bookings
 from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.node.distributions import JOURNAL, Distributions
 from reknit.node.peers import PeerState
+from reknit.node.senders import Senders
 from reknit.node.shared_subscriptions import SharedSubscriptions
 from reknit.node.streams import DISTRIBUTIONS, Here, NodeStreams
-from reknit.node.telling import Telling, Wanting
+from reknit.node.telling import Telling
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.machine import Anycast, Limits
 from reknit.protocol.anycast.messages import (
@@ -80,7 +81,7 @@ class NodeAnycast:
         self._under_way = self.streams.topics
         self._stream_takers: set[Peer] = set()
         self._cursor = self._resumed_to = node.journal.end
-        self._feed = FeedOfSenders(node, self._kept_of_sender, self._refused_of_sender)
+        self._senders = Senders(node, self.distributions, self.telling, self.soon)
         self._is_scheduled = False
         self._booking: asyncio.TimerHandle | None = None
         self._flooring: asyncio.TimerHandle | None = None
@@ -99,7 +100,7 @@ class NodeAnycast:
                 timer.cancel()
         self._book()
         self.streams.close()
-        await self._feed.close()
+        await self._senders.close()
 
     def _now(self) -> float:
         return time.monotonic()  # the loop's clock, which may be coarser
@@ -160,26 +161,7 @@ class NodeAnycast:
         source: bytes | None = None,
     ) -> GatewaySender:
         """Somebody who offers events on a topic; see `reknit.node.delivering`."""
-        is_journal, there = self.mode(topic) == JOURNAL, self.telling.has_path(topic)
-        sender = GatewaySender(self._feed, topic, on_results, on_path, source, there, is_journal)
-        wanting = self.telling.wanting
-        wanting[sender.source] = Wanting(topic, resend_released, sender=sender, has_path=there)
-        sender.on_close = lambda: wanting.pop(sender.source, None)
-        return sender
-
-    def _kept_of_sender(self, batch: Batch) -> None:
-        """On a topic of the journal, durable is all that there is to it."""
-        who = self.telling.wanting.get(batch.source)
-        if who is not None and who.sender is not None and self.mode(batch.topic) == JOURNAL:
-            fate = Fate(batch.first, batch.stop, Outcome.ACCEPTED, node=self._node.name)
-            self.telling.tell(batch.source, fate)
-            self.soon()
-
-    def _refused_of_sender(self, batch: Batch, code: int, text: str) -> None:
-        """The node will never take it: its sender hears why."""
-        fate = Fate(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node.name)
-        self.telling.tell(batch.source, fate)
-        self.soon()
+        return self._senders.make(topic, on_results, on_path, resend_released, source)
 
     def receiver(
         self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
