@@ -1,6 +1,7 @@
-"""What nodes and clients say to each other, beside batches: small tagged values, packed with msgpack.
+"""What a node and its clients say to each other, beside batches: small tagged values, packed with msgpack.
 
 Ranges on the wire are half-open, as everywhere. `number`s count up per subscription and make repeats harmless.
+Outcomes, recovery, links and streams have their own: `outcome_messages`, `recovery_messages`, and so on.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class Start(msgspec.Struct, frozen=True):
     """From this place in the journal whose epoch is given."""
     epoch: str = ""
     checkpoint: dict[str, int] | None = None
-    """After these seqs: {source as hex: seq}; sources that are not in it from their first held event."""
+    """After these seqs: {source as hex: seq}; sources that are not in it from their first held event, or from the
+    position if there is one."""
     count: int = 0
     """With `history`: at most the last so many of each source."""
     age_s: float = 0.0
@@ -170,6 +172,8 @@ class Unsubscribed(Message, frozen=True, tag=15):
     sub: int
     code: int = 0
     text: str = ""
+    is_forgotten: bool = False
+    """A durable one ended for good, durably."""
 
 
 class Credit(Message, frozen=True, tag=16):
@@ -180,7 +184,10 @@ class Credit(Message, frozen=True, tag=16):
 
 
 class Deliver(Message, frozen=True, tag=17):
-    """The next `size` bytes are batches for this subscription; `position` is the journal's place after them."""
+    """The next `size` bytes are batches for this subscription.
+
+    `position` is the journal's place after them: everything before it was handed out. -1 where something was not.
+    """
 
     sub: int
     size: int
@@ -275,281 +282,7 @@ class Answer(Message, frozen=True, tag=22):
     size: int = 0
 
 
-class Recover(Message, frozen=True, tag=23):
-    """I miss these ranges of a stream: send what you hold of them, about `bytes_max` bytes at most."""
-
-    id: int
-    topic: str
-    source: bytes
-    ranges: list[tuple[int, int]]
-    bytes_max: int
-    deep: bool = True
-    """Whether to ask further caches for what is not held here."""
-
-
-class Recovered(Message, frozen=True, tag=24):
-    """The next `size` bytes are recovered batches. What is in `covered` and not among them is not held here."""
-
-    id: int
-    size: int
-    covered: list[tuple[int, int]]
-    is_last: bool = True
-
-
-class Span(msgspec.Struct, frozen=True, array_like=True):
-    """What a cache holds of a stream, and the last seq that it knows to exist."""
-
-    topic: str
-    source: bytes
-    ranges: list[tuple[int, int]]
-    last: int
-
-
-class Survey(Message, frozen=True, tag=25):
-    """What do you hold of the topics that match? With `age_s` only what is no older than that."""
-
-    id: int
-    pattern: str
-    age_s: float = 0.0
-    deep: bool = True
-
-
-class Surveyed(Message, frozen=True, tag=26):
-    """What is held; more rows follow unless this is the last."""
-
-    id: int
-    spans: list[Span]
-    is_last: bool = True
-
-
-class Heartbeat(Message, frozen=True, tag=27):
-    """A publisher's last seq, so that a lost tail is noticed. The node passes it on to subscriptions by `sub`."""
-
-    topic: str
-    source: bytes
-    seq: int
-    sub: int = 0
-
-
-class Offer(Message, frozen=True, tag=28):
-    """This side holds events of the pattern (of one source, or of all) and answers `Recover`; or does so no more."""
-
-    pattern: str
-    source: bytes = b""
-    is_on: bool = True
-
-
-class Require(Message, frozen=True, tag=29):
-    """A publisher wants to hear from how many caches each of its events is stored in."""
-
-    source: bytes
-    topic: str
-
-
-class Stored(Message, frozen=True, tag=30):
-    """A put reply: one more cache than the node itself stored everything of the source up to and including seq."""
-
-    source: bytes
-    seq: int
-    cache: str
-
-
-class Want(Message, frozen=True, tag=40):
-    """A publisher wants to hear what became of each event from `first` on; with `resend`, a released one is resent."""
-
-    source: bytes
-    topic: str
-    resend: bool
-    first: int
-    """The first seq whose outcome is not known yet."""
-    kept: int
-    """The last seq that is known to be kept."""
-
-
-class Fate(msgspec.Struct, frozen=True, array_like=True):
-    """What became of events `[start, stop)`, on which node, along which path."""
-
-    start: int
-    stop: int
-    outcome: int
-    code: int = 0
-    text: str = ""
-    node: str = ""
-    path: str = ""
-    attempts: int = 1
-
-
-class Told(Message, frozen=True, tag=41):
-    """To the publisher who wanted it: outcomes of its events."""
-
-    source: bytes
-    rows: list[Fate]
-
-
-class PathThere(Message, frozen=True, tag=42):
-    """To a publisher who wants outcomes: whether anyone is there to take its events. It waits while nobody is."""
-
-    source: bytes
-    is_there: bool
-    is_journal: bool = False
-    """Its topic is delivered from the journal: an event that is kept is accepted."""
-
-
-class Link(Message, frozen=True, tag=43):
-    """The first words between two nodes: who this is, since when it runs, what the link costs from here."""
-
-    node: str
-    instance: int
-    cost: int
-    is_edge: bool
-    urls: list[str]
-    journal: str
-    """The epoch of its journal."""
-
-
-class LinkState(Message, frozen=True, tag=44):
-    """A node's neighbours and what it costs to get there. The newest (instance, seq) of a node counts."""
-
-    node: str
-    instance: int
-    seq: int
-    links: dict[str, int]
-    is_edge: bool = False
-
-
-class Announce(Message, frozen=True, tag=45):
-    """What a node subscribes to, as a change after `seq - 1`, or as a whole."""
-
-    node: str
-    instance: int
-    seq: int
-    added: list[tuple[str, str]]
-    """(pattern, mode): mode is `journal` for those who get everything, `any` for those who share."""
-    removed: list[tuple[str, str]] = []
-    is_whole: bool = False
-
-
-class AskWhole(Message, frozen=True, tag=46):
-    """I missed something about this node: tell all that you know of it."""
-
-    node: str
-
-
-class Beat(Message, frozen=True, tag=47):
-    """Still here, and this is what I know: (node, instance, seq of its links, seq of its subscriptions)."""
-
-    rows: list[tuple[str, int, int, int]]
-
-
-class Forward(Message, frozen=True, tag=48):
-    """The next `size` bytes are one batch that is to be delivered from here on, and its outcome told."""
-
-    size: int
-    origin: str
-    mode: str
-    resend: bool
-    attempts: int
-    """How many subscribers it was handed to so far."""
-    ttl_ms: int
-    visited: list[str]
-    """Nodes that have it or have had it: it does not go there again."""
-
-
-class Return(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of events that were forwarded."""
-
-    topic: str
-    source: bytes
-    fate: Fate
-    visited: list[str]
-
-
-class Returned(Message, frozen=True, tag=49):
-    """Outcomes of what was forwarded, to the node that forwarded it."""
-
-    rows: list[Return]
-
-
-class Pull(Message, frozen=True, tag=50):
-    """Send what I subscribe to from this place in your journal on; -1: from now on."""
-
-    epoch: str
-    position: int
-
-
-class Carry(Message, frozen=True, tag=51):
-    """The next `size` bytes are batches to keep and pass on; `position` is the journal's place after them."""
-
-    size: int
-    position: int
-    origins: list[tuple[bytes, str]]
-    """The nodes on which new sources are published."""
-
-
-class Got(Message, frozen=True, tag=52):
-    """Everything up to this position is kept here."""
-
-    position: int
-
-
-class Skip(Message, frozen=True, tag=53):
-    """Events `[start, stop)` are lost where they come from: go on behind them."""
-
-    topic: str
-    source: bytes
-    start: int
-    stop: int
-    text: str
-
-
-class Via(Message, frozen=True, tag=54):
-    """The nodes that a source has been at, in order, before a bridge brings it here."""
-
-    source: bytes
-    nodes: list[str]
-
-
-class Begin(Message, frozen=True, tag=70):
-    """A publisher begins a stream: an event whose payload follows in pieces. The end of it is a `Told`."""
-
-    source: bytes
-    """Of this stream alone."""
-    topic: str
-    resend: bool
-    data: bytes
-    """The event without its payload, as a whole batch."""
-
-
-class Piece(Message, frozen=True, tag=71):
-    """Bytes of a stream from `offset` on, to a subscription, or from a publisher or node (`sub` is 0)."""
-
-    sub: int
-    source: bytes
-    offset: int
-    data: bytes
-    is_last: bool
-
-
-class Room(Message, frozen=True, tag=72):
-    """So many bytes of a stream may be sent in all."""
-
-    sub: int
-    source: bytes
-    total: int
-
-
-class Abort(Message, frozen=True, tag=73):
-    """No more of a stream comes: it never was an event."""
-
-    sub: int
-    source: bytes
-    text: str
-
-
-AnyMessage = (
+SessionMessage = (
     Hello | Welcome | Ping | Pong | Bye | Declare | Ack | Expect | Refuse | Hold | Go | Subscribe | Subscribed
-    | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Ask | Answer | Recover
-    | Recovered | Survey | Surveyed | Heartbeat | Offer | Require | Stored
-    | Want | Told | PathThere | Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull
-    | Carry | Got | Skip | Via | Revoked | Begin | Piece | Room | Abort
+    | Unsubscribe | Unsubscribed | Credit | Deliver | Settle | Settled | Lost | Revoked | Ask | Answer
 )  # fmt: skip

@@ -20,12 +20,12 @@ from reknit.protocol.messages import (
     Message,
     Revoked,
     Settled,
-    Span,
     Start,
     Subscribed,
     Unsubscribe,
     Unsubscribed,
 )
+from reknit.protocol.recovery_messages import Span
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.seqset import Range, SeqSet
 from reknit.testing.clock import START_US
@@ -149,7 +149,9 @@ class SubscriberProgram(Program):
     # -- taking leave
 
     def leave(self, forget: bool) -> None:
-        """Say what there is to say, unsubscribe, and be gone a little later."""
+        """Say what there is to say, unsubscribe, and be gone a little later; once."""
+        if self._leaves:
+            return
         self._flush()
         self._leaves = "for good" if forget and self.durable else "for now"
         self.sim.tell(self.name, "leaves", self._leaves)
