@@ -66,7 +66,7 @@ def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path
         opened(0, "good"),
         ended(10_001, "good", 1, 41, "ACCEPTED", 5),
         ended(10_002, "good", 41, 51, "ACCEPTED", 400, attempts=3),
-        ended(10_003, "good", 61, 71, "DEAD_LETTERED", 9, reason="expired", code=4),
+        ended(10_003, "good", 61, 71, "DEAD_LETTERED", 9, reason="expired", code=4, attempts=0),
         ended(10_004, "good", 51, 61, "LOST", 9, reason="retention"),
         opened(10_010, "bad"),
         ended(10_011, "bad", 1, 56, "ACCEPTED"),

@@ -268,6 +268,8 @@ def _events(condition: Column | None = None) -> Column:
 
 
 def _sums() -> list[Column]:
+    # What expired before anybody was tried has had no attempt, and no retry either.
+    retries = F.greatest(F.col("outcome.attempts") - 1, F.lit(0))
     is_lost = (F.col("outcome.end") == End.LOST.name) | (F.col("outcome").isNull() & F.col("piece.is_loss"))
     return [
         _events(F.col("piece").isNotNull()).alias("published"),
@@ -275,7 +277,9 @@ def _sums() -> list[Column]:
         _events(F.col("outcome.end") == End.DEAD_LETTERED.name).alias("dead_lettered"),
         _events(is_lost).alias("lost"),
         _events(F.col("outcome").isNull() & ~F.col("piece.is_loss")).alias("in_flight"),
-        F.coalesce(F.sum((F.col("stop") - F.col("start")) * (F.col("outcome.attempts") - 1)), F.lit(0))
+        F.coalesce(
+            F.sum(F.when(F.col("outcome").isNotNull(), (F.col("stop") - F.col("start")) * retries)), F.lit(0)
+        )
         .cast("bigint")
         .alias("retries"),
     ]
