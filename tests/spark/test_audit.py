@@ -104,6 +104,7 @@ def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path
     page = report_html(audit)
     assert "does not balance" in page
     assert "[51, 61) lost (missing)" in page
+    assert "The ledger has 10; the table is still empty" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 

@@ -38,7 +38,7 @@ def report_html(audit: Audit) -> str:
         _over_time(audit.windows),
         _streams(audit),
         _latency(audit.latency),
-        _letters(audit.letters),
+        _letters(audit.letters, sum(row.dead_lettered for row in audit.rows)),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -212,10 +212,11 @@ def _latency(rows: list[dict[str, Any]]) -> str:
     return section("Latency", said + "the longest.", svg(height + 20, cells))
 
 
-def _letters(rows: list[dict[str, Any]]) -> str:
-    """Dead letters by reason."""
+def _letters(rows: list[dict[str, Any]], ended: int) -> str:
+    """Dead letters by reason; `ended` is how many the ledger has."""
     if not rows:
-        return section("Dead letters", "There are none.")
+        said = f"The ledger has {ended:,}; the table is still empty: its stage runs last."
+        return section("Dead letters", said if ended else "There are none.")
     reasons: dict[str, int] = {}
     for row in rows:
         reasons[row["reason"] or "none"] = reasons.get(row["reason"] or "none", 0) + row["letters"]
