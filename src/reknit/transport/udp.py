@@ -16,6 +16,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -32,6 +33,8 @@ SEGMENTS_MAX: Final = 64
 PARTS_MAX: Final = 1024
 """How many parts the kernel puts together in one call (IOV_MAX)."""
 UNSENT_MAX: Final = 4096
+HEAP_KEPT_BYTES: Final = 16 << 20
+"""About so much freed memory stays with the process to be used again; see `_keep_heap`."""
 IP_UDP_BYTES: Final = 28
 LARGE_BYTES: Final = 8_000
 _UDP_SEGMENT: Final = 103
@@ -60,6 +63,7 @@ class UdpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Use segmentation and receive offload where the kernel has them."""
 
 
+@lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address:
     """Host and port.
 
@@ -85,7 +89,7 @@ class UdpTransport:
         self.buffer_bytes = self.datagram_bytes = self.piece_bytes = 0
         self._group = parse_address(config.group) if config.group else None
         self._sockets: list[socket.socket] = []
-        self._has_offload = False
+        self._has_offload = self._are_segments_sent = False
         self._peers: list[Address] = []
         self._unsent: deque[tuple[Datagram, int, Address]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,6 +112,8 @@ class UdpTransport:
         self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
+        self._are_segments_sent = self._has_offload and self.datagram_bytes < LARGE_BYTES
+        _keep_heap()
 
     @property
     def address(self) -> str:
@@ -195,7 +201,7 @@ class UdpTransport:
         self._send(datagrams, parse_address(address))
 
     def _send(self, datagrams: list[Datagram], address: Address) -> None:
-        if self._has_offload and len(datagrams) > 1:
+        if self._are_segments_sent and len(datagrams) > 1:
             for data, size in _runs(datagrams):
                 self._put(data, size, address)
         else:
@@ -264,6 +270,15 @@ def _split(
     view = memoryview(data)
     for at in range(0, len(data), size):
         on_datagram(view[at : at + size], address)
+
+
+def _keep_heap() -> None:
+    """Batches come and go by the megabyte: let freed memory be used again, not given back and faulted in anew.
+
+    glibc gives freed memory back above a threshold, and raises that to twice the largest block of up to 32 MiB that
+    was ever freed. This one is never written to, so that it takes up no memory itself.
+    """
+    bytes(HEAP_KEPT_BYTES)
 
 
 def _open_socket() -> socket.socket:
