@@ -275,6 +275,21 @@ def test_only_the_lost_piece_of_a_batch_is_asked_for_and_sent() -> None:
     assert wire.seqs("B", "A") == [1]
 
 
+def test_pieces_of_an_unfinished_batch_need_no_turn_before_they_are_asked_for() -> None:
+    wire = Wire("AB", GroupSettings(capacity_events=100))
+    wire.drop = lambda sender, receiver, item: is_piece(item)
+    wire.send("A", *[bytes(1_000)] * 5)
+    first, *others = [item for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)]
+    machine = wire.machines["B"]
+    machine.receive(first, member_id("A"), wire.now)
+    deadline = machine.next_deadline()
+    assert deadline is not None
+    assert wire.now < deadline <= wire.now + wire.settings.ask_s_max
+    for piece in others:
+        machine.receive(piece, member_id("A"), wire.now)
+    assert machine.next_deadline() == 0.0
+
+
 def test_a_question_is_not_repeated_within_its_cool_down() -> None:
     wire = Wire("AB", GroupSettings(again_s_min=0.1, again_s_max=0.1, quiet_s=50.0))
     wire.drop = lambda sender, receiver, item: is_piece(item, 1)

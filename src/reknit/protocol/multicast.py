@@ -127,10 +127,11 @@ class Multicast:
 
     def receive(self, message: Piece | MulticastMessage, peer: bytes, now: float) -> None:
         """Something came from a member."""
-        self._is_due = True
         if type(message) is Piece:  # by far the most there are
             self._piece(message, peer, now)
+            self._is_due = self._is_due or bool(self._effects)
             return
+        self._is_due = True
         match message:
             case Piece():
                 pass
