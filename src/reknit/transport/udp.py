@@ -89,7 +89,7 @@ class UdpTransport:
         self.buffer_bytes = self.datagram_bytes = self.piece_bytes = 0
         self._group = parse_address(config.group) if config.group else None
         self._sockets: list[socket.socket] = []
-        self._has_offload = self._are_segments_sent = False
+        self._has_offload = False
         self._peers: list[Address] = []
         self._unsent: deque[tuple[Datagram, int, Address]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,7 +112,6 @@ class UdpTransport:
         self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
-        self._are_segments_sent = self._has_offload and self.datagram_bytes < LARGE_BYTES
         _keep_heap()
 
     @property
@@ -201,7 +200,9 @@ class UdpTransport:
         self._send(datagrams, parse_address(address))
 
     def _send(self, datagrams: list[Datagram], address: Address) -> None:
-        if self._are_segments_sent and len(datagrams) > 1:
+        # Of large ones each is a call of its own in any case.
+        are_small = len(datagrams) > 1 and 2 * sum(map(len, datagrams[0])) <= DATAGRAM_BYTES_MAX
+        if self._has_offload and are_small:
             for data, size in _runs(datagrams):
                 self._put(data, size, address)
         else:
