@@ -189,6 +189,15 @@ def test_ack_is_sent_at_a_quarter_of_the_window() -> None:
     assert acks_of(wire, "B") == [10]
 
 
+def test_ack_is_sent_at_a_quarter_of_a_buffer_that_is_smaller_than_the_window() -> None:
+    wire = Wire("AB", GroupSettings(capacity_events=1000, window_bytes=1 << 20, buffer_bytes=8_000))
+    wire.said.clear()
+    wire.send("A", bytes(1_500))
+    assert not wire.kinds(Ack)
+    wire.send("A", bytes(1_500))
+    assert [(sender, receiver) for sender, receiver, _ in wire.kinds(Ack)] == [("B", "A")]
+
+
 def test_an_owed_ack_is_sent_when_its_time_comes() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=40, quiet_s=5.0))
     wire.said.clear()

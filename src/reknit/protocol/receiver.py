@@ -51,6 +51,8 @@ class Receiver:
         self.told = offset
         """The last ack that was sent."""
         self._told_bytes = 0
+        buffer_bytes = min(start.buffer_bytes, settings.buffer_bytes)
+        self._ack_bytes = max(1, min(self.window.bytes_max, buffer_bytes) // 4)
         self._settings = settings
         self._partials: dict[int, Partial] = {}
         self._announced = offset
@@ -228,12 +230,12 @@ class Receiver:
             self.ack_at = now + self._settings.ack_s
 
     def is_ack_due(self, now: float) -> bool:
-        """At a quarter of the window, in events or in bytes, or when one was owed for long enough."""
+        """At a quarter of the window or of the buffers that bound it, or when one was owed for long enough."""
         window = self.window
         return (
             (self.ack_at is not None and self.ack_at <= now)
             or window.acked - self.told >= max(1, window.capacity // 4)
-            or window.bytes_acked - self._told_bytes >= window.bytes_max // 4
+            or window.bytes_acked - self._told_bytes >= self._ack_bytes
         )
 
     def told_ack(self) -> None:
