@@ -8,8 +8,8 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
-from reknit.protocol.anycast import Anycast, Limits
-from reknit.protocol.anycast_messages import (
+from reknit.protocol.anycast.machine import Anycast, Limits
+from reknit.protocol.anycast.messages import (
     Attach,
     Detach,
     Grant,
@@ -24,8 +24,10 @@ from reknit.protocol.anycast_messages import (
     Rows,
     Tried,
 )
-from reknit.protocol.anycast_state import HERE
-from reknit.protocol.messages import Fate, Return, Row
+from reknit.protocol.anycast.state import HERE
+from reknit.protocol.link_messages import Return
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.protocol.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
 from reknit.topic import Pattern
 

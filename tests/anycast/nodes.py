@@ -33,6 +33,8 @@ distribution = "multicast"
 ORDERS, NEAR, ALL = "orders/new", "near/new", "all/new"
 PATIENCE_S = 150.0
 Say = Callable[[Event], Awaitable[None] | None]
+Log = list[tuple[str, int]]
+"""Who got which seq, in order."""
 
 
 def run(test: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> None:
@@ -97,7 +99,7 @@ def fabric(folder: Path, *links: str, names: str = "", edges: str = "") -> Itera
 class Subscriber:
     """Takes events and says something of each."""
 
-    def __init__(self, session: Session, topic: str, name: str, say: Say, log: list[tuple[str, int]]) -> None:
+    def __init__(self, session: Session, topic: str, name: str, say: Say, log: Log) -> None:
         self.session, self.topic, self.name, self.say, self.log = session, topic, name, say, log
         self.opened = asyncio.Event()
         self.task = asyncio.create_task(self._run())
@@ -119,7 +121,7 @@ class Subscriber:
 
 @asynccontextmanager
 async def subscribing(
-    made: Fabric, log: list[tuple[str, int]], topic: str, **says: Say
+    made: Fabric, log: Log, topic: str, **says: Say
 ) -> AsyncIterator[dict[str, Subscriber]]:
     """Subscribers a1, b1 …; each on the node that its name begins with. All nodes have heard of them."""
     found: dict[str, Subscriber] = {}

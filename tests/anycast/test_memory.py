@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -17,9 +17,10 @@ from reknit.node.anycast_ends import GatewayReceiver
 from reknit.node.delivering import Result
 from reknit.node.node import Node
 from reknit.outcome import Outcome
-from reknit.protocol.anycast import STALE_MIN, Anycast
-from reknit.protocol.anycast_messages import Attach, Hand, Offered, Rows
-from reknit.protocol.anycast_state import HERE, Delivery
+from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.messages import Attach, Hand, Offered, Rows
+from reknit.protocol.anycast.state import HERE, Delivery
+from reknit.protocol.anycast.waiting import STALE_MIN
 from reknit.protocol.messages import Row
 from reknit.protocol.routes import Routes
 from reknit.topic import Pattern
@@ -97,14 +98,32 @@ class Answering:
             self.receiver.settle(batch.topic, batch.source, seq, seq + 1, self._outcome)
 
 
+PARTS = (
+    "reknit.protocol.anycast",
+    "reknit.node.anycast",
+    "reknit.node.bookings",
+    "reknit.node.senders",
+    "reknit.node.telling",
+)
+
+
+def parts(owner: Any) -> Iterator[tuple[str, Any]]:
+    """What a node's anycast consists of, down to its containers, by name."""
+    for name in vars(owner) if hasattr(owner, "__dict__") else owner.__slots__:
+        value = getattr(owner, name)
+        yield f"{type(owner).__name__}.{name}", value
+        if type(value).__module__.startswith(PARTS):
+            yield from parts(value)
+
+
 def sizes(anycast: Any) -> dict[str, int]:
-    """Everything countable that a node's anycast and its machine hold."""
-    owners: list[Any] = [anycast, anycast.machine, anycast.bookings, *anycast.machine.paths()]
+    """Everything countable that a node's anycast, its machine and its paths hold."""
+    owners = [anycast, *anycast.machine.paths()]
+    found = {name: value for owner in owners for name, value in parts(owner)}
     return {
-        f"{type(owner).__name__}.{name}": len(value)
-        for owner in owners
-        for name in (vars(owner) if hasattr(owner, "__dict__") else owner.__slots__)
-        if isinstance(value := getattr(owner, name), dict | list | set | tuple) or hasattr(value, "popleft")
+        name: len(value)
+        for name, value in found.items()
+        if isinstance(value, dict | list | set | tuple) or hasattr(value, "popleft")
     }
 
 

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,15 @@ import pytest
 from reknit.batch import Batch
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
-from reknit.errors import Modified, Rejected, Released
+from reknit.errors import Modified, Rejected, Released, Undelivered
 from reknit.event import Event
 from reknit.outcome import Outcome
 from tests.anycast.nodes import (
     ALL,
     NEAR,
     ORDERS,
+    Fabric,
+    Log,
     Say,
     accept,
     announced,
@@ -44,32 +48,45 @@ def resending(session: Session, topic: str) -> OutcomePublisher:
     return publisher
 
 
-def test_one_node(tmp_path: Path) -> None:
-    """The next path, all release, received pins, rejected and modified end it, to all, and many re-forwards."""
+@pytest.fixture(scope="module")
+def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with fabric(tmp_path_factory.mktemp("one"), names="a") as made:
+        yield made
 
+
+@asynccontextmanager
+async def session_at(made: Fabric) -> AsyncIterator[Session]:
+    """A session whose node's ledger balances when it is left."""
+    async with connect(made.url("a")) as session:
+        yield session
+        rows = [row for row in await session.ledger() if row["subscriber"].startswith("anycast/")]
+        assert {row["balanced"] for row in rows} == {True}
+
+
+def test_a_released_event_goes_to_the_next_path_if_its_publisher_wants_that(one_node: Fabric) -> None:
     async def test() -> None:
-        with fabric(tmp_path, names="a") as made:
-            async with connect(made.url("a")) as session:
-                await _next_path(made, session)
-                await _all_release(made, session)
-                await _ends(made, session)
-                await _to_all(made, session)
-                await _re_forwards(made, session)
-                rows = [row for row in await session.ledger() if row["subscriber"].startswith("anycast/")]
-                assert {row["balanced"] for row in rows} == {True}
-
-    async def _next_path(made: object, session: Session) -> None:
-        log: list[tuple[str, int]] = []
-        async with subscribing(made, log, NEAR, a1=release, a2=release, a3=accept):  # type: ignore[arg-type]
+        log: Log = []
+        async with (
+            session_at(one_node) as session,
+            subscribing(one_node, log, NEAR, a1=release, a2=release, a3=accept),
+        ):
             assert await outcome(resending(session, NEAR)) is Outcome.ACCEPTED
             assert sorted(log) == [("a1", 1), ("a2", 1), ("a3", 1)]
             plain = session.publisher(NEAR, outcome=True)
-            said = [await outcome(plain) for _ in range(6)]  # type: ignore[arg-type]
+            assert isinstance(plain, OutcomePublisher)
+            said = [await outcome(plain) for _ in range(6)]
             assert Counter(said) == {Outcome.RELEASED: 4, Outcome.ACCEPTED: 2}
 
-    async def _all_release(made: object, session: Session) -> None:
-        log: list[tuple[str, int]] = []
-        async with subscribing(made, log, ORDERS, a1=release, a2=release, a3=release):  # type: ignore[arg-type]
+    run(test)
+
+
+def test_what_everybody_releases_is_released_after_each_was_tried_once(one_node: Fabric) -> None:
+    async def test() -> None:
+        log: Log = []
+        async with (
+            session_at(one_node) as session,
+            subscribing(one_node, log, ORDERS, a1=release, a2=release, a3=release),
+        ):
             publisher = resending(session, ORDERS)
             for number in (1, 2):  # the sender still has credit
                 with pytest.raises(Released) as caught:
@@ -77,36 +94,51 @@ def test_one_node(tmp_path: Path) -> None:
                 assert (caught.value.start, caught.value.node, caught.value.attempts) == (number, "a", 3)
             assert Counter(name for name, _ in log) == {"a1": 2, "a2": 2, "a3": 2}
 
-    async def _ends(made: object, session: Session) -> None:
-        def received(event: Event) -> None:
-            event.in_progress()
-            event.release()
+    run(test)
 
-        for say, error in ((received, Released), (reject, Rejected), (modify, Modified)):
-            log: list[tuple[str, int]] = []
-            async with subscribing(made, log, NEAR, a1=say, a2=accept):  # type: ignore[arg-type]
-                with pytest.raises(error) as caught:
-                    await resending(session, NEAR).publish(b"x")
-                assert [name for name, _ in log] == ["a1"]
-                assert caught.value.path
-        assert caught.value.node == "a"
 
-    async def _to_all(made: object, session: Session) -> None:
-        table: list[tuple[Say, Say, Outcome]] = [
-            (release, accept, Outcome.ACCEPTED),
-            (release, release, Outcome.RELEASED),
-            (release, modify, Outcome.MODIFIED),
-            (accept, reject, Outcome.REJECTED),
-        ]
-        for one, two, joined in table:
-            log: list[tuple[str, int]] = []
-            async with subscribing(made, log, ALL, a1=one, a2=two):  # type: ignore[arg-type]
-                assert await outcome(resending(session, ALL)) is joined
-                assert len(log) == 2
+def receive(event: Event) -> None:
+    event.in_progress()
+    event.release()
 
-    async def _re_forwards(made: object, session: Session) -> None:
-        log: list[tuple[str, int]] = []
-        async with subscribing(made, log, ORDERS, a1=release, a2=accept):  # type: ignore[arg-type]
+
+@pytest.mark.parametrize(("say", "error"), [(receive, Released), (reject, Rejected), (modify, Modified)])
+def test_no_further_path_is_tried_after(one_node: Fabric, say: Say, error: type[Undelivered]) -> None:
+    async def test() -> None:
+        log: Log = []
+        async with session_at(one_node) as session, subscribing(one_node, log, NEAR, a1=say, a2=accept):
+            with pytest.raises(error) as caught:
+                await resending(session, NEAR).publish(b"x")
+            assert [name for name, _ in log] == ["a1"]
+            assert caught.value.node == "a"
+            assert caught.value.path
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "joined"),
+    [
+        (release, accept, Outcome.ACCEPTED),
+        (release, release, Outcome.RELEASED),
+        (release, modify, Outcome.MODIFIED),
+        (accept, reject, Outcome.REJECTED),
+    ],
+)
+def test_what_went_to_all_has_one_outcome(one_node: Fabric, one: Say, two: Say, joined: Outcome) -> None:
+    async def test() -> None:
+        log: Log = []
+        async with session_at(one_node) as session, subscribing(one_node, log, ALL, a1=one, a2=two):
+            assert await outcome(resending(session, ALL)) is joined
+            assert len(log) == 2
+
+    run(test)
+
+
+def test_many_re_forwards_leave_nothing_behind(one_node: Fabric) -> None:
+    async def test() -> None:
+        log: Log = []
+        async with session_at(one_node) as session, subscribing(one_node, log, ORDERS, a1=release, a2=accept):
             publisher = resending(session, ORDERS)
             for _ in range(100):
                 await asyncio.gather(*(publisher.publish(b"x") for _ in range(100)))
@@ -121,7 +153,7 @@ def test_one_node(tmp_path: Path) -> None:
 def test_a_line_and_back(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, "ab", "bc") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with (
                 connect(made.url("a")) as at_a,
                 connect(made.url("b")) as at_b,
@@ -161,7 +193,7 @@ def test_one_released_event_does_not_drag_its_batch_along(tmp_path: Path) -> Non
     async def test() -> None:
         with fabric(tmp_path, "ab") as made:
             async with connect(made.url("a")) as session, connect(made.url("a")) as taker:
-                log: list[tuple[str, int]] = []
+                log: Log = []
                 async with subscribing(made, log, NEAR, b1=accept):
                     publisher = resending(session, NEAR)
                     async with taker.subscribe(NEAR, auto_accept=False) as events:
@@ -183,7 +215,7 @@ def test_a_diamond(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, "ab", "ac", "bd", "cd") as made:
             await made.sees("a", "bcd")
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session:
                 async with subscribing(made, log, ORDERS, d1=release):
                     with pytest.raises(Released):
@@ -224,7 +256,7 @@ async def slowly(event: Event) -> None:
 def test_subscribers_come_and_go_under_load_and_everything_is_accepted(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, "ab", "bc") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session, subscribing(made, log, ORDERS, b1=slowly):
                 publisher = resending(session, ORDERS)
                 said: list[Outcome] = []
@@ -247,7 +279,7 @@ def test_subscribers_come_and_go_under_load_and_everything_is_accepted(tmp_path:
 def test_releasing_and_leaving_in_one_turn_still_finds_the_other(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session, subscribing(made, log, NEAR, a1=accept):
                 publisher = resending(session, NEAR)
                 for _ in range(30):
@@ -268,7 +300,7 @@ def test_releasing_and_leaving_in_one_turn_still_finds_the_other(tmp_path: Path)
 def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with (
                 connect(made.url("a")) as session,
                 connect(made.url("a")) as slow,
@@ -298,7 +330,7 @@ def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another(tmp_path: P
 def test_an_edge_uses_its_uplink_and_nothing_goes_through_it(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, "ab", "ae", "bf", edges="ef") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             await made.sees("e", "abf")
             async with (
                 connect(made.url("e")) as session,
@@ -320,7 +352,7 @@ def test_a_publisher_waits_while_nobody_is_there(tmp_path: Path) -> None:
                 await plain.publish(b"no outcome wanted")
                 await asyncio.sleep(0.1)
                 assert not said.done()
-                log: list[tuple[str, int]] = []
+                log: Log = []
                 async with subscribing(made, log, ORDERS, b1=accept):
                     assert await said is Outcome.ACCEPTED
                     await until(lambda: len(log) == 2)
@@ -339,7 +371,7 @@ def test_a_publisher_waits_while_nobody_is_there(tmp_path: Path) -> None:
 def test_what_was_on_its_way_when_its_node_was_killed_is_delivered_after(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session:
                 await session.publisher(ORDERS).publish_many([b"1", b"2", b"3"])
             made.nodes["a"].kill()
@@ -353,7 +385,7 @@ def test_what_was_on_its_way_when_its_node_was_killed_is_delivered_after(tmp_pat
 def test_a_lost_subscriber_leaves_what_it_had_in_doubt(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, "ab") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session:
                 async with subscribing(made, log, ORDERS, b1=hold) as found:
                     said = asyncio.create_task(outcome(resending(session, ORDERS)))
@@ -369,7 +401,7 @@ def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
             held: list[Event] = []
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with connect(made.url("a")) as session, subscribing(made, log, ORDERS, a1=held.append):
                 publisher = resending(session, ORDERS)
                 first = asyncio.create_task(outcome(publisher))
@@ -390,19 +422,24 @@ def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path
 def test_a_subscriber_that_was_cut_off_takes_part_again(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
-            log: list[tuple[str, int]] = []
+            log: Log = []
             async with (
                 connect(made.url("a")) as session,
                 subscribing(made, log, NEAR, a1=accept, a2=accept) as found,
             ):
                 publisher = resending(session, NEAR)
+
+                async def paths() -> set[str]:
+                    return {row["path"] for row in (await session.ask("anycast"))["paths"]}
+
+                before = await paths()
                 found["a1"].session.link.drop()
 
-                async def both() -> bool:
-                    return len((await session.ask("anycast"))["paths"]) == 2
+                async def is_back() -> bool:
+                    now = await paths()
+                    return len(now) == 2 and now != before
 
-                await until(lambda: not found["a1"].session.is_connected)
-                await until(both)
+                await until(is_back)
                 assert [await outcome(publisher) for _ in range(4)] == [Outcome.ACCEPTED] * 4
                 assert Counter(name for name, _ in log) == {"a1": 2, "a2": 2}
 

@@ -13,9 +13,9 @@ from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
 from reknit.node.shelves import Shelves
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast import Anycast
-from reknit.protocol.anycast_messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
-from reknit.protocol.anycast_state import HERE
+from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
+from reknit.protocol.anycast.state import HERE
 from reknit.protocol.messages import Row
 from reknit.protocol.routes import Routes
 from reknit.protocol.streams import (
@@ -33,6 +33,7 @@ from reknit.protocol.streams import (
     GiveUp,
     Gone,
     Handed,
+    Input,
     Keep,
     Left,
     Pinned,
@@ -179,80 +180,93 @@ OPS = st.lists(
 )
 
 
+class World:
+    """A stream on its way: upstream that sends what there is room for, the machine with its shelves, and each path."""
+
+    def __init__(self, is_resent: bool, cap: int) -> None:
+        self.streams, self.shelves, self.cap = Streams(WINDOW, 1 << 20), Shelves(cap), cap
+        self.content = Random(7).randbytes(10_000)
+        self.may_hand, self.is_resent = True, is_resent
+        self.came_bytes = self.given_bytes = self.most_sent = 0
+        self.path = self.room = 0
+        self.read: dict[str, bytes] = {}
+        """What each path got."""
+        self.ended: set[str] = set()
+        self.tell(Begun(S, is_resent), "up")
+
+    def tell(self, message: Input, peer: str = "") -> None:
+        self.streams.receive(message, peer, 0.0)
+        for effect in self.streams.take_effects():
+            self._perform(effect)
+        assert self.shelves.held_bytes <= self.cap
+        assert self.given_bytes <= self.most_sent + WINDOW
+        assert all(self.content.startswith(data) for data in self.read.values())
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Keep(data=data):
+                self.shelves.put(S, data)
+            case Drop(stop=stop):
+                self.shelves.drop(S, stop)
+            case Convey(path=to, start=start, stop=stop, is_last=is_last):
+                assert len(self.read[str(to)]) == start
+                self.read[str(to)] += self.shelves.read(S, start, stop)
+                self.most_sent = max(self.most_sent, stop)
+                self.ended |= {str(to)} if is_last else set()
+            case GiveRoom(total=total):
+                self.given_bytes = total
+            case Forget():
+                self.shelves.forget(S)
+
+    def come(self, size: int, is_last: bool = False) -> None:
+        """Upstream sends more, as far as it may."""
+        at = self.came_bytes
+        data = self.content[at : at + min(size, self.given_bytes - at)]
+        self.came_bytes += len(data)
+        self.tell(Came(S, at, data, is_last), "up")
+
+    def hand(self) -> None:
+        """It goes to the next path."""
+        self.path, self.room, self.may_hand = self.path + 1, 0, self.is_resent
+        self.read[str(self.path)] = b""
+        self.tell(Left(S))
+        self.tell(Handed(S), str(self.path))
+
+    def give_room(self, size: int) -> None:
+        """The path takes more."""
+        self.room += size
+        self.tell(Roomy(S, self.room), str(self.path))
+
+    def step(self, op: str, number: int) -> None:
+        """One thing happens, if it can."""
+        match op:
+            case "come":
+                self.come(number)
+            case "room" if self.path:
+                self.give_room(number)
+            case "hand" if self.may_hand:
+                self.hand()
+            case "pin" if self.path:
+                self.may_hand = self.is_resent = False
+                self.tell(Pinned(S))
+
+
 @settings(max_examples=200, deadline=None)
 @given(ops=OPS, is_resent=st.booleans(), cap=st.integers(0, 400))
 def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     ops: list[tuple[str, int]], is_resent: bool, cap: int
 ) -> None:
-    streams, shelves = Streams(WINDOW, 1 << 20), Shelves(cap)
-    content = Random(7).randbytes(10_000)
-    given_bytes, got, most_sent, path, room = 0, 0, 0, 0, 0
-    read: dict[str, bytes] = {}
-    ended: set[str] = set()
-    may_hand = True
-
-    def perform() -> None:
-        nonlocal given_bytes, most_sent
-        for effect in streams.take_effects():
-            match effect:
-                case Keep(data=data):
-                    shelves.put(S, data)
-                case Drop(stop=stop):
-                    shelves.drop(S, stop)
-                case Convey(path=to, start=start, stop=stop, is_last=is_last):
-                    assert len(read[str(to)]) == start
-                    read[str(to)] += shelves.read(S, start, stop)
-                    most_sent = max(most_sent, stop)
-                    if is_last:
-                        ended.add(str(to))
-                case GiveRoom(total=total):
-                    given_bytes = total
-                case Forget():
-                    shelves.forget(S)
-        assert shelves.held_bytes <= cap
-        assert given_bytes <= most_sent + WINDOW
-
-    def come(size: int, is_last: bool) -> None:
-        nonlocal got
-        data = content[got : got + min(size, given_bytes - got)]
-        streams.receive(Came(S, got, data, is_last), "up", 0.0)
-        got += len(data)
-        perform()
-
-    def hand() -> None:
-        nonlocal path, room, may_hand
-        path, room, may_hand = path + 1, 0, is_resent
-        read[str(path)] = b""
-        streams.receive(Left(S), "", 0.0)
-        streams.receive(Handed(S), str(path), 0.0)
-        perform()
-
-    streams.receive(Begun(S, is_resent), "up", 0.0)
-    perform()
+    world = World(is_resent, cap)
     for op, number in ops:
-        match op:
-            case "come":
-                come(number, is_last=False)
-            case "room" if path:
-                room += number
-                streams.receive(Roomy(S, room), str(path), 0.0)
-            case "hand" if may_hand:
-                hand()
-            case "pin" if path:
-                may_hand = is_resent = False
-                streams.receive(Pinned(S), "", 0.0)
-        perform()
-        assert all(content.startswith(data) for data in read.values())
-    if not path:
-        hand()
-    streams.receive(Roomy(S, 1 << 20), str(path), 0.0)
-    perform()
-    come(50, is_last=True)
-    assert read[str(path)] == content[:got]
-    assert ended == {str(path)}, "nobody else ever saw an end"
-    streams.receive(Ended(S), "", 0.0)
-    perform()
-    assert (len(streams), shelves.held_bytes, shelves.spilled_bytes) == (0, 0, 0)
+        world.step(op, number)
+    if not world.path:
+        world.hand()
+    world.give_room(1 << 20)
+    world.come(50, is_last=True)
+    assert world.read[str(world.path)] == world.content[: world.came_bytes]
+    assert world.ended == {str(world.path)}, "nobody else ever saw an end"
+    world.tell(Ended(S))
+    assert (len(world.streams), world.shelves.held_bytes, world.shelves.spilled_bytes) == (0, 0, 0)
 
 
 @settings(max_examples=200, deadline=None)

@@ -337,7 +337,7 @@ def test_a_reader_that_is_lost_midway_leaves_it_in_doubt() -> None:
 
             async def meanwhile(out: OutgoingStream) -> None:
                 await at_it.wait()
-                reader = made.peers.get(min(made.anycast._subs)[0])
+                reader = made.peers.get(min(made.anycast.subscriptions._patterns)[0])
                 assert reader is not None
                 reader.connection.abort()
 

@@ -14,25 +14,23 @@ from reknit.config import Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.protocol.codec import Item, encode
-from reknit.protocol.messages import (
+from reknit.protocol.link_messages import (
     Announce,
     AskWhole,
     Beat,
     Carry,
-    Fate,
     Forward,
     Got,
     Link,
     LinkState,
-    Message,
     Pull,
     Return,
     Returned,
     Skip,
     Via,
-    Want,
-    Welcome,
 )
+from reknit.protocol.messages import Message, Welcome
+from reknit.protocol.outcome_messages import Fate, Want
 from reknit.topic import Pattern
 from tests.anycast.nodes import run, until
 

@@ -82,33 +82,25 @@ def test_a_durable_subscriber_two_links_away_gets_what_it_missed(tmp_path: Path)
     async def publish(session: Session, start: int) -> None:
         await session.publish_many(TOPIC, numbers(start, start + 100))
 
+    async def audit(start: int, made: Fabric) -> None:
+        async with connect(made.url("c")) as there, there.subscribe("plant/**", name="audit") as events:
+            assert await take(events, 100) == list(range(start, start + 100))
+
     async def test() -> None:
         with fabric(tmp_path, "ab", "bc") as made:
             async with connect(made.url("c"), wait_s=10) as there, there.subscribe("plant/**", name="audit"):
                 await heard(made, "a", "c")
             async with connect(made.url("a")) as session:
                 await publish(session, 0)
-                async with (
-                    connect(made.url("c")) as there,
-                    there.subscribe("plant/**", name="audit") as events,
-                ):
-                    assert await take(events, 100) == list(range(100))
+                await audit(0, made)
                 made.nodes["b"].kill()
                 await publish(session, 100)
                 made.nodes["b"].start()
-                async with (
-                    connect(made.url("c")) as there,
-                    there.subscribe("plant/**", name="audit") as events,
-                ):
-                    assert await take(events, 100) == list(range(100, 200))
+                await audit(100, made)
                 made.nodes["c"].kill()
                 await publish(session, 200)
                 made.nodes["c"].start()
-                async with (
-                    connect(made.url("c")) as there,
-                    there.subscribe("plant/**", name="audit") as events,
-                ):
-                    assert await take(events, 100) == list(range(200, 300))
+                await audit(200, made)
             async with connect(made.url("c")) as there:
                 [row] = [row for row in await there.ledger() if row["subscriber"] == "audit"]
                 assert row["balanced"]

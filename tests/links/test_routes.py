@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reknit.protocol.link_messages import Announce, AskWhole, LinkState
 from reknit.protocol.link_state import shortest
-from reknit.protocol.messages import Announce, AskWhole, LinkState
 from reknit.protocol.routes import Interests, LinkUp, Routes, Tell
 from tests.links.fabric import TIMEOUT_S, Fabric
 

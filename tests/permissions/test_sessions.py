@@ -32,18 +32,8 @@ from reknit.errors import Refused, RequestFailed
 from reknit.node.node import Node
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames, Item
-from reknit.protocol.messages import (
-    Heartbeat,
-    Offer,
-    Recover,
-    Recovered,
-    Start,
-    Subscribe,
-    Survey,
-    Surveyed,
-    Unsubscribed,
-    Welcome,
-)
+from reknit.protocol.messages import Start, Subscribe, Unsubscribed, Welcome
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Survey, Surveyed
 from tests.client.serving import ANY_PORT, serving
 from tests.rpc.asking import DOORS, echo, letters, run, until
 

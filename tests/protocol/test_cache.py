@@ -9,8 +9,9 @@ from reknit.batch import Batch
 from reknit.protocol import publisher as publishing
 from reknit.protocol.cache import Bounds, Cache, answer
 from reknit.protocol.cache_replies import Replies
-from reknit.protocol.messages import Ack, Recover, Require, Stored
+from reknit.protocol.messages import Ack
 from reknit.protocol.publisher import RESEND_S, Publisher
+from reknit.protocol.recovery_messages import Recover, Require, Stored
 from reknit.topic import Pattern
 from tests.recovery.world import ALL, ANN, BOB, TOPIC, batch, cache
 

@@ -13,7 +13,6 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.protocol.cache import Bounds, Cache, answer
-from reknit.protocol.messages import Heartbeat, Recover
 from reknit.protocol.recovery import (
     Answered,
     Dropped,
@@ -27,6 +26,7 @@ from reknit.protocol.recovery import (
     Told,
     Unreachable,
 )
+from reknit.protocol.recovery_messages import Heartbeat, Recover
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.topic import Pattern
 

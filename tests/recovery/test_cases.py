@@ -18,7 +18,7 @@ from reknit.node.node import Node
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.alignment import Digest
 from reknit.protocol.cache import NO_SOURCE, Bounds, Cache
-from reknit.protocol.messages import Heartbeat, Offer, Recover
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from tests.recovery.fabric import (
@@ -94,7 +94,7 @@ def test_case_06_what_a_cache_over_tcp_let_go_is_lost_and_what_it_holds_is_not()
             await lose(losing, publisher, 2, 5)
             for batch in losing.lost:
                 held.put(batch, 0)
-            keeping.keep(held, Offer(TOPIC))
+            keeping.switchboard.keep(held, Offer(TOPIC))
             await hub.restart()
             await until(lambda: all(one.link.is_up for one in (publishing, keeping, reading)))
             await publisher.publish(b"5")

@@ -19,7 +19,8 @@ from reknit.node.node import Node
 from reknit.outcome import Code
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.cache import Bounds, answer
-from reknit.protocol.messages import Recover, Rejection, Settle
+from reknit.protocol.messages import Rejection, Settle
+from reknit.protocol.recovery_messages import Recover
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern
@@ -425,7 +426,8 @@ def test_a_publisher_holds_the_same_for_one_subscriber_and_for_a_thousand() -> N
             return publisher._cache.bytes, publisher.unkept, _messages(session) - before
 
     def _messages(session: Session) -> int:
-        return len(session._questions) + len(session._keepers) + len(session._publishers)
+        board = session.switchboard
+        return len(board.questions) + len(board.keepers) + len(board.senders)
 
     async def test() -> None:
         assert await held(1) == await held(1_000)

@@ -15,7 +15,7 @@ from reknit.node.node import Node
 from reknit.node.relay import Relay
 from reknit.outcome import End
 from reknit.protocol.cache import Cache
-from reknit.protocol.messages import Offer
+from reknit.protocol.recovery_messages import Offer
 from reknit.store.records import Skipped, apply, decode, encode
 from reknit.testing.processes import tied
 from reknit.topic import Pattern
@@ -165,7 +165,7 @@ def test_a_relay_gets_what_its_origin_lacks_from_the_publishers_own_cache() -> N
         async with fabric() as [origin], client(origin) as session, fabric() as [near]:
             held = Cache(Pattern(TOPIC))
             held.put(made(1, 9), 0)
-            session.keep(held, Offer(TOPIC, SOURCE))
+            session.switchboard.keep(held, Offer(TOPIC, SOURCE))
             await fed(near, made(1, 3))
             async with (
                 client(near) as reader,

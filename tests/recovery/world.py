@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from reknit.batch import Batch
 from reknit.protocol.cache import Bounds, Cache, answer
-from reknit.protocol.messages import Heartbeat, Recover
 from reknit.protocol.recovery import (
     Answered,
     Dropped,
@@ -20,6 +19,7 @@ from reknit.protocol.recovery import (
     Told,
 )
 from reknit.protocol.recovery_history import History
+from reknit.protocol.recovery_messages import Heartbeat, Recover
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.topic import Pattern
 

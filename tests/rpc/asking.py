@@ -61,5 +61,5 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def all_kept(session: reknit.Session) -> bool:
     """Whether everything with attributes that a session sent is kept, and it sent something."""
-    outlets = [one for one in session._publishers.values() if isinstance(one, Outlet)]
+    outlets = [one for one in session.switchboard.senders.values() if isinstance(one, Outlet)]
     return bool(outlets) and all(outlet.is_idle for outlet in outlets)

@@ -18,7 +18,8 @@ from reknit.frame import Buffer
 from reknit.ledger import Stream
 from reknit.protocol import cache as machines
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import Message, Offer, Recover, Recovered, Survey, Surveyed, Welcome
+from reknit.protocol.messages import Message, Welcome
+from reknit.protocol.recovery_messages import Offer, Recover, Recovered, Survey, Surveyed
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
@@ -130,11 +131,11 @@ class Cache:
         ready = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._fill(ready))
         await ready
-        self._session.keep(self.held, self._offer)
+        self._session.switchboard.keep(self.held, self._offer)
         return self
 
     async def __aexit__(self, *args: object) -> None:
-        self._session.keep_no_more(self._offer)
+        self._session.switchboard.keep_no_more(self._offer)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -9,7 +9,7 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.protocol.codec import Frames
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Recover, Recovered, Span, Survey, Surveyed
+from reknit.protocol.recovery_messages import Recover, Recovered, Span, Survey, Surveyed
 from reknit.seqset import Range
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reknit.client.futures import fail_all, resolve_all
 from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.errors import Full, LocalError, Modified, Refused, Rejected, Released, Undelivered
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
 from reknit.protocol import publisher as machines
-from reknit.protocol.messages import Fate, PathThere, Told, Want
+from reknit.protocol.outcome_messages import Fate, PathThere, Told, Want
 from reknit.seqset import SeqSet
 
 if TYPE_CHECKING:
@@ -189,9 +190,7 @@ class OutcomePublisher(Publisher):
 
     def _wake_all(self) -> None:
         futures, self._resolved = self._resolved, []
-        for future in futures:
-            if not future.done():
-                future.set_result(None)
+        resolve_all(futures)
 
     def _note(self, call: Call, start: int, stop: int, fate: Fate) -> None:
         call.left -= stop - start
@@ -215,10 +214,7 @@ class OutcomePublisher(Publisher):
         self._open.clear()
         self._calls = []
         futures: list[asyncio.Future[Any]] = [*(call.future for call in calls), *self._resolved]
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio
+        fail_all(futures, error)
 
 
 def _stop(call: Call) -> int:

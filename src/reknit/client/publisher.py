@@ -15,14 +15,15 @@ import msgspec
 
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.client.cache import bounds_of
+from reknit.client.futures import fail_all, resolve, resolve_all
 from reknit.client.streams import OutgoingStream
 from reknit.config import Config
 from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol import publisher as machines
 from reknit.protocol.cache import Bounds, Cache
-from reknit.protocol.messages import Ack, Expect, Go, Heartbeat, Hold, Offer, Refuse
 from reknit.protocol.recovery_heartbeat import Heartbeats
+from reknit.protocol.recovery_messages import Heartbeat, Offer
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Publisher:
         self._numbered: Kept | None = None
 
         if self._cache is not None:
-            session.keep(self._cache, self._offer)
+            session.switchboard.keep(self._cache, self._offer)
 
     @property
     def source(self) -> bytes:
@@ -305,7 +306,7 @@ class Publisher:
             self._cut()
         if self._machine.unacked_bytes + self._bytes < self._window:
             turn: Kept = self._loop.create_future()
-            self._loop.call_soon(_resolve, turn)
+            self._loop.call_soon(resolve, turn)
             return turn
         if not self._wait:
             raise Full(
@@ -385,8 +386,7 @@ class Publisher:
                 case machines.Confirm(stop=stop):
                     self._confirm(stop)
                 case machines.Numbered():
-                    if self._numbered is not None:
-                        _resolve(self._numbered)
+                    resolve(self._numbered)
                     self._loop.call_soon(self._turn)
                 case machines.Refused(code=code, text=text):
                     self.fail(Refused(code, text))
@@ -396,11 +396,9 @@ class Publisher:
     def _confirm(self, stop: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= stop:
-            for kept in waiting.popleft()[1]:
-                _resolve(kept)
+            resolve_all(waiting.popleft()[1])
         if self._room and self._machine.unacked_bytes < self._window:
-            for room in self._room:
-                _resolve(room)
+            resolve_all(self._room)
             self._room.clear()
 
     def fail(self, error: LocalError | Refused) -> None:
@@ -413,10 +411,7 @@ class Publisher:
         self._waiting.clear()
         self._room.clear()
         self._payloads, self._bytes, self._kept = [], 0, []
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio
+        fail_all(futures, error)
 
     async def close(self) -> None:
         """Return when everything is kept; afterwards nothing can be published."""
@@ -424,7 +419,7 @@ class Publisher:
             await self.flush()
         finally:
             self._session.forget(self)
-            self._session.keep_no_more(self._offer)
+            self._session.switchboard.keep_no_more(self._offer)
             self.fail(Closed(f"the publisher on {self.topic!r}"))
 
     async def __aenter__(self) -> Publisher:
@@ -432,11 +427,3 @@ class Publisher:
 
     async def __aexit__(self, *args: object) -> None:
         await self.close()
-
-
-PUBLISHER_MESSAGES = (Ack, Expect, Refuse, Hold, Go)
-
-
-def _resolve(future: Kept) -> None:
-    if not future.done():
-        future.set_result(None)

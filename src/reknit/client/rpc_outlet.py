@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from reknit.batch import SOURCE_BYTES
+from reknit.client.futures import fail_all, resolve
 from reknit.envelope.attributes import Attributes, check
 from reknit.envelope.columns import fields_of
 from reknit.errors import Closed, Full, LocalError, Refused
@@ -136,9 +137,7 @@ class Outlet:
 
     def _confirm(self, stop: int) -> None:
         while self._waiting and self._waiting[0][0] <= stop:
-            kept = self._waiting.popleft()[1]
-            if not kept.done():
-                kept.set_result(None)
+            resolve(self._waiting.popleft()[1])
 
     async def flush(self) -> None:
         """Return when everything put in so far is kept. Raises what became of it otherwise."""
@@ -152,10 +151,7 @@ class Outlet:
         futures = [one.kept for one in self._gathered] + [kept for _, kept in self._waiting]
         self._gathered = []
         self._waiting.clear()
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # retrieved here: a caller that never waits is not nagged by asyncio
+        fail_all(futures, error)
 
 
 class Outlets:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import ssl
 from collections.abc import Iterable, Sequence
@@ -13,62 +12,25 @@ from typing import Any
 import xxhash
 
 from reknit.address import Address
-from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES, Batch
+from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
-from reknit.client.cache import reply
 from reknit.client.group import Group, topic_of, transport_of
-from reknit.client.group_journal import GroupJournal, Relay
-from reknit.client.inquiries import Inquiries
-from reknit.client.link import Link
+from reknit.client.group_journal import GroupJournal
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Kept, Publisher, Recoverable
 from reknit.client.rpc import Caller, Reply, address_of, default_address
-from reknit.client.rpc_outlet import Outlet, Outlets
+from reknit.client.rpc_outlet import Outlets
 from reknit.client.rpc_service import Handler, Service
-from reknit.client.streams import OutgoingStream
 from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
+from reknit.client.switchboard import Sender, Switchboard
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed, Gone, NotConnected, Refused
+from reknit.errors import Closed
 from reknit.frame import Buffer
-from reknit.outcome import Code
-from reknit.protocol import publisher as publishing
 from reknit.protocol import subscriber as subscribing
-from reknit.protocol.cache import Keeper
-from reknit.protocol.codec import Frames, Item, Raw
 from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.messages import (
-    Abort,
-    Ack,
-    Answer,
-    Ask,
-    Deliver,
-    Expect,
-    Go,
-    Heartbeat,
-    Hold,
-    Lost,
-    Offer,
-    PathThere,
-    Piece,
-    Recover,
-    Recovered,
-    Refuse,
-    Revoked,
-    Room,
-    Settled,
-    Start,
-    Stored,
-    Subscribed,
-    Survey,
-    Surveyed,
-    Told,
-    Unsubscribed,
-    Welcome,
-)
+from reknit.protocol.messages import Start
 from reknit.topic import Pattern, check_topic
-
-log = logging.getLogger("reknit.client")
 
 
 class Session:
@@ -95,18 +57,9 @@ class Session:
         """Where responses to this session's requests go."""
         self.outlets = Outlets(self)
         self._caller: Caller | None = None
-        self._publishers: dict[bytes, Publisher | Outlet | Relay] = {}
-        self._held: set[bytes] = set()
-        """The sources that the node asked to wait."""
         self._by_topic: dict[str, Publisher] = {}
-        self._subscriptions: dict[int, Subscription] = {}
-        self._streams: dict[bytes, OutgoingStream] = {}
-        self._questions: dict[int, asyncio.Future[tuple[Answer, bytes]]] = {}
-        self._answer: Answer | None = None
-        self._delivery: tuple[Deliver, int] | None = None
-        self._keepers: dict[Offer, Keeper] = {}
-        self.inquiries = Inquiries()
-        self.link = Link(url, name or self._id.hex(), self, self.config, token, tls)
+        self.switchboard = Switchboard(url, name or self._id.hex(), self.config, token, tls)
+        self.link, self.inquiries = self.switchboard.link, self.switchboard.inquiries
 
     # -- life
 
@@ -119,14 +72,15 @@ class Session:
         """Return when everything published is kept, then part."""
         if self._caller is not None:
             await self._caller.close()
+        senders = self.switchboard.senders
         try:
             if self.link.is_up:
-                await asyncio.gather(*(publisher.flush() for publisher in list(self._publishers.values())))
+                await asyncio.gather(*(sender.flush() for sender in list(senders.values())))
         finally:
-            for stream in list(self._streams.values()):
+            for stream in list(self.switchboard.streams.values()):
                 await stream.abort()
-            for publisher in list(self._publishers.values()):
-                publisher.fail(Closed("the session", "connect again"))
+            for sender in list(senders.values()):
+                sender.fail(Closed("the session", "connect again"))
             await self.link.close()
 
     async def __aenter__(self) -> Session:
@@ -174,7 +128,7 @@ class Session:
         lasting = source is not None or bool(self.name)
         if source is None:
             source = self._source(topic)
-        if source in self._publishers:
+        if source in self.switchboard.senders:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
         recovery = Recoverable.of(self.config, cache, history, heartbeat_s, is_heartbeat_periodic, stored_by)
         how = (self, source, topic, lasting, wait, ttl_ms, priority, recovery)
@@ -184,12 +138,6 @@ class Session:
             publisher = Publisher(*how)
         self.add_publisher(publisher)
         return publisher
-
-    def add_publisher(self, publisher: Publisher | Outlet | Relay) -> None:
-        """What the node says about its source is for this publisher from now on."""
-        self._publishers[publisher.source] = publisher
-        if self.link.is_up:
-            publisher.receive(publishing.Connected())
 
     def _source(self, topic: str) -> bytes:
         if self.name:
@@ -336,18 +284,7 @@ class Session:
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
         """As `ask`, with the bytes of batches that came along."""
-        if not self.link.is_up:
-            raise NotConnected(self.url, "the connection is being opened again")
-        self._count += 1
-        future: asyncio.Future[tuple[Answer, bytes]] = asyncio.get_running_loop().create_future()
-        self._questions[self._count] = future
-        self.link.send(Ask(self._count, what, args))
-        answer, data = await future
-        if answer.code == Code.OUT_OF_RANGE:
-            raise Gone(answer.body["first_held"], answer.text)
-        if answer.code != Code.OK:
-            raise Refused(answer.code, answer.text)
-        return answer.body, data
+        return await self.switchboard.questions.ask(what, args)
 
     async def status(self) -> dict[str, Any]:
         """How the node is: journal, topics, rates, subscribers."""
@@ -385,142 +322,29 @@ class Session:
         rows: list[dict[str, Any]] = await self.ask("routes")
         return rows
 
-    # -- the link's side
+    # -- whom the node speaks to
 
     def add(self, subscription: Subscription) -> None:
-        self._subscriptions[subscription.sub] = subscription
+        """What the node says to it gets there from now on."""
+        self.switchboard.subscriptions[subscription.sub] = subscription
 
-    def add_stream(self, stream: OutgoingStream) -> None:
-        """What the node says about its source is for this stream from now on."""
-        self._streams[stream.source] = stream
+    def add_publisher(self, publisher: Sender) -> None:
+        """What the node says about its source is for this publisher from now on."""
+        self.switchboard.add_sender(publisher)
 
-    def forget_stream(self, stream: OutgoingStream) -> None:
-        self._streams.pop(stream.source, None)
-
-    def keep(self, keeper: Keeper, offer: Offer) -> None:
-        """Answer the node's questions from here too."""
-        self._keepers[offer] = keeper
-        self.link.send(offer)
-
-    def keep_no_more(self, offer: Offer) -> None:
-        if self._keepers.pop(offer, None) is not None:
-            self.link.send(Offer(offer.pattern, offer.source, is_on=False))
+    def forget(self, member: Sender | Subscription) -> None:
+        """… and no more."""
+        if isinstance(member, Subscription):
+            self.switchboard.subscriptions.pop(member.sub, None)
+            return
+        self.switchboard.remove_sender(member)
+        if self._by_topic.get(member.topic) is member:
+            del self._by_topic[member.topic]
 
     def connected(self) -> subscribing.Connected | subscribing.Disconnected:
         """What a subscription needs to know of the connection."""
         welcome = self.link.welcome
         return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
-
-    def forget(self, member: Publisher | Outlet | Relay | Subscription) -> None:
-        if isinstance(member, Subscription):
-            self._subscriptions.pop(member.sub, None)
-            return
-        if self._publishers.get(member.source) is member:
-            del self._publishers[member.source]
-        if self._by_topic.get(member.topic) is member:
-            del self._by_topic[member.topic]
-
-    def linked(self, welcome: Welcome) -> None:
-        self.link.send(*self._keepers)
-        for publisher in list(self._publishers.values()):
-            publisher.receive(publishing.Connected())
-        for subscription in list(self._subscriptions.values()):
-            subscription.receive(subscribing.Connected(welcome.epoch))
-
-    def unlinked(self) -> None:
-        self._answer = self._delivery = None
-        self._held.clear()
-        self.inquiries.lost()
-        for stream in list(self._streams.values()):
-            stream.lost()
-        for publisher in list(self._publishers.values()):
-            publisher.receive(publishing.Disconnected())
-        for subscription in list(self._subscriptions.values()):
-            subscription.receive(subscribing.Disconnected())
-        questions, self._questions = self._questions, {}
-        for future in questions.values():
-            if not future.done():
-                future.set_exception(NotConnected(self.url, "the connection broke before the answer came"))
-
-    def items(self, items: list[Item]) -> None:
-        for item in items:
-            self._take(item)
-
-    def _take(self, item: Item) -> None:
-        match item:
-            case Frames():
-                self._delivered(item)
-            case Deliver():
-                self._delivery = (item, item.size)
-            case Ack() | Expect() | Refuse() | Stored():
-                publisher = self._publishers.get(item.source)
-                if publisher is not None:
-                    publisher.receive(item)
-            case Settled() | Subscribed() | Unsubscribed() | Lost() | Heartbeat() | Revoked():
-                subscription = self._subscriptions.get(item.sub)
-                if subscription is not None:
-                    subscription.receive(item)
-            case Piece() | Abort():
-                if (reading := self._subscriptions.get(item.sub)) is not None:
-                    reading.piece(item)
-            case Room() | Told() if item.source in self._streams:
-                self._streams[item.source].receive(item)
-            case Told() | PathThere():
-                outcomes = self._publishers.get(item.source)
-                if isinstance(outcomes, OutcomePublisher):
-                    outcomes.hear(item)
-            case Hold(text=text, sources=sources):
-                log.warning("the node asks publishers to wait: %s", text)
-                self._held |= set(sources or self._publishers)
-                self._tell_held(item)
-            case Go():
-                self._tell_held(item)
-                self._held.clear()
-            case Recovered() | Surveyed():
-                self.inquiries.take(item)
-            case Recover() | Survey():
-                self.link.send_buffers(reply(list(self._keepers.values()), item))
-            case Answer() if item.size:
-                self._answer = item
-            case Answer():
-                self._answered(item, b"")
-            case Raw(data=data):
-                answer, self._answer = self._answer, None
-                if answer is not None:
-                    self._answered(answer, data)
-            case _:
-                log.debug("ignored %r", item)
-
-    def _tell_held(self, message: Hold | Go) -> None:
-        for source in [source for source in self._publishers if source in self._held]:
-            self._publishers[source].receive(message)
-
-    def _answered(self, answer: Answer, data: bytes) -> None:
-        future = self._questions.pop(answer.id, None)
-        if future is not None and not future.done():
-            future.set_result((answer, data))
-
-    def _delivered(self, frames: Frames) -> None:
-        """Batches belong to the delivery that was announced; what arrived of it so far is handed on at once."""
-        if self._delivery is None:
-            if self.inquiries.take_frames(frames) is not None:
-                log.error("batches came that were not announced: dropped, they are still owed")
-            return
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
-        subscription = self._subscriptions.get(deliver.sub)
-        if subscription is None:
-            return
-        view = memoryview(frames.data)
-        batches: list[Batch] = []
-        at = 0
-        for head in frames.heads:
-            batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
-            at += head.length
-        position = deliver.position if rest <= 0 else -1
-        how = (deliver.attempt, deliver.counted, deliver.ordered_to)
-        subscription.receive(subscribing.Delivered(batches, position, *how))
 
 
 def connect(

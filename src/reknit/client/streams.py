@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from reknit.batch import SOURCE_BYTES, Batch
+from reknit.client.futures import resolve
 from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, Rejected, ReknitError, Released
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.messages import Abort, Begin, Fate, Piece, Room, Told
+from reknit.protocol.outcome_messages import Fate, Told
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.protocol.streams import PIECE_BYTES
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class OutgoingStream:
             self.source, self.topic, 1, [b""], now_us, columns=columns, flags=FLAG_STREAM, **self._fields
         )
         self._is_open = True
-        self._session.add_stream(self)
+        self._session.switchboard.streams[self.source] = self
         self._session.link.send(Begin(self.source, self.topic, self._is_resent, bytes(stub.data)))
         return self
 
@@ -146,7 +148,7 @@ class OutgoingStream:
 
     def _close(self) -> None:
         self._is_open = False
-        self._session.forget_stream(self)
+        self._session.switchboard.streams.pop(self.source, None)
 
     # -- the session's side
 
@@ -158,7 +160,7 @@ class OutgoingStream:
             for fate in message.rows:
                 if fate.outcome != Outcome.RECEIVED:
                     self._resolve(fate)
-        _resolve(self._wake)
+        resolve(self._wake)
 
     def _resolve(self, fate: Fate) -> None:
         self.outcome = Outcome(fate.outcome)
@@ -170,7 +172,7 @@ class OutgoingStream:
     def lost(self) -> None:
         """The connection is gone, and the node gives up what was not whole there."""
         self._resolve(Fate(1, 2, Outcome.MODIFIED, Code.UNKNOWN, LOST, attempts=0))
-        _resolve(self._wake)
+        resolve(self._wake)
 
 
 class IncomingStream:
@@ -234,15 +236,10 @@ class IncomingStream:
             self._is_whole = message.is_last
             if message.data:
                 self._pieces.append(message.data)
-        _resolve(self._wake)
+        resolve(self._wake)
 
     def fail(self, text: str) -> None:
         """Nothing more comes of it: what came is not the event."""
         self._pieces.clear()
         self._error = Aborted(self._batch.topic, self._batch.source.hex(), text)
-        _resolve(self._wake)
-
-
-def _resolve(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
+        resolve(self._wake)

@@ -25,10 +25,12 @@ from reknit.outcome import Code, Outcome
 from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Abort, Piece, Span, Start, Subscribed, Unsubscribe, Unsubscribed
+from reknit.protocol.messages import Start, Subscribed, Unsubscribe, Unsubscribed
 from reknit.protocol.recovery_history import History
+from reknit.protocol.recovery_messages import Span
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.protocol.shared_subscriber import SharedSubscriber
+from reknit.protocol.stream_messages import Abort, Piece
 from reknit.protocol.subscriber import NODE
 from reknit.seqset import Range
 

@@ -18,7 +18,7 @@ from reknit.ledger import Stream
 from reknit.node.journals import open_journal
 from reknit.node.keepers import JournalKeeper
 from reknit.protocol import alignment
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern

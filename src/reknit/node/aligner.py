@@ -31,7 +31,7 @@ from reknit.protocol.alignment import (
     Rows,
 )
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 from reknit.protocol.recovery_search import AskCache, Asking, Search
 from reknit.seqset import Range
 from reknit.topic import Pattern

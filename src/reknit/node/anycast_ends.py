@@ -12,47 +12,15 @@ from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
 from reknit.node.delivering import OnHanded, OnPath, OnResults, StreamTaker
-from reknit.node.feed import Feed, OnRefused
 from reknit.outcome import Outcome
-from reknit.protocol.anycast_messages import Grant, Rows
-from reknit.protocol.messages import Fate, Row
+from reknit.protocol.anycast.messages import Grant, Rows
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern, check_topic
 
 if TYPE_CHECKING:
     from reknit.node.anycast import NodeAnycast
-    from reknit.node.node import Node
-
-
-class FeedOfSenders:
-    """The one feed that all senders of a node share; opened when the first of them offers something."""
-
-    def __init__(self, node: Node, on_kept: Callable[[Batch], None], on_refused: OnRefused) -> None:
-        self.node = node
-        self._feed = Feed(node, "senders", on_kept, on_refused=on_refused)
-        self._waiting: list[Batch] = []
-        self._opening: asyncio.Task[None] | None = None
-        self._is_open = False
-
-    def put(self, batch: Batch) -> None:
-        """Keep it, as soon as possible."""
-        if self._is_open:
-            self._feed.put([batch])
-            return
-        self._waiting.append(batch)
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
-
-    async def _open(self) -> None:
-        await self._feed.open()
-        self._is_open = True
-        waiting, self._waiting = self._waiting, []
-        self._feed.put(waiting)
-
-    async def close(self) -> None:
-        """Part from the node."""
-        if self._opening is not None:
-            await asyncio.gather(self._opening, return_exceptions=True)
-            await self._feed.close()
+    from reknit.node.senders import Senders
 
 
 class GatewaySender:
@@ -60,23 +28,21 @@ class GatewaySender:
 
     def __init__(
         self,
-        feed: FeedOfSenders,
+        senders: Senders,
         topic: str,
         on_results: OnResults,
         on_path: OnPath | None,
         source: bytes | None,
         has_path: bool,
-        is_journal: bool,
     ) -> None:
         self.topic = check_topic(topic)
         self.source = source or secrets.token_bytes(SOURCE_BYTES)
         self.has_path = has_path
         self.unsettled = 0
         self.on_close: Callable[[], object] = lambda: None
-        self._feed = feed
+        self._senders = senders
         self._on_results = on_results
         self._on_path = on_path
-        self._is_journal = is_journal
         self._next = 1
         self._is_open = True
 
@@ -84,14 +50,14 @@ class GatewaySender:
         """Give in events; the range of seqs that they got. Raises `Full`, `Closed`."""
         if not self._is_open:
             raise Closed(f"the sender on {self.topic!r}")
-        unsettled_max = self._feed.node.config.anycast.sender_unsettled_max
+        unsettled_max = self._senders.node.config.anycast.sender_unsettled_max
         if self.unsettled + len(payloads) > unsettled_max:
             raise Full(f"{self.unsettled} events have no outcome yet", "anycast.sender_unsettled_max")
         time_us = fields.pop("time_us", None) or time.time_ns() // 1000
         batch = Batch.build(self.source, self.topic, self._next, payloads, time_us, **fields)
         self._next = batch.stop
         self.unsettled += batch.count
-        self._feed.put(batch)
+        self._senders.put(batch)
         return batch.first, batch.stop
 
     def close(self) -> None:

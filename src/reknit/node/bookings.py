@@ -15,7 +15,7 @@ from reknit.ledger import Stream
 from reknit.node.core import Core
 from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
 from reknit.protocol.effects import AppendRecord, DeadLetter
-from reknit.protocol.messages import Fate
+from reknit.protocol.outcome_messages import Fate
 from reknit.seqset import SeqSet
 from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.topic import Pattern

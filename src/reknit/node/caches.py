@@ -24,17 +24,8 @@ from reknit.protocol.cache import answer, total
 from reknit.protocol.codec import Frames, encode
 from reknit.protocol.intake import Problem, Refused
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import (
-    Heartbeat,
-    Offer,
-    Recover,
-    Recovered,
-    Require,
-    Settle,
-    Subscribe,
-    Survey,
-    Surveyed,
-)
+from reknit.protocol.messages import Settle, Subscribe
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern

@@ -21,7 +21,7 @@ from reknit.ledger import Stream
 from reknit.node.feed import Feed
 from reknit.node.relay import Relay
 from reknit.protocol.codec import encode
-from reknit.protocol.messages import Carry, Got, Pull
+from reknit.protocol.link_messages import Carry, Got, Pull
 
 if TYPE_CHECKING:
     from reknit.node.lines import Line
@@ -187,7 +187,7 @@ class Inflow(Relay):
         self.line = line
         self._carries.clear()
         self._batches.clear()
-        line.send(Pull(*self._links.position(self._neighbour)))
+        line.send(Pull(*self._links.flows.position(self._neighbour)))
 
     def take(self, carry: Carry, batches: list[Batch], is_last: bool) -> None:
         """Batches arrived; they count as kept when this node's journal has them."""
@@ -200,7 +200,7 @@ class Inflow(Relay):
         state[2] = int(is_last)
         for batch in batches:
             self.events += batch.count
-            self._links.came((batch.topic, batch.source), batch.stop, self._neighbour)
+            self._links.flows.came((batch.topic, batch.source), batch.stop, self._neighbour)
             self._batches[id(batch)] = state
         self._feed.put(batches)
         self._advance()
@@ -216,5 +216,5 @@ class Inflow(Relay):
         while self._carries and self._carries[0][1] == 0 and self._carries[0][2]:
             position = self._carries.popleft()[0]
         if position >= 0 and self.line is not None and self.line.hello is not None:
-            self._links.remember(self._neighbour, self.line.hello.journal, position)
+            self._links.flows.remember(self._neighbour, self.line.hello.journal, position)
             self.line.send(Got(position))

@@ -112,7 +112,7 @@ class Core:
         self.is_elsewhere: Callable[[str], bool] = lambda topic: False
         """Whether another node subscribes to a topic, as far as the node knows."""
         permit = None if edge is None else edge.permit
-        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self._inspect)
+        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self.inspect)
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = Rules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -192,7 +192,7 @@ class Core:
         due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
-    def _inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
         """Why events with attributes are not taken: they are not sound, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
-from reknit.protocol.messages import Fate
+from reknit.protocol.outcome_messages import Fate
 
 Result = Fate
 """What became of events `[start, stop)` of one source: ACCEPTED, RELEASED, REJECTED or MODIFIED, which end them, or

@@ -9,7 +9,7 @@ from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Stream
 from reknit.protocol.cache import Keeper, total
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern

@@ -13,9 +13,11 @@ from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers import PeerState
 from reknit.outcome import Code
-from reknit.protocol import messages
+from reknit.protocol import link_messages
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import Carry, Forward, Message, Welcome
+from reknit.protocol.link_messages import Carry, Forward
+from reknit.protocol.messages import Message, Welcome
+from reknit.transport.tcp import parse_url
 
 if TYPE_CHECKING:
     from reknit.node.links import Links
@@ -31,7 +33,7 @@ class Line:
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
-        self.hello: messages.Link | None = None
+        self.hello: link_messages.Link | None = None
         self.problem = ""
         """Why there is no link, in the other node's words or ours."""
         self.told: set[bytes] = set()
@@ -41,6 +43,11 @@ class Line:
     @property
     def name(self) -> str:
         return self.hello.node if self.hello is not None else ""
+
+    @property
+    def url(self) -> str:
+        """Where the other node can be connected to."""
+        raise NotImplementedError
 
     def send(self, *items: Message) -> None:
         """Say something."""
@@ -69,11 +76,7 @@ class Line:
         message, rest = self._announced
         rest -= len(frames.data)
         self._announced = (message, rest) if rest > 0 else None
-        view, at, batches = memoryview(frames.data), 0, []
-        for head in frames.heads:
-            batches.append(Batch(head, view[at : at + head.length], whole=(frames.data, at)))
-            at += head.length
-        return message, batches, rest <= 0
+        return message, frames.batches(), rest <= 0
 
 
 class LineIn(Line):
@@ -82,6 +85,18 @@ class LineIn(Line):
     def __init__(self, peer: PeerState, cost: int) -> None:
         super().__init__(cost)
         self.peer = peer
+
+    @property
+    def url(self) -> str:
+        """As it says, on the address that it came from where it listens on all of its own."""
+        urls = self.hello.urls if self.hello is not None else []
+        for url in urls:
+            if url.startswith(("tcp://", "tls://")):
+                scheme, host, port = parse_url(url)
+                if host in ("0.0.0.0", "::"):
+                    host = self.peer.connection.peer.rpartition(":")[0]
+                return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return urls[0] if urls else ""
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         self.peer.send_buffers(buffers)
@@ -98,11 +113,16 @@ class LineOut(Line):
 
     def __init__(self, links: Links, url: str, cost: int, make_hello: Callable[[LineOut], Message]) -> None:
         super().__init__(cost)
-        self.url = url
+        self._url = url
         self._links = links
         self._make_hello = make_hello
         self._link = Link(url, links.routes.name, self, links.config, role="node")
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """As this node does it."""
+        return self._url
 
     def start(self) -> None:
         """Begin to connect."""

@@ -7,7 +7,7 @@ from typing import Final
 from reknit.config import LINK_COST_MAX, LinkSettings
 from reknit.errors import InvalidConfig, InvalidTopic
 from reknit.protocol.codec import Item
-from reknit.protocol.messages import Announce, Forward, Link, LinkState
+from reknit.protocol.link_messages import Announce, Forward, Link, LinkState
 from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url
 

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.errors import Refused
 from reknit.event import FLAG_STREAM
-from reknit.ledger import Stream
-from reknit.node.carrying import Inflow, Outflow
-from reknit.node.lines import Line, LineIn, LineOut
-from reknit.node.link_checks import objection, parse_link, unsound
+from reknit.node.flows import Flows
+from reknit.node.lines import Line, LineIn
+from reknit.node.link_checks import objection, unsound
 from reknit.node.notes import Notes
+from reknit.node.outgoing_links import OutgoingLinks
 from reknit.node.peers import PeerState
 from reknit.node.wants import Wants
 from reknit.outcome import Code
-from reknit.protocol import messages
-from reknit.protocol.anycast_messages import (
+from reknit.protocol.anycast.messages import (
     NeighbourDown,
     NeighbourUp,
     NewRoutes,
@@ -34,23 +32,22 @@ from reknit.protocol.anycast_messages import (
     Stall,
 )
 from reknit.protocol.codec import Frames, Item, encode
-from reknit.protocol.messages import (
-    Abort,
+from reknit.protocol.link_messages import (
     Announce,
     AskWhole,
     Beat,
     Carry,
     Forward,
     Got,
+    Link,
     LinkState,
-    Piece,
     Pull,
     Return,
     Returned,
-    Room,
 )
+from reknit.protocol.messages import Message
 from reknit.protocol.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
-from reknit.transport.tcp import parse_url
+from reknit.protocol.stream_messages import Abort, Piece, Room
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -83,81 +80,31 @@ class Links:
         )
         self.is_on = False
         self.by_peer: dict[int, LineIn] = {}
-        self._outs: dict[str, LineOut] = {}
+        self.outgoing = OutgoingLinks(self)
         self._lines: dict[str, list[Line]] = {}
-        self._outflows: dict[str, Outflow] = {}
-        self._inflows: dict[str, Inflow] = {}
+        self.flows = Flows(self)
         self._returns: dict[str, list[Return]] = {}
         self.wants = Wants(self)
-        self._opening: set[asyncio.Task[None]] = set()
         self.notes = Notes(node.config, FILE, Remembered)
         self._loop = asyncio.get_running_loop()
 
-    # -- life
-
-    def start(self) -> None:
-        """Link to whom the configuration names, and to whom was added before."""
-        for text in self.config.links.to:
-            self.add(*parse_link(text, self.config.links.cost), is_lasting=False)
-        for url, cost in self.notes.value.added.items():
-            self.add(url, cost, is_lasting=False)
-
     async def stop(self) -> None:
         """Part from all."""
-        await asyncio.gather(*(line.stop() for line in self._outs.values()))
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
-        for inflow in self._inflows.values():
-            await inflow.stop()
+        await self.outgoing.stop()
+        await self.flows.stop()
         self.notes.close()
 
-    def add(self, url: str, cost: int, is_lasting: bool = True) -> None:
-        """Link to a node, now and whenever it is there. Raises `InvalidConfig`, `Refused`."""
-        parse_url(url)
-        if url in self._outs:
-            raise Refused(Code.ALREADY_EXISTS, f"there is a link to {url} already")
-        if self.config.links.edge and self._outs:
-            raise Refused(Code.FAILED_PRECONDITION, "an edge has one link at most (links.edge)")
-        self.is_on = True
-        line = self._outs[url] = LineOut(self, url, cost, self._hello)
-        line.start()
-        if is_lasting:
-            self.notes.value.added[url] = cost
-            self.notes.save_soon()
-
-    def remove(self, url: str) -> None:
-        """Link to a node no more. Raises `Refused`."""
-        line = self._outs.pop(url, None)
-        if line is None:
-            raise Refused(Code.NOT_FOUND, f"there is no link to {url}: `reknit link list` has all")
-        task = asyncio.create_task(line.stop())
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
-        self.notes.value.added.pop(url, None)
-        self.notes.save_soon()
-
-    def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """`add`, for who asks over a connection."""
-        url, cost = parse_link(str(args["to"]), self.config.links.cost)
-        self.add(url, cost)
-        return self.rows()
-
-    def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """`remove`, for who asks over a connection."""
-        self.remove(parse_link(str(args["to"]))[0])
-        return self.rows()
-
-    def _hello(self, line: Line) -> messages.Link:
+    def hello(self, line: Line) -> Link:
+        """What this node says of itself."""
         edge, urls = self.config.links.edge, list(self.node.urls)
-        return messages.Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
+        return Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
 
     # -- lines
 
     def take(self, item: Item, line: Line) -> None:
         """Something came over a line."""
         name, now = line.name, self._loop.time()
-        if isinstance(item, messages.Link):
+        if isinstance(item, Link):
             self._greeted(item, line)
             return
         if not name or name not in self._lines:
@@ -171,7 +118,7 @@ class Links:
             case Forward() | Carry():
                 line.announce(item)
                 if item.size == 0 and isinstance(item, Carry):
-                    self._inflows[name].take(item, [], True)
+                    self.flows.take(name, item, [], True)
             case Frames():
                 self._take_frames(item, line, now)
             case Piece() | Room() | Abort():
@@ -179,9 +126,9 @@ class Links:
             case Returned(rows=rows):
                 self.node.anycast.give(Returns(rows), name)
             case Pull():
-                self._outflows[name].pull(item, line)
+                self.flows.pulled(name, item, line)
             case Got(position=position):
-                self._outflows[name].got(position)
+                self.flows.got(name, position)
             case _:
                 log.debug("ignored %r", item)
 
@@ -199,7 +146,7 @@ class Links:
             return
         message, batches, is_last = taken
         if isinstance(message, Carry):
-            self._inflows[line.name].take(message, batches, is_last)
+            self.flows.take(line.name, message, batches, is_last)
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
@@ -217,13 +164,13 @@ class Links:
             else:
                 self.node.anycast.give(offered, line.name)
 
-    def _greeted(self, hello: messages.Link, line: Line) -> None:
+    def _greeted(self, hello: Link, line: Line) -> None:
         problem = objection(hello, self.routes.name, self.config.links, set(self._lines))
         if problem:
             line.dismiss(Code.FAILED_PRECONDITION, problem)
             return
         if isinstance(line, LineIn):
-            line.send(self._hello(line))
+            line.send(self.hello(line))
         else:
             line.problem = ""
         line.hello = hello
@@ -236,25 +183,10 @@ class Links:
         assert line.hello is not None
         log.info("linked to %s", name)
         self.is_on = True
-        self._outflows.setdefault(name, Outflow(self, name))
+        self.flows.make(name)
         self.routes.receive(LinkUp(line.cost), name, self._loop.time())
         self.node.anycast.give(NeighbourUp(), name)
-        inflow = self._inflows.get(name)
-        if inflow is None:
-            inflow = self._inflows[name] = Inflow(self, name, _url_of(line))
-            self._start_inflow(inflow, line)
-        else:
-            inflow.pull(line)
-
-    def _start_inflow(self, inflow: Inflow, line: Line) -> None:
-        async def start() -> None:
-            await inflow.start()
-            if self._lines.get(line.name, [None])[0] is line:
-                inflow.pull(line)
-
-        task = asyncio.create_task(start())
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self.flows.pull(name, line)
 
     def lost(self, line: Line) -> None:
         """A line is gone; another one to the same node may take its place."""
@@ -277,7 +209,7 @@ class Links:
 
     def _down(self, name: str) -> None:
         log.info("the link to %s is gone", name)
-        self._outflows[name].stop()
+        self.flows.down(name)
         self.routes.receive(LinkDown(), name, self._loop.time())
         self._tell_routes()
         self.node.anycast.streams.lost_node(name)
@@ -328,12 +260,11 @@ class Links:
         if is_new:
             self.wants.forget()
             self.node.anycast.give(NewRoutes(), self.routes.name)
-            self.node.anycast.paths_moved()
+            self.node.anycast.telling.are_paths_moved = True
         if has_new_ways:
-            for outflow in self._outflows.values():
-                outflow.look_back()
+            self.flows.look_back()
 
-    def say(self, name: str, message: messages.Message) -> None:
+    def say(self, name: str, message: Message) -> None:
         """Say something to a neighbour, if it is still there."""
         lines = self._lines.get(name)
         if lines:
@@ -367,16 +298,7 @@ class Links:
         """Tell a neighbour what became of what it gave."""
         self._returns.setdefault(name, []).append(row)
 
-    def returned_here(self, name: str, row: Return) -> None:
-        """As if the neighbour had said so."""
-        self.node.anycast.give(Returns([row]), name)
-
     # -- events that everyone gets
-
-    def kept(self) -> None:
-        """More of the journal is durable: it may be wanted elsewhere."""
-        for outflow in self._outflows.values():
-            outflow.pump()
 
     def subscriptions_moved(self) -> None:
         """Somebody subscribed, or does so no more."""
@@ -388,24 +310,12 @@ class Links:
             for line in (line for lines in self._lines.values() for line in lines):
                 line.told.discard(source)
 
-    def came(self, stream: Stream, stop: int, name: str) -> None:
-        """Events of a stream came from a neighbour."""
-        self._outflows[name].came(stream, stop)
-
-    def position(self, name: str) -> tuple[str, int]:
-        """A neighbour's journal, and the position there up to which everything is kept here; -1 at first."""
-        return self.notes.value.positions.get(name, ("", -1))
-
-    def remember(self, name: str, epoch: str, position: int) -> None:
-        """Everything from a neighbour's journal up to this position is kept here."""
-        is_known = self.position(name)[0] == epoch
-        self.notes.value.positions[name] = (epoch, position)
-        if is_known:
-            self.notes.save_soon()
-        else:
-            self.notes.save()  # from here on nothing may be missed, whatever happens next
-
     # -- questions
+
+    def line(self, name: str) -> Line | None:
+        """The one in use to a neighbour, if it is there."""
+        lines = self._lines.get(name)
+        return lines[0] if lines else None
 
     def lines(self) -> list[Line]:
         """The lines that are in use, one to each neighbour."""
@@ -424,17 +334,17 @@ class Links:
                 "url": self.url(name),
                 "subscriptions": len(known.interests),
                 "unsettled": self.node.anycast.machine.unsettled(name),
-                "sent": self._outflows[name].events if name in self._outflows else 0,
-                "received": self._inflows[name].events if name in self._inflows else 0,
+                "sent": self.flows.sent(name),
+                "received": self.flows.received(name),
                 "problem": "",
             }
             for name, known in sorted(self.routes.known.items())
             if name != self.routes.name
         ]
         rows += [
-            {"node": "", "state": "waiting", "cost": line.cost, "via": "", "is_edge": False, "url": url}
+            {"node": "", "state": "waiting", "cost": line.cost, "via": "", "is_edge": False, "url": line.url}
             | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": line.problem}
-            for url, line in self._outs.items()
+            for line in self.outgoing
             if not line.name
         ]
         return rows
@@ -442,19 +352,4 @@ class Links:
     def url(self, name: str) -> str:
         """Where a neighbour can be connected to."""
         lines = self._lines.get(name)
-        return _url_of(lines[0]) if lines else ""
-
-
-def _url_of(line: Line) -> str:
-    """Where the other node can be connected to: as we did, or as it says, or where it came from."""
-    if isinstance(line, LineOut):
-        return line.url
-    assert isinstance(line, LineIn)
-    urls = line.hello.urls if line.hello is not None else []
-    for url in urls:
-        if url.startswith(("tcp://", "tls://")):
-            scheme, host, port = parse_url(url)
-            if host in ("0.0.0.0", "::"):
-                host = line.peer.connection.peer.rpartition(":")[0]
-            return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    return urls[0] if urls else ""
+        return lines[0].url if lines else ""

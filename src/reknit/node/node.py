@@ -1,22 +1,21 @@
 """A node: listens, keeps every event in its journal, and hands it to every subscriber.
 
-The core decides and keeps; this file gives it sockets, a clock and a thread that syncs, on one loop.
+The core decides and keeps; this file gives it connections and a thread that syncs, on one loop. What comes over a
+connection goes through `reception`, and what is due at some time through `housekeeping`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.config import Config
-from reknit.errors import InvalidConfig, JournalError, MalformedFrame
+from reknit.errors import JournalError, MalformedFrame
 from reknit.ledger import Stream
 from reknit.node.answers import Answers
 from reknit.node.anycast import NodeAnycast
@@ -24,54 +23,20 @@ from reknit.node.bridges import Bridges
 from reknit.node.caches import Caches
 from reknit.node.committer import Committer
 from reknit.node.core import Core
+from reknit.node.gateways import amqp_server, http_server, relays
+from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
 from reknit.node.links import Links
+from reknit.node.listeners import Listeners
 from reknit.node.peers import Peers, PeerState
 from reknit.node.permissions import Permissions
+from reknit.node.reception import Reception
 from reknit.outcome import Code
-from reknit.protocol.codec import Frames, Item, Raw
+from reknit.protocol.codec import Item
 from reknit.protocol.dispatch_inputs import Trimmed
 from reknit.protocol.machine import JOURNAL
-from reknit.protocol.messages import (
-    VERSION,
-    Abort,
-    Announce,
-    Ask,
-    AskWhole,
-    Beat,
-    Begin,
-    Bye,
-    Carry,
-    Credit,
-    Declare,
-    Forward,
-    Got,
-    Heartbeat,
-    Hello,
-    Link,
-    LinkState,
-    Offer,
-    Piece,
-    Ping,
-    Pong,
-    Pull,
-    Recover,
-    Recovered,
-    Require,
-    Returned,
-    Room,
-    Settle,
-    Skip,
-    Subscribe,
-    Survey,
-    Surveyed,
-    Unsubscribe,
-    Via,
-    Want,
-    Welcome,
-)
+from reknit.protocol.messages import Ask, Bye
 from reknit.seqset import SeqSet
-from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
 from reknit.transport.tcp import TcpConnection
 
@@ -84,25 +49,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reknit.node")
 
-HOUSEKEEPING_S = 0.5
-INDEX_LOOK_S = 0.2
-
 
 class Node:
-    """One node. `async with Node(config) as node: await node.serve_forever()`."""
+    """One node: runs from `start` to `stop`, or while in its `async with`."""
 
     def __init__(self, config: Config, rng: Random | None = None) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self.urls: list[str] = []
+        self._listeners = Listeners(self)
+        self.urls = self._listeners.urls
         self.started_at = time.time()
         self._rng = rng or Random()
-        self._servers: list[asyncio.Server] = []
-        self._stops: list[Callable[[], None]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
-        self._house_at = 0.0
-        self._checkpointing: asyncio.Task[None] | None = None
         self._relays: list[Relay | Aligner | ZenohGateway] = []
         self._paused: set[TcpConnection] = set()
         self.watchers: list[Callable[[], None]] = []
@@ -114,8 +71,7 @@ class Node:
 
     async def start(self) -> None:
         """Open the journal, then listen. Raises `JournalError`, `InvalidConfig`, `OSError`."""
-        self._loop = asyncio.get_running_loop()
-        self._now = self._loop.time
+        self._now = asyncio.get_running_loop().time
         self.journal, self.epoch = open_journal(self.config)
         if not self.journal.report.clean:
             log.warning("journal: %s", self.journal.report)
@@ -137,105 +93,40 @@ class Node:
         self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
         self.bridges: Bridges = Bridges(self)
         self.answers = Answers(self)
-        self.caches = Caches(self)
+        self.caches: Caches = Caches(self)
+        self._reception = Reception(self)
+        self._housekeeping = Housekeeping(self)
         self._book_damage()
         try:
-            for url in self.config.node.listen:
-                await self._listen(url)
-            if self.config.http.listen:
-                await self._serve_http()
-            if self.config.amqp.listen:
-                await self._serve_amqp()
+            await self._open_doors()
         except BaseException:
             await self.stop()
             raise
-        self._schedule(self._now() + HOUSEKEEPING_S)
-        self._checkpointing = asyncio.create_task(self._checkpoint())
+        self._housekeeping.start()
         self.anycast.start()
-        self.links.start()
+        self.links.outgoing.start()
         self.bridges.start()
         self.run_machines()
-        await self._start_relays()
+        self._relays = relays(self)
+        for relay in self._relays:
+            await relay.start()
+
+    async def _open_doors(self) -> None:
+        await self._listeners.open()
+        if self.config.http.listen:
+            self.http = http_server(self)
+            await self.http.start()
+        if self.config.amqp.listen:
+            server = amqp_server(self)
+            await server.start()
+            self.amqp = server
 
     def _book_damage(self) -> None:
         """What had been kept and is gone from the journal's files is lost to whoever was still owed it."""
         lost = self.journal.report.lost
         if lost:
             self.dispatch.receive(Trimmed(self.journal.start, list(lost)), JOURNAL, self._now())
-            self._run()
-
-    async def _start_relays(self) -> None:
-        """Relays and aligners are clients of other nodes: they are only loaded where there are some."""
-        settings = self.config.recovery
-        if settings.relays:
-            from reknit.node.relay import Relay
-
-            self._relays += [Relay(self, text) for text in settings.relays]
-        if settings.align_s:
-            from reknit.node.aligner import Aligner
-
-            self._relays += [Aligner(self, url) for url in settings.caches]
-        if settings.zenoh_listen or settings.zenoh_connect:
-            self._relays.append(self._zenoh())
-        for relay in self._relays:
-            await relay.start()
-
-    def _zenoh(self) -> ZenohGateway:
-        try:
-            from reknit.gateway.zenoh import ZenohGateway
-        except ModuleNotFoundError as error:
-            text = f"needs {error.name}: pip install 'reknit[zenoh]'"
-            raise InvalidConfig(
-                "recovery.zenoh_listen", self.config.origin("recovery.zenoh_listen"), text
-            ) from None
-        return ZenohGateway(self)
-
-    async def _listen(self, url: str) -> None:
-        if url.startswith("memory://"):
-            self._stops.append(memory.listen(url, self))
-            self.urls.append(url)
-            return
-        tls = self._tls() if url.startswith("tls://") else None
-        try:
-            server, real = await tcp.listen(url, self, self.config.limits.frame_bytes_max, tls)
-        except OSError as error:
-            # asyncio's own text repeats the address in its own way
-            number = error.errno or 0
-            why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
-            text = f"names {url}, which can't be listened on: {why}"
-            raise InvalidConfig("node.listen", self.config.origin("node.listen"), text) from None
-        self._servers.append(server)
-        self.urls.append(real)
-
-    async def _serve_http(self) -> None:
-        try:
-            from reknit.gateway.http.server import HttpServer
-        except ModuleNotFoundError as error:
-            text = f"needs {error.name}: pip install 'reknit[http]'"
-            raise InvalidConfig("http.listen", self.config.origin("http.listen"), text) from None
-        self.http = HttpServer(self)
-        await self.http.start()
-
-    async def _serve_amqp(self) -> None:
-        try:
-            from reknit.gateway.amqp.server import AmqpServer
-        except ModuleNotFoundError as error:
-            text = f"needs {error.name}: pip install 'reknit[amqp]'"
-            raise InvalidConfig("amqp.listen", self.config.origin("amqp.listen"), text) from None
-        server = AmqpServer(self)
-        await server.start()
-        self.amqp = server
-
-    def _tls(self) -> ssl.SSLContext | None:
-        settings = self.config.transport
-        if not settings.tls_cert_file:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
-        if settings.tls_ca_file:
-            context.load_verify_locations(settings.tls_ca_file)
-            context.verify_mode = ssl.CERT_OPTIONAL
-        return context
+            self.run_machines()
 
     async def stop(self) -> None:
         """Stop listening, say goodbye, make durable what was taken, close the journal."""
@@ -248,20 +139,13 @@ class Node:
         await self.anycast.stop()
         if self.http is not None:
             await self.http.stop()
-        for server in self._servers:
-            server.close()
-        for stop in self._stops:
-            stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._listeners.close()
+        await self._housekeeping.stop()
         for peer in self.peers:
             peer.is_leaving = True
             peer.send(Bye(Code.UNAVAILABLE, "the node stops"))
             peer.connection.close()
         await self.caches.close()
-        if self._checkpointing is not None:
-            self._checkpointing.cancel()
-            await asyncio.gather(self._checkpointing, return_exceptions=True)
         await self.committer.stop()
         try:
             await asyncio.to_thread(self.journal.close)
@@ -290,7 +174,7 @@ class Node:
             self.links.lost_peer(peer.id)
             self.links.subscriptions_moved()
             self.caches.left(peer)
-            self._run()
+            self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
         peer = self.peers.of(connection)
@@ -301,9 +185,9 @@ class Node:
         peer = self.peers.of(connection)
         if peer is not None:
             self.core.blocked(peer.id, is_blocked, self._now())
-            self.anycast.blocked(peer.id, is_blocked)
+            self.anycast.subscriptions.blocked(peer.id, is_blocked)
             self.links.blocked(peer.id, is_blocked)
-            self._run()
+            self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
         peer = self.peers.of(connection)
@@ -312,101 +196,17 @@ class Node:
         now = self._now()
         for item in items:
             if peer.is_welcome:
-                self._take(item, peer, now)
+                self._reception.take(item, peer, now)
             else:
-                self._greet(item, peer)
+                self._reception.greet(item, peer)
             if peer.is_leaving:
                 break
-        self._run()
+        self.run_machines()
         if self.journal.staged_bytes > self.config.limits.intake_bytes_max and isinstance(
             connection, TcpConnection
         ):
             connection.pause_reading()
             self._paused.add(connection)
-
-    def _greet(self, item: Item, peer: PeerState) -> None:
-        if not isinstance(item, Hello):
-            peer.dismiss(Code.FAILED_PRECONDITION, "the first message on a connection is a hello")
-            return
-        if item.version != VERSION:
-            text = f"this node speaks version {VERSION} of the protocol, not {item.version}: upgrade the older side"
-            peer.dismiss(Code.UNIMPLEMENTED, text)
-            return
-        if self.permissions is not None and not self.permissions.greet(item.token, peer):
-            return
-        peer.name = item.name
-        peer.is_welcome = True
-        heartbeat_s = self.config.transport.heartbeat_s
-        bytes_max = self.config.limits.frame_bytes_max
-        peer.send(Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max))
-
-    def _take(self, item: Item, peer: PeerState, now: float) -> None:
-        if self.permissions is not None and not self.permissions.admits(item, peer):
-            return
-        match item:
-            case Frames() if peer.id in self.links.by_peer:
-                self.links.take_from_peer(item, peer)
-            case Frames():
-                published = self.caches.take_frames(item, peer)
-                if published is not None:
-                    self.core.receive(published, peer.id, now)
-            case Declare(source=source):
-                self.links.declared(source)
-                self.core.receive(item, peer.id, now)
-            case Credit() | Unsubscribe() | Settle() | Subscribe() if self.anycast.take(item, peer):
-                pass
-            case Credit():
-                self.core.receive(item, peer.id, now)
-            case Unsubscribe():
-                self.core.receive(item, peer.id, now)
-                self.links.subscriptions_moved()
-            case Want():
-                self.anycast.want(item, peer)
-            case Piece() | Room() | Abort() if peer.id in self.links.by_peer:
-                self.links.take_from_peer(item, peer)
-            case Begin() | Piece() | Room() | Abort():
-                self.anycast.streams.take(item, peer)
-            case Skip():
-                self.bridges.skipped(item)
-            case Via():
-                self.bridges.came_via(item)
-            case Settle():
-                self.caches.watch(item, peer)
-                self.core.receive(item, peer.id, now)
-            case Subscribe():
-                self.links.subscriptions_moved()
-                self.caches.watch(item, peer)
-                self.core.receive(item, peer.id, now)
-            case Recover() | Recovered() | Survey() | Surveyed() | Heartbeat() | Offer() | Require():
-                self.caches.take(item, peer)
-            case (
-                Link()
-                | LinkState()
-                | Announce()
-                | AskWhole()
-                | Beat()
-                | Forward()
-                | Returned()
-                | Pull()
-                | Carry()
-                | Got()
-            ):
-                self.links.take_from_peer(item, peer)
-            case Ask():
-                self.answers.answer(item, peer)
-            case Ping():
-                peer.send(Pong())
-            case Pong():
-                pass
-            case Bye():
-                peer.is_leaving = True
-                peer.connection.close()
-            case Raw() | Hello():
-                peer.dismiss(Code.INVALID_ARGUMENT, f"{type(item).__name__} has no place here")
-            case _:
-                peer.dismiss(
-                    Code.INVALID_ARGUMENT, f"{type(item).__name__} is for a client to receive, not to send"
-                )
 
     def order(self, ask: Ask, peer: PeerState) -> None:
         """A peer wants something done."""
@@ -414,41 +214,19 @@ class Node:
 
     # -- effects
 
-    def _run(self) -> None:
-        """Let the core do what its machines want, and be there when it wants something next."""
+    def run_machines(self) -> None:
+        """Let the machines do what they want, and be there when they want something next."""
         now = self._now()
         self.core.run(now)
         while self.anycast.is_due or self.links.is_due:
             self.links.run(now)
             self.anycast.run(now)
             self.core.run(now)
-        due = self._next_deadline()
-        if due is not None and due < self._timer_at:
-            self._schedule(due)
+        self._housekeeping.look()
 
     def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
         """For every account of the ledger the events that are known to be under way; others have an end, or are lost."""
         return {**self.dispatch.in_hand(), **self.anycast.in_hand()}
-
-    def run_machines(self) -> None:
-        """See to what the machines want, for those who spoke to one of them directly."""
-        self._run()
-
-    def _next_deadline(self) -> float | None:
-        due = (
-            self.core.next_deadline(),
-            self.anycast.machine.next_deadline(),
-            self.links.routes.next_deadline(),
-        )
-        return min((at for at in due if at is not None), default=None)
-
-    def _schedule(self, due: float) -> None:
-        """Look after what is due by then, or after the usual while."""
-        now = self._now()
-        self._timer_at = min(max(due, now + 0.001), now + HOUSEKEEPING_S)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(self._timer_at, self._keep_house)
 
     def _on_kept(self, number: int, end: int) -> None:
         """A commit ended: what it covers is acknowledged and handed out."""
@@ -457,8 +235,8 @@ class Node:
         self.anycast.kept()
         if was_full and not self.intake.is_full:
             log.warning("the journal takes events again")
-        self._run()
-        self.links.kept()
+        self.run_machines()
+        self.links.flows.pump()
         self.caches.kept()
         for watcher in self.watchers:
             watcher()
@@ -470,35 +248,4 @@ class Node:
         if not self.intake.is_full:
             log.error("intake stopped: %s", error)
         self.core.failed(error, self._now())
-        self._run()
-
-    # -- time
-
-    def _keep_house(self) -> None:
-        now = self._now()
-        self._timer_at = float("inf")
-        self.core.tick(now)
-        self.anycast.machine.tick(now)
-        self.links.routes.tick(now)
-        if now >= self._house_at:
-            self._house_at = now + HOUSEKEEPING_S
-            self.peers.check(now)
-            self.core.trim(now)
-        self._run()
-        self.answers.sample(now)
-        due = self._next_deadline()
-        self._schedule(now + HOUSEKEEPING_S if due is None else due)
-
-    async def _checkpoint(self) -> None:
-        """Save the journal's index off the loop: seldom, as that holds up the disk, unless much is not in it yet."""
-        settings, saved_at = self.config.journal, self._now()
-        while True:
-            await asyncio.sleep(max(min(settings.index_interval_s, INDEX_LOOK_S), 0.01))
-            is_due = self._now() - saved_at >= settings.index_interval_s
-            if not is_due and self.journal.unsaved_bytes < settings.index_bytes:
-                continue
-            saved_at = self._now()
-            try:
-                await asyncio.to_thread(self.journal.checkpoint)
-            except JournalError as error:
-                log.warning("the index could not be saved, it will be tried again: %s", error)
+        self.run_machines()

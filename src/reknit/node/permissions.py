@@ -27,36 +27,24 @@ from reknit.ledger import Stream
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.codec import Frames, Item
 from reknit.protocol.intake import Problem
+from reknit.protocol.link_messages import Skip, Via
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import (
-    Abort,
     Answer,
     Ask,
-    Begin,
     Bye,
     Credit,
     Declare,
-    Fate,
-    Heartbeat,
-    Offer,
-    Piece,
     Ping,
     Pong,
-    Recover,
-    Recovered,
-    Require,
-    Room,
     Settle,
-    Skip,
     Subscribe,
-    Survey,
-    Surveyed,
-    Told,
     Unsubscribe,
     Unsubscribed,
-    Via,
-    Want,
 )
+from reknit.protocol.outcome_messages import Fate, Told, Want
+from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -178,19 +166,22 @@ class Permissions:
     # -- publishing
 
     def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
-        """Why a peer may not publish as a source on a topic."""
+        """Why a peer may not publish as a source on a topic; if it may, the source is its own from now on."""
         name = self._name(peer)
+        problem = self._objection(name, source, topic)
+        if problem is None and name != ITSELF:
+            self._claim(name, source, topic)
+        return problem
+
+    def _objection(self, name: str, source: bytes, topic: str) -> Problem | None:
         try:
             is_allowed = self._rules.may(name, "publish", Pattern(topic))
         except InvalidTopic as error:
             return Problem(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
         if not is_allowed:
             return Problem(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
-        if name == ITSELF:
-            return None
-        if text := self._not_theirs(name, source, topic):
+        if name != ITSELF and (text := self._not_theirs(name, source, topic)):
             return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
-        self._claim(name, source, topic)
         return None
 
     def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
@@ -252,12 +243,13 @@ class Permissions:
             case Skip(topic=pattern, source=source):
                 return self._may(name, "publish", pattern) and not self._not_theirs(name, source, pattern)
             case Begin(source=source, topic=topic):
-                is_allowed = self._may(name, "publish", topic)
-                if not is_allowed:
-                    text = f"{name} may not publish on {topic!r}"
-                    refused = Fate(1, 2, Outcome.REJECTED, Code.PERMISSION_DENIED, text, attempts=0)
-                    peer.send(Told(source, [refused]))
-                return is_allowed
+                # Its source is of this stream alone: nobody else's, and not worth remembering.
+                objection = self._objection(name, source, topic)
+                if objection is not None:
+                    log.warning("%s may not begin a stream: %s", name or "the node", objection.text)
+                    why = (objection.code, objection.text)
+                    peer.send(Told(source, [Fate(1, 2, Outcome.REJECTED, *why, attempts=0)]))
+                return objection is None
             case Via() | Piece() | Room() | Abort():
                 return True
             case Ask():

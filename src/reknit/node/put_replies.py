@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from reknit.ledger import Stream
 from reknit.node.peers import PeerState
 from reknit.outcome import End, Outcome
-from reknit.protocol.messages import Require, Settle, Stored, Subscribe
+from reknit.protocol.messages import Settle, Subscribe
+from reknit.protocol.recovery_messages import Require, Stored
 from reknit.seqset import SeqSet
 
 if TYPE_CHECKING:

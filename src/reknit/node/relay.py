@@ -18,7 +18,7 @@ from reknit.client.session import Session
 from reknit.errors import InvalidConfig, LocalError, ReknitError
 from reknit.node.feed import Feed
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 from reknit.seqset import Range
 from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url

@@ -12,7 +12,7 @@ from reknit.node.peers import PeerState
 from reknit.protocol.cache import total
 from reknit.protocol.codec import encode
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Recover, Recovered, Span, Survey, Surveyed
+from reknit.protocol.recovery_messages import Recover, Recovered, Span, Survey, Surveyed
 from reknit.protocol.recovery_search import AskCache, Search
 from reknit.seqset import Range, SeqSet
 

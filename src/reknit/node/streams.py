@@ -17,9 +17,12 @@ from reknit.node.peers import PeerState
 from reknit.node.shelves import Shelves
 from reknit.outcome import Code, Outcome
 from reknit.protocol import streams as machines
-from reknit.protocol.anycast_messages import Offered, Resolve, Withdraw
+from reknit.protocol.anycast.messages import Offered, Resolve, Withdraw
+from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Abort, Begin, Fate, Message, Piece, Return, Room, Row, Told
+from reknit.protocol.messages import Message, Row
+from reknit.protocol.outcome_messages import Fate, Told
+from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
 from reknit.topic import check_topic
 
 if TYPE_CHECKING:
@@ -99,14 +102,17 @@ class NodeStreams:
     def _begin(self, item: Begin, peer: PeerState) -> None:
         try:
             batch = Batch.parse(item.data)
+            problem = self._node.core.inspect(peer.id, batch)
         except MalformedFrame as error:
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
             return
         if (batch.source, batch.topic) != (item.source, item.topic):
             text = "a stream's event is not of the source and topic that it was begun with"
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, text))
-            return
-        self.begin(batch, item.resend, peer.id)
+        elif problem is not None:
+            self._tell_client(peer.id, item.source, _refused(problem.code, problem.text))
+        else:
+            self.begin(batch, item.resend, peer.id)
 
     def left(self, peer_id: int) -> None:
         """A connection is gone: nobody takes for a whole what it had begun to send."""

@@ -15,7 +15,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from reknit.ledger import Stream
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 from reknit.seqset import Range, SeqSet
 
 BUCKETS: Final = 64

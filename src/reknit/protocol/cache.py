@@ -15,7 +15,7 @@ import msgspec
 
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.ledger import Stream
-from reknit.protocol.messages import Recover, Span
+from reknit.protocol.recovery_messages import Recover, Span
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 

@@ -6,12 +6,19 @@ from typing import Final
 
 import msgspec
 
-from reknit.batch import HEADER_BYTES, Head, check_head
+from reknit.batch import HEADER_BYTES, Batch, Head, check_head
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
-from reknit.protocol.messages import Answer, AnyMessage, Message
+from reknit.protocol.link_messages import LinkMessage
+from reknit.protocol.messages import Answer, Message, SessionMessage
+from reknit.protocol.outcome_messages import OutcomeMessage
+from reknit.protocol.recovery_messages import RecoveryMessage
+from reknit.protocol.stream_messages import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
+
+AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
+"""All that goes over a connection, beside batches."""
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
@@ -22,6 +29,15 @@ class Frames(msgspec.Struct, frozen=True):
 
     data: bytes
     heads: list[Head]
+
+    def batches(self) -> list[Batch]:
+        """Each of them, as a part of the whole bytes."""
+        data, view, at = self.data, memoryview(self.data), 0
+        found: list[Batch] = []
+        for head in self.heads:
+            found.append(Batch(head, view[at : at + head.length], whole=(data, at)))
+            at += head.length
+        return found
 
 
 def encode(message: Message) -> bytes:

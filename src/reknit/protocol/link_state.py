@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from reknit.protocol.messages import LinkState
+from reknit.protocol.link_messages import LinkState
 
 Graph = dict[str, dict[str, int]]
 

@@ -17,7 +17,8 @@ from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.protocol.cache_replies import Replies
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse, Require, Stored
+from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
+from reknit.protocol.recovery_messages import Require, Stored
 
 RESEND_S: Final = 2.0
 """How long a publisher that wants its events stored by several caches waits before it sends them again."""

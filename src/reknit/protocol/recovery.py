@@ -17,8 +17,8 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.protocol.cache import NO_SOURCE
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Heartbeat, Span
 from reknit.protocol.recovery_history import History, Surveys
+from reknit.protocol.recovery_messages import Heartbeat, Span
 from reknit.protocol.recovery_search import AskCache, Asking, Missing, Search
 from reknit.seqset import Range, SeqSet
 

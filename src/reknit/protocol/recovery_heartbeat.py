@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reknit.protocol.messages import Heartbeat
+from reknit.protocol.recovery_messages import Heartbeat
 
 REPEAT_FACTOR_MAX: Final = 64
 """A heartbeat on change is repeated after 1, 2, 4 … periods, and from there on every so many."""

@@ -13,7 +13,7 @@ import msgspec
 
 from reknit.ledger import Stream
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Span
+from reknit.protocol.recovery_messages import Span
 
 Bounds = tuple[int, int]
 """(first, known): begin with `first`; everything before `known` exists."""

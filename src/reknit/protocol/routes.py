@@ -14,9 +14,10 @@ from typing import Final, Literal, assert_never, get_args
 
 import msgspec
 
+from reknit.protocol.link_messages import Announce, AskWhole, Beat, LinkState
 from reknit.protocol.link_state import Graph, Way, graph_of, shortest
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Announce, AskWhole, Beat, LinkState, Message
+from reknit.protocol.messages import Message
 from reknit.topic import Pattern, TopicIndex
 
 WAYS_MAX: Final = 1024

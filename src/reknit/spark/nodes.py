@@ -17,19 +17,8 @@ import msgspec
 from reknit.errors import Gone, MalformedFrame, NotConnected, Refused, VersionMismatch
 from reknit.frame import FRAME_BYTES_MAX, KIND_MESSAGE, PREFIX_BYTES, Buffer, peek
 from reknit.outcome import Code
-from reknit.protocol.codec import decode, encode
-from reknit.protocol.messages import (
-    VERSION,
-    Answer,
-    AnyMessage,
-    Ask,
-    Bye,
-    Hello,
-    Message,
-    Ping,
-    Pong,
-    Welcome,
-)
+from reknit.protocol.codec import AnyMessage, decode, encode
+from reknit.protocol.messages import VERSION, Answer, Ask, Bye, Hello, Message, Ping, Pong, Welcome
 from reknit.transport.tcp import parse_url
 
 __all__ = ["NodeLink", "Span"]

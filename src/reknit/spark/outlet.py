@@ -19,7 +19,8 @@ import xxhash
 
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import NotConnected, Refused
-from reknit.protocol.messages import Ack, AnyMessage, Declare, Expect, Go, Hold, Refuse
+from reknit.protocol.codec import AnyMessage
+from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse
 from reknit.spark.nodes import NodeLink
 from reknit.spark.options import SinkOptions
 from reknit.topic import check_topic

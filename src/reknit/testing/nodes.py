@@ -22,13 +22,12 @@ from reknit.protocol.messages import (
     Declare,
     Hello,
     Ping,
-    Recover,
-    Recovered,
     Settle,
     Subscribe,
     Unsubscribe,
     Welcome,
 )
+from reknit.protocol.recovery_messages import Recover, Recovered
 from reknit.store.retention import Retention
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.network import End

@@ -14,7 +14,8 @@ from reknit.batch import Batch
 from reknit.client.inquiries import Inquiries
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.codec import Decoder, Frames, Item, encode
-from reknit.protocol.messages import VERSION, Deliver, Hello, Recovered, Surveyed, Welcome
+from reknit.protocol.messages import VERSION, Deliver, Hello, Welcome
+from reknit.protocol.recovery_messages import Recovered, Surveyed
 from reknit.testing.network import End
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from reknit.protocol.messages import (
     Message,
     Revoked,
     Settled,
-    Span,
     Start,
     Subscribed,
     Unsubscribe,
     Unsubscribed,
 )
+from reknit.protocol.recovery_messages import Span
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.seqset import Range, SeqSet
 from reknit.testing.clock import START_US

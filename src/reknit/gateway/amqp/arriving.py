@@ -16,7 +16,7 @@ from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.encoding import MalformedValue
 from reknit.gateway.amqp.messages import Begun
 from reknit.outcome import Outcome
-from reknit.protocol.messages import Fate
+from reknit.protocol.outcome_messages import Fate
 
 if TYPE_CHECKING:
     from reknit.gateway.amqp.incoming import Incoming

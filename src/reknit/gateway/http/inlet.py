@@ -18,19 +18,7 @@ from reknit.errors import Closed, MalformedFrame, Refused
 from reknit.frame import Buffer
 from reknit.protocol import publisher as machines
 from reknit.protocol.codec import Item, encode
-from reknit.protocol.messages import (
-    VERSION,
-    Ack,
-    Bye,
-    Expect,
-    Go,
-    Hello,
-    Hold,
-    Ping,
-    Pong,
-    Refuse,
-    Welcome,
-)
+from reknit.protocol.messages import VERSION, Ack, Bye, Expect, Go, Hello, Hold, Ping, Pong, Refuse, Welcome
 from reknit.transport import memory
 from reknit.transport.connection import Connection, Handler
 

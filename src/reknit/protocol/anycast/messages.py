@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from reknit.batch import Batch
-from reknit.protocol.anycast_state import Unit
+from reknit.protocol.anycast.state import Unit
+from reknit.protocol.link_messages import Return
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Fate, Return, Row
+from reknit.protocol.messages import Row
+from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern
 
 

@@ -17,7 +17,7 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Fate
+from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern
 
 HERE: Final = "here"

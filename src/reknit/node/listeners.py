@@ -1,0 +1,59 @@
+"""Where a node can be connected to: TCP, with or without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from typing import TYPE_CHECKING
+
+from reknit.errors import InvalidConfig
+from reknit.transport import tcp
+
+if TYPE_CHECKING:
+    from reknit.node.node import Node
+
+
+class Listeners:
+    """All of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._config = node.config
+        self._servers: list[asyncio.Server] = []
+        self.urls: list[str] = []
+        """Where they really listen: with the port that the system chose, where it was to."""
+
+    async def open(self) -> None:
+        """Listen as the configuration says. Raises `InvalidConfig`."""
+        for url in self._config.node.listen:
+            await self._listen(url)
+
+    async def _listen(self, url: str) -> None:
+        tls = self._tls() if url.startswith("tls://") else None
+        try:
+            server, real = await tcp.listen(url, self._node, self._config.limits.frame_bytes_max, tls)
+        except OSError as error:
+            # asyncio's own text repeats the address in its own way
+            number = error.errno or 0
+            why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
+            text = f"names {url}, which can't be listened on: {why}"
+            raise InvalidConfig("node.listen", self._config.origin("node.listen"), text) from None
+        self._servers.append(server)
+        self.urls.append(real)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        settings = self._config.transport
+        if not settings.tls_cert_file:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
+        if settings.tls_ca_file:
+            context.load_verify_locations(settings.tls_ca_file)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
+
+    def close(self) -> None:
+        """Listen no more."""
+        for server in self._servers:
+            server.close()
