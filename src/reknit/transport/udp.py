@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from reknit.errors import InvalidConfig
+from reknit.heap import keep_heap
 from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 Address = tuple[str, int]
@@ -33,8 +34,6 @@ SEGMENTS_MAX: Final = 64
 PARTS_MAX: Final = 1024
 """How many parts the kernel puts together in one call (IOV_MAX)."""
 UNSENT_MAX: Final = 4096
-HEAP_KEPT_BYTES: Final = 16 << 20
-"""About so much freed memory stays with the process to be used again; see `_keep_heap`."""
 IP_UDP_BYTES: Final = 28
 LARGE_BYTES: Final = 8_000
 _UDP_SEGMENT: Final = 103
@@ -112,7 +111,7 @@ class UdpTransport:
         self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
-        _keep_heap()
+        keep_heap()
 
     @property
     def address(self) -> str:
@@ -271,15 +270,6 @@ def _split(
     view = memoryview(data)
     for at in range(0, len(data), size):
         on_datagram(view[at : at + size], address)
-
-
-def _keep_heap() -> None:
-    """Batches come and go by the megabyte: let freed memory be used again, not given back and faulted in anew.
-
-    glibc gives freed memory back above a threshold, and raises that to twice the largest block of up to 32 MiB that
-    was ever freed. This one is never written to, so that it takes up no memory itself.
-    """
-    bytes(HEAP_KEPT_BYTES)
 
 
 def _open_socket() -> socket.socket:
