@@ -311,3 +311,21 @@ def test_the_window_of_a_sender_that_is_back_is_as_large_as_it_says() -> None:
     wire.install("ABCD")
     wire.run(1.0)
     assert wire.machines["B"].receivers[member_id("A")].window.capacity == again.sender.outbox.window.capacity
+
+
+def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
+    """D never had to do with A, and may have all that B holds. B gets more from C, and its window moves on."""
+    wire = Wire("ABC")
+    wire.send_numbers("A", 10)
+    wire.drop = lambda sender, receiver, item: receiver == "B"
+    wire.send_numbers("A", 10)
+    wire.start("D")
+    del wire.machines["A"]
+    wire.install("ABCD", only="BCD")
+    wire.drop = lambda sender, receiver, item: receiver == "D" and (sender == "C" or isinstance(item, Piece))
+    wire.install("BCD")
+    wire.run(0.5)
+    assert wire.seqs("B", "A") == list(range(1, 21))
+    wire.drop = lambda sender, receiver, item: False
+    wire.run(2.0)
+    assert (wire.seqs("D", "A"), wire.lost["D"]) == (list(range(9, 21)), [])

@@ -114,6 +114,7 @@ class Multicast:
 
     def _depart_or_stay(self, receiver: Receiver, view: View, now: float) -> None:
         """The window of a leaver stays until the survivors have exchanged what they hold of it."""
+        receiver.window.is_final = receiver.source not in view
         if receiver.source in view:
             receiver.departure = None
             return

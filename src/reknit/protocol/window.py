@@ -44,6 +44,8 @@ class Window(Generic[T]):
         assert capacity > 0 <= offset
         self.capacity = capacity
         self.bytes_max = bytes_max
+        self.is_final = False
+        """The sender is gone, and nothing is forgotten any more: another survivor may lack what everyone must have."""
         self.forgotten = self.acked = self.delivered = self.high = offset
         self.bytes = 0
         """Of everything in the window that is not acked."""
@@ -82,7 +84,8 @@ class Window(Generic[T]):
         new = [(start, stop)] if start == self.high + 1 else self._received.missing(start, stop)
         for part in new:
             self._insert(Slot(*part, value, size))
-        self.trim()
+        if not self.is_final:
+            self.trim()
         return bool(new)
 
     def _insert(self, slot: Slot[T]) -> None:
