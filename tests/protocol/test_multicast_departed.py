@@ -329,3 +329,23 @@ def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
     wire.drop = lambda sender, receiver, item: False
     wire.run(2.0)
     assert (wire.seqs("D", "A"), wire.lost["D"]) == (list(range(9, 21)), [])
+
+
+def test_what_others_gave_up_while_they_were_apart_is_not_given_up_here() -> None:
+    """B has all of A. D gives up what C lacks, too; but C was with B all the time, and D was not."""
+    wire = Wire("ABCDE")
+    wire.drop = lambda sender, receiver, item: (
+        receiver in "CDE" and isinstance(item, Piece) and item.first == 2
+    )
+    wire.send_numbers("A", 3)
+    del wire.machines["A"]
+    wire.drop = lambda sender, receiver, item: (sender, receiver) != ("E", "D")
+    wire.install("DE", only="DE")
+    wire.run(0.5)
+    assert (wire.lost["D"], wire.lost["E"]) == ([("A", 2, 3)], [])
+    wire.drop = lambda sender, receiver, item: False
+    wire.install("BCDE")
+    wire.run(2.0)
+    assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2, 3]
+    assert wire.seqs("D", "A") == wire.seqs("E", "A") == [1, 3]
+    assert (wire.lost["C"], wire.lost["D"], wire.lost["E"]) == ([], [("A", 2, 3)], [("A", 2, 3)])

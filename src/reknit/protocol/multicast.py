@@ -121,7 +121,7 @@ class Multicast:
         old = receiver.departure
         until = old.until if old is not None else now + self._settings.departed_s
         receiver.ack_at = None
-        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until)
+        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until, old)
 
     def _share(self, now: float) -> None:
         self.sender.share_buffers(1 + sum(now - r.active_at < ACTIVE_S for r in self.receivers.values()))
