@@ -72,8 +72,10 @@ def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
 
 
 def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
-    """Who has seen the same views, the sender's too, has delivered the same, from where the later one joined."""
-    if not _is_same_history(one, other) or any(_were_apart(node, source) for node in (one, other)):
+    """Who has seen the same views, or was never apart, has delivered the same, from where the later one joined."""
+    if not _is_same_history(one, other) and not _were_always_together(one, other, source):
+        return
+    if any(_were_apart(node, source) for node in (one, other)):
         return
     if source.id not in one.got or source.id not in other.got:
         return
@@ -89,13 +91,17 @@ def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
 
 
 def _were_apart(one: Node, other: Node) -> bool:
-    """Whether one of the two was put out by the other and let in again, or the other was in views without the one.
+    """Whether one of the two was put out by the other and let in again.
 
-    Who was divided from a sender reports what it lacks, and how much that is depends on when the two sides meet.
+    A sender fixes where one starts that it lets in, and what it sent meanwhile is reported as lost.
     """
-    keys = [view.key for view in one.views]
-    unseen = [view.key for view in other.views if view.key > keys[0] and view.key not in keys]
-    return bool(unseen) or one.has_had_back(other.id) or other.has_had_back(one.id)
+    return one.has_had_back(other.id) or other.has_had_back(one.id)
+
+
+def _were_always_together(one: Node, other: Node, source: Node) -> bool:
+    """Whether neither put out the other and the sender none of them, though one may have missed some views."""
+    pairs = ((one, other), (other, one), (source, one), (source, other))
+    return all(node.has_had_always(member.id) for node, member in pairs)
 
 
 def _end(run: Simulation, node: Node, source: Node) -> int | None:
