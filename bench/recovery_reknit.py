@@ -64,11 +64,12 @@ def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
                 pipe.send("declared")
                 tally = Tally()
                 while wanted is not None:
+                    keep, last = tally.got.append, payload(wanted)
                     async for event in events:
-                        tally.add(event.payload)
-                        if tally.next > wanted:
+                        keep(event.payload)
+                        if event.payload == last:
                             break
-                    pipe.send((begun, time.monotonic(), tally.next - 1, tally.wrong))
+                    pipe.send((begun, time.monotonic(), *tally.look()))
                     wanted = await loop.run_in_executor(None, pipe.recv)
                     while isinstance(wanted, str):
                         lost[1] = wanted == "lose"

@@ -86,11 +86,13 @@ def zenoh_subscriber(port: int, history: bool, pipe: Connection) -> None:
     pipe.send("declared")
     tally = Tally()
     while wanted is not None:
+        keep, last = tally.got.append, payload(wanted)
         for sample in samples:
-            tally.add(sample.payload.to_bytes())
-            if tally.next > wanted:
+            data = sample.payload.to_bytes()
+            keep(data)
+            if data == last:
                 break
-        pipe.send((begun, time.monotonic(), tally.next - 1, tally.wrong))
+        pipe.send((begun, time.monotonic(), *tally.look()))
         wanted = pipe.recv()
         if wanted == "canary":
             canaries.clear()

@@ -113,8 +113,9 @@ class Bench:
         pattern = Pattern(str(fields.pop("pattern", "plant/**")))
         request = Subscribe(1, pattern.text, name, Start(), int(str(credit)), held)  # type: ignore[arg-type]
         published = self.journal.ledger.published
-        since = {stream: seqs.last + 1 for stream, seqs in published.items()}
-        return self.give(Open(request, pattern, int(str(position)), {} if position == 0 else since), peer)
+        since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}
+        seen: dict[bytes, int] = fields.pop("seen", {})  # type: ignore[assignment]
+        return self.give(Open(request, pattern, int(str(position)), since, seen=seen), peer)
 
     def settle(self, number: int, start: int, stop: int, outcome: Outcome, **fields: object) -> list[Effect]:
         row = Row("plant/a", SOURCE, start, stop, int(outcome), **fields)  # type: ignore[arg-type]

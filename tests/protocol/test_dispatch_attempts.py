@@ -118,6 +118,18 @@ def test_later_accept_does_not_skip_an_event_before_it() -> None:
     assert delivered(bench.subscribe("audit")) == [(1, 3)]
 
 
+def test_dead_letter_tells_its_own_attempts_and_not_its_neighbours() -> None:
+    bench = Bench(attempts_max=2)
+    bench.subscribe("audit")
+    bench.publish(1, 2)
+    bench.say(Outcome.FAILED, 1, code=Code.UNAVAILABLE)
+    bench.say(Outcome.FAILED, 2, code=Code.ABORTED)
+    bench.tick(10.0)
+    effects = bench.say(Outcome.FAILED, 1, 3, now=10.0)
+    found = [(one.start, one.stop, one.tries[0].code) for one in effects if isinstance(one, DeadLetter)]
+    assert found == [(1, 2, Code.UNAVAILABLE), (2, 3, Code.ABORTED)]
+
+
 def test_code_that_is_never_retried_is_a_dead_letter_at_once() -> None:
     bench = Bench(retry=Retry(1.0, 1.0, never=frozenset({int(Code.INVALID_ARGUMENT)})))
     bench.subscribe("audit")

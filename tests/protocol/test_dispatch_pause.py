@@ -5,8 +5,12 @@ from __future__ import annotations
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.desk import Effect
 from reknit.protocol.dispatch_inputs import Switch
-from reknit.protocol.messages import Answer, Credit
+from reknit.protocol.effects import Deliver
+from reknit.protocol.intake import Left
+from reknit.protocol.messages import Answer, Credit, Held
 from tests.protocol.dispatching import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
+
+OTHER = b"o" * 16
 
 
 def pause(bench: Bench, pattern: str = "plant/a", now: float = 0.0) -> list[Effect]:
@@ -132,3 +136,40 @@ def test_paused_events_keep_the_floor() -> None:
     bench.publish(1, topic="plant/b")
     bench.tick(100.0)
     assert bench.journal.ledger.accounts["audit"].floor == entry.position
+
+
+def test_no_place_is_told_that_lies_behind_what_is_set_aside() -> None:
+    bench = Bench()
+    bench.subscribe()
+    pause(bench)
+    bench.publish(1, 3)
+    assert places(bench.publish(1, topic="plant/b", source=OTHER)) == [-1]
+    resume(bench)
+    assert places(bench.publish(2, topic="plant/b", source=OTHER)) == [bench.journal.end]
+
+
+def test_who_comes_back_gets_what_was_set_aside_and_nothing_twice() -> None:
+    bench = Bench()
+    bench.subscribe()
+    pause(bench)
+    bench.publish(1, 3)
+    bench.publish(1, topic="plant/b", source=OTHER)
+    bench.give(Left(), "p")
+    resume(bench)
+    assert delivered(bench.subscribe(position=0, seen={OTHER: 1})) == [(1, 4)]
+    assert delivered(bench.publish(2, topic="plant/b", source=OTHER)) == [(2, 3)]
+
+
+def test_what_is_in_hand_stays_so_where_it_was_seen() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.publish(1, 3)
+    bench.give(Left(), "p")
+    bench.subscribe(position=0, seen={SOURCE: 3}, held=[Held("plant/a", SOURCE, 2, 3)])
+    bench.say(Outcome.RELEASED, 2)
+    assert redelivered(bench.tick(10.0)) == [(2, 3, 2)]
+
+
+def places(effects: list[Effect]) -> list[int]:
+    """The places told with deliveries."""
+    return [effect.position for effect in effects if isinstance(effect, Deliver)]

@@ -155,7 +155,10 @@ class SubscriberThatForgetsOutcomes(Subscriber):
 
 
 class SubscriberThatTakesAllTwice(Subscriber):
-    """Does not drop what it has seen."""
+    """Neither says what it has seen, nor drops it."""
+
+    def checkpoint(self) -> dict[str, int]:
+        return {}
 
     def _order(self, batch: Batch) -> Batch | None:
         super()._order(batch)

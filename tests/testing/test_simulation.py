@@ -23,6 +23,8 @@ FOUND_SEEDS = (
     1419,  # a subscriber that was away was not told what retention removed at the end of a source
     1588,  # events were removed, and the node crashed before it had booked them as lost
     2444,  # a subscriber took everything while it was asking to go on, and got no more credit
+    20853,  # a subscriber went on from a place behind what was still set aside for it
+    21143,  # a dead letter told the attempts at the event before it
     3106,  # events were removed while the account of their new subscriber was not durable yet
 )
 

@@ -19,7 +19,7 @@ def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
     if start.position is not None and start.epoch == epoch:
         is_new = bool(request.name) and request.name not in journal.ledger.accounts
         since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
-        return Open(request, pattern, start.position, since)
+        return Open(request, pattern, start.position, since, seen=_after(start))
     if start.history and (start.count or start.age_s):
         position, after = _recent(journal, pattern, start)
         return Open(request, pattern, position, _since_held(journal, pattern, after), after)

@@ -29,6 +29,9 @@ class Open(msgspec.Struct, frozen=True):
     since: dict[Stream, int] = {}
     """For a new durable subscriber: the first owed seq of every stream that exists."""
     after: dict[bytes, int] = {}
+    """By source: the seqs up to which nothing is wanted, now or later."""
+    seen: dict[bytes, int] = {}
+    """By source: the seqs up to which a subscriber without a name got everything that the journal holds by now."""
 
 
 class Grown(msgspec.Struct, frozen=True):

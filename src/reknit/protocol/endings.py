@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import msgspec
@@ -59,7 +60,7 @@ class Endings:
         rows: list[OutcomeRow] = []
         seqs = queue.open.get(stream)
         for low, high in seqs.overlap(*bounds) if seqs else ():
-            for start, stop, tally in queue.alike(stream, low, high):
+            for start, stop, tally in queue.alike(stream, low, high, operator.eq):
                 counted = (tally or Tally()).tried(last) if last is not None else tally or Tally()
                 rows.append(
                     self.letter(

@@ -202,9 +202,11 @@ class Handing:
         )
 
     def _deliver(self, queue: Queue, pieces: list[Piece], size: int, position: int) -> None:
+        """Batches go to the subscriber, and the place after them: none while something before it waits in a lane."""
         if pieces:
             queue.sent += size
-            self._desk.effects.append(Deliver(queue.peer, queue.sub, pieces, size, position))
+            place = -1 if queue.lanes else position
+            self._desk.effects.append(Deliver(queue.peer, queue.sub, pieces, size, place))
             if queue.leases is not None:
                 self._desk.backing_off[queue] = None
 

@@ -112,7 +112,8 @@ class Start(msgspec.Struct, frozen=True):
     """From this place in the journal whose epoch is given."""
     epoch: str = ""
     checkpoint: dict[str, int] | None = None
-    """After these seqs: {source as hex: seq}; sources that are not in it from their first held event."""
+    """After these seqs: {source as hex: seq}; sources that are not in it from their first held event, or from the
+    position if there is one."""
     count: int = 0
     """With `history`: at most the last so many of each source."""
     age_s: float = 0.0
@@ -180,7 +181,10 @@ class Credit(Message, frozen=True, tag=16):
 
 
 class Deliver(Message, frozen=True, tag=17):
-    """The next `size` bytes are batches for this subscription; `position` is the journal's place after them."""
+    """The next `size` bytes are batches for this subscription.
+
+    `position` is the journal's place after them: everything before it was handed out. -1 where something was not.
+    """
 
     sub: int
     size: int

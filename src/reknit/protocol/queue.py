@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,6 +25,11 @@ from reknit.tally import Tally
 from reknit.topic import Pattern
 
 Flight = deque[tuple[int, Stream, int, int]]
+
+
+def as_often(one: Tally, other: Tally) -> bool:
+    """Whether two events were tried equally often."""
+    return (one.acquired, one.failed) == (other.acquired, other.failed)
 
 
 class Again(msgspec.Struct, frozen=True, order=True):
@@ -244,8 +250,10 @@ class Queue:
         """Whether any of `[start, stop)` came back from an attempt."""
         return bool(seqs_within(self.tallies.get(stream, {}), start, stop))
 
-    def alike(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int, Tally | None]]:
-        """`[start, stop)` in pieces that were tried equally often."""
+    def alike(
+        self, stream: Stream, start: int, stop: int, is_like: Callable[[Tally, Tally], bool] = as_often
+    ) -> list[tuple[int, int, Tally | None]]:
+        """`[start, stop)` in pieces that were tried equally often, or are alike in another way."""
         tallies = self.tallies.get(stream)
         known = sorted(seqs_within(tallies, start, stop)) if tallies else []
         pieces: list[tuple[int, int, Tally | None]] = []
@@ -256,7 +264,7 @@ class Queue:
                 pieces.append((at, seq, None))
             tally = tallies[seq]
             last = pieces[-1] if pieces else None
-            if last is not None and last[1] == seq and last[2] is not None and _same(last[2], tally):
+            if last is not None and last[1] == seq and last[2] is not None and is_like(last[2], tally):
                 pieces[-1] = (last[0], seq + 1, last[2])
             else:
                 pieces.append((seq, seq + 1, tally))
@@ -296,7 +304,3 @@ class Queue:
             backlog.discard(0, self.passed.get(stream, 0))
             known[stream] = backlog.union(self.open.get(stream, SeqSet()))
         return known
-
-
-def _same(one: Tally, other: Tally) -> bool:
-    return (one.acquired, one.failed) == (other.acquired, other.failed)

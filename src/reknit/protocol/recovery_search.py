@@ -20,6 +20,8 @@ RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 RANGES_MAX: Final = 1024
 """So many ranges are asked for at once."""
+FIRST_BYTES: Final = 256 << 10
+"""So much is asked for at first, and twice as much each time: the first events are worked on while others come."""
 
 
 class Asking(msgspec.Struct, frozen=True):
@@ -76,6 +78,8 @@ class _Wanted:
     """(until, seqs): denied by all, and to be asked for once more then."""
     rested: SeqSet = field(default_factory=SeqSet)
     """What had that second chance."""
+    ask_bytes: int = FIRST_BYTES
+    """How much the next question is for."""
     patience: list[tuple[float, int, int]] = field(default_factory=list)
     """(until, start, stop): how long a range waits for caches that are silent."""
 
@@ -270,7 +274,9 @@ class Search:
             wanted.asked.add(*bounds)
         deadline = now + self._asking.timeout_s
         self._asks[self._number] = _Ask(cache, stream, SeqSet.from_ranges(ranges), deadline)
-        self._effects.append(AskCache(cache, self._number, stream, ranges, self._asking.bytes_max))
+        ask_bytes = min(wanted.ask_bytes, self._asking.bytes_max)
+        wanted.ask_bytes = 2 * ask_bytes
+        self._effects.append(AskCache(cache, self._number, stream, ranges, ask_bytes))
 
     def _give_up(self, stream: Stream, wanted: _Wanted, rest: SeqSet, silent: SeqSet, now: float) -> None:
         """What everyone denied is missing; what only silent ones may have, when patience ends."""

@@ -84,6 +84,8 @@ class Subscriber:
         self._start = start or Start()
         self._window = credit_bytes
         self._position = -1
+        self._is_overtaken = False
+        """Whether something came that lies behind the position."""
         self._epoch = self._live_epoch = ""
         self._next: dict[Stream, int] = {}
         self._in_hand = StreamSeqs()
@@ -177,7 +179,8 @@ class Subscriber:
         if self._position < 0:
             return self._start
         if epoch == self._epoch:
-            return Start(position=self._position, epoch=epoch)
+            seen = self.checkpoint() if self._is_overtaken and not self.name else None
+            return Start(position=self._position, epoch=epoch, checkpoint=seen)
         return Start(checkpoint=self.checkpoint())
 
     def checkpoint(self) -> dict[str, int]:
@@ -228,7 +231,7 @@ class Subscriber:
             fresh = [part for batch in message.batches for part in self._take_again(batch)]
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
-            self._position = max(self._position, message.position)
+            self._move(message.position)
         for batch in fresh:
             batch.attempt, batch.counted = message.attempt, message.counted
             batch.ordered_to = message.ordered_to
@@ -242,11 +245,15 @@ class Subscriber:
         if fresh:
             self._effects.append(Hand(fresh))
 
+    def _move(self, position: int) -> None:
+        self._is_overtaken = self._is_overtaken or position < 0
+        self._position = max(self._position, position)
+
     # -- recovery
 
     def _deliver_in_order(self, recovery: recovering.Recovery, message: Delivered, now: float) -> None:
         """Pass on what follows; what does not is held until the gap before it is filled or lost."""
-        self._position = max(self._position, message.position)
+        self._move(message.position)
         passed: list[Batch] = []
         for batch in message.batches:
             batch.counted = message.counted

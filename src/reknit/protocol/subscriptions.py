@@ -79,6 +79,8 @@ class Subscriptions:
             desk.by_name[queue.name] = queue
             desk.floors[queue.name] = queue.floor
         self._hold(queue, message)
+        if account is None and message.seen:
+            self._skip(queue, message.seen)
         if queue.cursor >= desk.end:
             queue.cursor = -1
         desk.queues[key] = queue
@@ -120,6 +122,13 @@ class Subscriptions:
                 self._desk.backing_off[queue] = None
         if message.request.held:
             queue.resumed_to = self._desk.end
+
+    def _skip(self, queue: Queue, seen: dict[bytes, int]) -> None:
+        """What overtook others came to the subscriber, and lies behind the position that it goes on from."""
+        queue.resumed_to = self._desk.end
+        for stream in self._desk.ledger.published:
+            if (seq := seen.get(stream[1], 0)) and queue.pattern.matches(stream[0]):
+                queue.ended.setdefault(stream, SeqSet()).add(0, seq + 1)
 
     def _take_over(self, name: str) -> None:
         """A second connection for the same name: the newer one goes on, the older one is told."""
