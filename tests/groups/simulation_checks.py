@@ -99,9 +99,13 @@ def _were_apart(one: Node, other: Node) -> bool:
 
 
 def _were_always_together(one: Node, other: Node, source: Node) -> bool:
-    """Whether neither put out the other and the sender none of them, though one may have missed some views."""
+    """Whether nobody put out another while that was there, though one may have missed some views."""
     pairs = ((one, other), (other, one), (source, one), (source, other))
-    return all(node.has_had_always(member.id) for node, member in pairs)
+    if not source.views or not all(node.has_had_always(member.id) for node, member in pairs):
+        return False
+    first, last = source.views[0].key, source.views[-1].key
+    views = [view for node in (one, other) for view in node.views if first <= view.key <= last]
+    return all(source.id in view for view in views)
 
 
 def _end(run: Simulation, node: Node, source: Node) -> int | None:
