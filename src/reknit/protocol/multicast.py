@@ -105,7 +105,7 @@ class Multicast:
             self._depart_or_stay(receiver, view, now)
         if before is not None:
             self.ended.keep(view.ids)
-            self.ended.met(set(view.ids) - set(before.ids), now)
+            self.ended.met([member for member in view.ids if member not in before], now)
             self._unstarted -= set(view.ids)
             if len(self._unstarted) < ENDED_MAX:
                 self._unstarted |= set(before.ids) - set(view.ids) - set(self.receivers)
