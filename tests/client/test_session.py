@@ -143,6 +143,21 @@ def test_a_second_subscriber_takes_over_a_durable_name(url: str) -> None:
     run(program())
 
 
+@pytest.mark.parametrize("after_leaving", [False, True])
+def test_forgotten_subscriber_is_owed_nothing(url: str, after_leaving: bool) -> None:
+    async def program() -> None:
+        async with reknit.connect(url) as session:
+            async with session.subscribe("a", name="audit") as events:
+                await session.publish("a", b"1")
+                if not after_leaving:
+                    await events.forget()
+            if after_leaving:
+                await events.forget()
+            assert [row for row in await session.ledger() if row["subscriber"] == "audit"] == []
+
+    run(program())
+
+
 def test_misuse_is_told_to_the_caller(url: str) -> None:
     async def program() -> None:
         async with reknit.connect(url) as session:

@@ -178,8 +178,25 @@ def test_subscription_number_is_used_once_on_a_connection() -> None:
 def test_forgotten_subscriber_has_no_account_any_more() -> None:
     bench = Bench()
     bench.subscribe("audit")
-    assert said(bench.give(Unsubscribe(1, forget=True))) == [Unsubscribed(1)]
+    assert said(bench.give(Unsubscribe(1, forget=True))) == [Unsubscribed(1, is_forgotten=True)]
     assert "audit" not in bench.journal.ledger.accounts
+
+
+def test_subscriber_that_left_can_still_be_forgotten() -> None:
+    bench = Bench()
+    bench.subscribe("audit")
+    assert said(bench.give(Unsubscribe(1))) == [Unsubscribed(1)]
+    assert said(bench.give(Unsubscribe(1, forget=True))) == [Unsubscribed(1, is_forgotten=True)]
+    assert bench.journal.ledger.accounts == {}
+
+
+def test_subscriber_that_another_connection_took_over_is_not_forgotten_by_who_left() -> None:
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.give(Unsubscribe(1))
+    bench.subscribe("audit", peer="other")
+    assert bench.give(Unsubscribe(1, forget=True)) == []
+    assert list(bench.journal.ledger.accounts) == ["audit"]
 
 
 def test_subscriber_hears_that_it_is_forgotten_when_that_is_durable() -> None:
@@ -189,7 +206,7 @@ def test_subscriber_hears_that_it_is_forgotten_when_that_is_durable() -> None:
     bench.is_slow = True
     assert bench.give(Unsubscribe(1, forget=True)) == []
     bench.keep()
-    assert said(bench.perform()) == [Unsubscribed(1)]
+    assert said(bench.perform()) == [Unsubscribed(1, is_forgotten=True)]
 
 
 def test_subscriber_can_be_forgotten_before_its_account_is_durable() -> None:
@@ -198,7 +215,7 @@ def test_subscriber_can_be_forgotten_before_its_account_is_durable() -> None:
     bench.subscribe("audit")
     bench.give(Unsubscribe(1, forget=True))
     bench.keep()
-    assert said(bench.perform()) == [Unsubscribed(1)]
+    assert said(bench.perform()) == [Unsubscribed(1, is_forgotten=True)]
     assert bench.journal.ledger.accounts == {}
 
 

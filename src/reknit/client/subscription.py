@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from operator import length_hint
@@ -24,7 +25,7 @@ from reknit.outcome import Code, Outcome
 from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Abort, Piece, Span, Start, Subscribed, Unsubscribe
+from reknit.protocol.messages import Abort, Piece, Span, Start, Subscribed, Unsubscribe, Unsubscribed
 from reknit.protocol.recovery_history import History
 from reknit.protocol.recovery_search import AskCache, Asking
 from reknit.protocol.shared_subscriber import SharedSubscriber
@@ -112,6 +113,7 @@ class Subscription:
         self._wake: asyncio.Future[None] | None = None
         self._opened: asyncio.Future[bool] = self._loop.create_future()
         self._booked: asyncio.Future[None] | None = None
+        self._is_forgotten = False
         self._is_scheduled = False
         self._taken = 0
         self._is_warned = False
@@ -169,13 +171,17 @@ class Subscription:
         """Leave, and wait for the node to have heard it: a connection that is closed too early puts all in doubt."""
         self._flush()
         self._session.link.send(Unsubscribe(self.sub))
-        try:
+        await self._wait_until(lambda: self._error is not None, "did not confirm that this subscriber left")
+
+    async def _wait_until(self, is_so: Callable[[], bool], complaint: str) -> None:
+        """Wait for the node's word, for a while and while it is connected."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                while self._session.link.is_up and self._error is None:
+                while self._session.link.is_up and not is_so():
                     self._booked = self._loop.create_future()
                     await self._booked
-        except TimeoutError:
-            log.warning("the node did not confirm within %s s that this subscriber left", CLOSE_S)
+        if not is_so():
+            log.warning("subscription to %r: the node %s", self._machine.pattern, complaint)
 
     def _give_back(self, machine: SharedSubscriber, rest: tuple[Batch, int] | None) -> None:
         """Others may have what the application never saw; what it has and has not settled is in doubt."""
@@ -191,22 +197,18 @@ class Subscription:
             )
 
     async def forget(self) -> None:
-        """End a durable subscription for good: nothing is kept for it from now on."""
+        """End a durable subscription for good: nothing is kept for it from now on. Returns when that is durable."""
         await self._settle_all()
+        self._session.add(self)  # it may have left before
         self._session.link.send(Unsubscribe(self.sub, forget=True))
+        await self._wait_until(lambda: self._is_forgotten, "did not confirm that it forgot this subscriber")
+        self._session.forget(self)
 
     async def _settle_all(self) -> None:
         """Wait until the node has booked every outcome, for a while."""
         self._flush()
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                while not self._machine.is_settled and self._session.link.is_up and self._error is None:
-                    self._booked = self._loop.create_future()
-                    await self._booked
-        except TimeoutError:
-            log.warning(
-                "the node did not book the last outcomes within %s s: those events may come again", CLOSE_S
-            )
+        complaint = "did not book the last outcomes: those events may come again"
+        await self._wait_until(lambda: self._machine.is_settled or self._error is not None, complaint)
 
     # -- events
 
@@ -402,6 +404,8 @@ class Subscription:
             for stream in self._streams.values():
                 stream.fail("the connection was lost")
             self._streams.clear()
+        elif isinstance(message, Unsubscribed):
+            self._is_forgotten = message.is_forgotten
         self._machine.receive(message, peer, self._loop.time())
         self._perform()
 

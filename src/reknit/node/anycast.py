@@ -190,7 +190,7 @@ class NodeAnycast:
                 peer.send(Settled(item.sub, number))
             case Unsubscribe():
                 self._drop(key, is_clean=True)
-                peer.send(Unsubscribed(item.sub))
+                peer.send(Unsubscribed(item.sub, is_forgotten=item.forget))
         return True
 
     def _subscribe(self, request: Subscribe, peer: PeerState) -> bool:

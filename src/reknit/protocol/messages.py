@@ -171,6 +171,8 @@ class Unsubscribed(Message, frozen=True, tag=15):
     sub: int
     code: int = 0
     text: str = ""
+    is_forgotten: bool = False
+    """A durable one ended for good, durably."""
 
 
 class Credit(Message, frozen=True, tag=16):

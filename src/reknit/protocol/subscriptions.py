@@ -29,6 +29,8 @@ class Subscriptions:
         """Durable subscribers whose account is not durable yet, and the number of its record."""
         self._opening: dict[Key, Open] = {}
         """Subscriptions that wait for that."""
+        self._ended: dict[Key, str] = {}
+        """Durable subscriptions that ended on connections that are there: they may still be forgotten."""
 
     def open(self, message: Open, peer: Peer) -> None:
         """Someone subscribes."""
@@ -132,6 +134,7 @@ class Subscriptions:
 
     def _take_over(self, name: str) -> None:
         """A second connection for the same name: the newer one goes on, the older one is told."""
+        self._ended = {key: ended for key, ended in self._ended.items() if ended != name}
         other = self._desk.by_name.get(name)
         if other is not None:
             self._drop((other.peer, other.sub))
@@ -142,29 +145,38 @@ class Subscriptions:
         self._desk.say(key[0], Unsubscribed(key[1], code, text))
 
     def unsubscribe(self, key: Key, forget: bool) -> None:
-        """Someone unsubscribes; to forget is durable before it is confirmed."""
-        desk = self._desk
-        opening, queue = self._opening.pop(key, None), desk.queues.get(key)
-        if opening is None and queue is None:
-            return
-        name = opening.request.name if opening is not None else ""
+        """Someone unsubscribes, or says of a subscription that it ended before that it may be forgotten."""
+        ended = self._end(key)
+        name = self._ended.pop(key, "") if ended is None and forget else ended
+        if name and forget:
+            self._forget(key, name)
+        elif ended is not None:
+            self._desk.say(key[0], Unsubscribed(key[1]))
+            if name:
+                self._ended[key] = name
+
+    def _end(self, key: Key) -> str | None:
+        """A subscription's name; None where there is no such subscription."""
+        opening, queue = self._opening.pop(key, None), self._desk.queues.get(key)
         if queue is not None:
             self._drop(key)
-            name = queue.name
-        if forget and name:
-            number = desk.append(SubscriberClosed(name, desk.time_us))
-            self._new.pop(name, None)
-            if (withhold := self._overflow.closed(name)) is not None:
-                desk.effects.append(withhold)
-            desk.promise(number, key[0], Unsubscribed(key[1]))
-        else:
-            desk.say(key[0], Unsubscribed(key[1]))
+            return queue.name
+        return None if opening is None else opening.request.name
+
+    def _forget(self, key: Key, name: str) -> None:
+        """That is durable before it is confirmed."""
+        number = self._desk.append(SubscriberClosed(name, self._desk.time_us))
+        self._new.pop(name, None)
+        if (withhold := self._overflow.closed(name)) is not None:
+            self._desk.effects.append(withhold)
+        self._desk.promise(number, key[0], Unsubscribed(key[1], is_forgotten=True))
 
     def leave(self, peer: Peer) -> None:
         """A connection is gone."""
         for key in [key for key in self._desk.queues if key[0] == peer]:
             self._drop(key)
         self._opening = {key: message for key, message in self._opening.items() if key[0] != peer}
+        self._ended = {key: name for key, name in self._ended.items() if key[0] != peer}
 
     def _drop(self, key: Key) -> None:
         queue = self._desk.queues.pop(key)

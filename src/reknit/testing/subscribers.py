@@ -149,7 +149,9 @@ class SubscriberProgram(Program):
     # -- taking leave
 
     def leave(self, forget: bool) -> None:
-        """Say what there is to say, unsubscribe, and be gone a little later."""
+        """Say what there is to say, unsubscribe, and be gone a little later; once."""
+        if self._leaves:
+            return
         self._flush()
         self._leaves = "for good" if forget and self.durable else "for now"
         self.sim.tell(self.name, "leaves", self._leaves)
