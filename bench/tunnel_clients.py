@@ -8,6 +8,7 @@ import re
 import resource
 import select
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,11 @@ MARK = b"~"
 _TIME = re.compile(rb"~(\d+):(\d+):")
 _ID = re.compile(rb"id: (\S+)")
 WAIT_S = 120.0
+RECEIVE_BYTES = 1 << 18
+SO_TIMESTAMPNS = 35
+"""Of Linux; Python's `socket` does not name it."""
+_NOTED = struct.Struct("qq")
+ANCILLARY_BYTES = socket.CMSG_SPACE(_NOTED.size)
 
 
 def raise_limit(files: int) -> int:
@@ -65,13 +71,35 @@ def probe(port: int) -> None:
     print(json.dumps(waits))
 
 
+def _arrival_ns(noted: list[tuple[int, int, bytes]]) -> int:
+    """When the last of the bytes arrived, in nanoseconds since 1970."""
+    (_, _, data), *_ = noted
+    seconds, ns = _NOTED.unpack(data)
+    return int(seconds * 1_000_000_000 + ns)
+
+
+def _await_notes() -> None:
+    """The kernel begins to note arrivals a moment after it was asked to: wait until it does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        reader = socket.create_connection(listener.getsockname(), WAIT_S)
+        writer, _ = listener.accept()
+    with reader, writer:
+        reader.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        until = time.monotonic() + WAIT_S
+        noted: list[tuple[int, int, bytes]] = []
+        while not noted:
+            assert time.monotonic() < until, "the kernel does not say when bytes arrive"
+            writer.sendall(b"x")
+            _, noted, _, _ = reader.recvmsg(1, ANCILLARY_BYTES)
+
+
 class Clients:
     """All clients. They only look at what they must: the mark is counted, the rest is dropped unless asked for."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.events = 0
-        self.latencies: list[float] | None = None
+        self._buffer = bytearray(RECEIVE_BYTES)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._order: list[int] = []
@@ -105,11 +133,12 @@ class Clients:
         found: list[tuple[int, bytes]] = []
         for fd, _ in self._epoll.poll(1.0, 4096):
             try:
-                data = self._sockets[fd].recv(1 << 18)
+                size = self._sockets[fd].recv_into(self._buffer)
             except ConnectionResetError:
-                data = b""
-            if not data:
+                size = 0
+            if not size:
                 self._epoll.unregister(fd)
+            data = bytes(memoryview(self._buffer)[:size])
             self.events += data.count(MARK)
             found.append((fd, data))
         return found
@@ -119,13 +148,34 @@ class Clients:
         until = time.monotonic() + WAIT_S
         while self.events < events:
             for fd, data in self._receive():
-                if self.latencies is not None:
-                    now = time.perf_counter_ns()
-                    self.latencies += [(now - int(at)) / 1e9 for _, at in _TIME.findall(data)]
-                elif len(self._texts[fd]) < 200_000:
+                if len(self._texts[fd]) < 200_000:
                     self._texts[fd] += data
             assert time.monotonic() < until, f"{self.events} of {events} events came"
         assert self.events == events, f"{self.events} events came, not {events}"
+
+    def time_until(self, events: int) -> list[float]:
+        """Read until so many events came in all; gives for each how long it took from its time to its arrival.
+
+        The kernel notes when bytes arrive. Each client would read them then; the one process that is all of them
+        comes to the last only after all others, and that wait is not the server's.
+        """
+        took: list[float] = []
+        until = time.monotonic() + WAIT_S
+        while self.events < events:
+            for fd, _ in self._epoll.poll(1.0, 4096):
+                size, noted, _, _ = self._sockets[fd].recvmsg_into([self._buffer], ANCILLARY_BYTES)
+                arrived = _arrival_ns(noted)
+                times = _TIME.findall(self._buffer, 0, size)
+                self.events += len(times)
+                took += [(arrived - int(at)) / 1e9 for _, at in times]
+            assert time.monotonic() < until, f"{self.events} of {events} events came"
+        return took
+
+    def note_arrivals(self) -> None:
+        """Let the kernel note when bytes arrive."""
+        for sock in self._sockets.values():
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        _await_notes()
 
     def read_some(self) -> None:
         for fd, data in self._receive():

@@ -164,6 +164,9 @@ class HttpSettings(Section):
     retry_ms: int = setting(1_000, "how long a cut-off browser waits before it connects again, about")
     tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)
     tunnels_per_address_max: int = setting(10_000, "tunnels open from one address", low=1)
+    files_reserved: int = setting(
+        64, "files that tunnels leave, of those that may be open, to the journal and other connections", low=8
+    )
     tunnel_bytes_max: int = setting(256 * KIB, "buffered for one tunnel that does not take it", low=1)
     stall_s_max: float = setting(30.0, "how long a tunnel may take nothing before it is closed", low=0.01)
     populate_events_max: int = setting(10_000, "events that a new route is populated with", low=1)

@@ -48,7 +48,17 @@ def test_another_http_method_is_501(node: Web, method: str) -> None:
 def test_an_unknown_method_or_format_is_400(node: Web) -> None:
     assert node.get(do_method="dance").code == 400
     assert node.get(do_method="noop", kn_response_format="smoke").code == 400
-    assert node.get(do_method="route", kn_from="/a", kn_content_filter="x").code == 400
+
+
+@pytest.mark.parametrize("name", ["kn_content_filter", "kn_content_transform"])
+def test_what_would_change_which_events_come_is_refused_not_ignored(node: Web, name: str) -> None:
+    parameters = {"do_method": "route", "kn_from": "/a", name: "(?i)urgent"}
+    for answer in (node.get(**parameters), node.get(**parameters, kn_to="/b")):
+        assert answer.status == "400 Bad Request"
+        assert answer.events[0]["kn_payload"].startswith(f"{name}: ".encode())
+    assert not node.http.router.routes.all()
+    assert not len(node.http.tunnels)
+    assert node.get(**{**parameters, name: ""}, kn_to="/b").code == 200
 
 
 @pytest.mark.parametrize("topic", ["/a//b", "/a b", "/.a", "/a.", "/a*", "", "/a?b"])

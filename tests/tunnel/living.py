@@ -23,8 +23,11 @@ def free_port() -> int:
 class Living:
     """`reknit up --http`, on the same port and journal every time."""
 
-    def __init__(self, data: Path, *settings: str) -> None:
+    def __init__(self, data: Path, *settings: str, limits: str = "") -> None:
+        """With `limits` as a shell sets them before it starts the node, such as `ulimit -n 100`."""
         self.data = data
+        self.greeting = ""
+        self._limits = limits
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.settings = settings
@@ -42,9 +45,12 @@ class Living:
             "tcp://127.0.0.1:0",
         ]
         command += ["--http", f"127.0.0.1:{self.port}", *(f"--set={one}" for one in self.settings)]
+        if self._limits:
+            command = ["sh", "-c", f'{self._limits}; exec "$0" "$@"', *command]
         self._process = start_tied(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        assert "listens on" in self._process.stdout.readline()
+        self.greeting = self._process.stdout.readline()
+        assert "listens on" in self.greeting
 
     def kill(self) -> None:
         """kill -9."""

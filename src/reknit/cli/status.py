@@ -102,7 +102,8 @@ def _head(body: dict[str, Any]) -> RenderableType:
 def _http(http: dict[str, Any]) -> str:
     states = ("live", "behind", "blocked")
     tunnels = ", ".join(f"{http[f'tunnels_{state}']:,} {state}" for state in states)
-    return f"{http['url']}, {http['connections']:,} connections, tunnels: {tunnels}"
+    room = f"room for {http['tunnels_max']:,}"
+    return f"{http['url']}, {http['connections']:,} connections, tunnels: {tunnels}, {room}"
 
 
 def _amqp(amqp: dict[str, Any]) -> str:

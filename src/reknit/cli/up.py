@@ -82,7 +82,9 @@ def up(
     from reknit.cli.running import node_url, run
     from reknit.cli.settings import parsed
     from reknit.config import load
+    from reknit.transport.files import raise_files_max
 
+    raise_files_max()
     given = {
         "node.data_dir": data,
         "node.listen": tuple(node_url(url) for url in listen) if listen else None,

@@ -31,8 +31,8 @@ class HttpConnection(asyncio.Protocol, Sink):
     """A client's connection. As a tunnel it keeps little more than its transport and its group."""
 
     __slots__ = (
-        "_fd", "_format", "_is_ending", "_reader", "_server", "_waiting", "_ws",
-        "address", "group", "opened_at", "transport",
+        "_format", "_is_ending", "_reader", "_server", "_waiting", "_ws",
+        "address", "fd", "group", "opened_at", "transport",
     )  # fmt: skip
 
     def __init__(self, server: HttpServer) -> None:
@@ -52,9 +52,12 @@ class HttpConnection(asyncio.Protocol, Sink):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio.Transport
         self.transport = cast(asyncio.Transport, transport)
-        self._fd = self.transport.get_extra_info("socket").fileno()
+        self.fd: int = self.transport.get_extra_info("socket").fileno()
         peer = self.transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
+        if not self._server.has_room(self):
+            self._refuse(503, "the server has as many connections as it may have files open")
+            return
         settings = self._server.settings
         self.transport.set_write_buffer_limits(settings.tunnel_bytes_max)
         self._reader = RequestReader(self._on_request, settings.request_bytes_max)
@@ -171,7 +174,7 @@ class HttpConnection(asyncio.Protocol, Sink):
             transport.write(data)
             return
         try:
-            sent = write(self._fd, data)
+            sent = write(self.fd, data)
         except OSError:
             sent = 0  # it is full, or gone: the transport deals with both
         if sent < len(data):

@@ -34,6 +34,7 @@ from reknit.protocol.tunnel.elements import (
     TIME,
     fingerprint,
     is_hop_by_hop,
+    refusal,
 )
 from reknit.protocol.tunnel.promise import Denied, since_age, since_checkpoint
 from reknit.protocol.tunnel.routes import ROUTES_TOPIC, Route, is_journal
@@ -284,8 +285,8 @@ class Kn:
     def _denied_route(self, form: Form, from_topic: str, to: str, user: str) -> Answer | None:
         access = self._server.access
         readable = access.readable(user)
-        if first(form, "kn_content_filter"):
-            return Answer("400 Bad Request", "kn_content_filter is not supported: filter where you read")
+        if why := refusal(name for name, value in form if value):
+            return Answer("400 Bad Request", why)
         if readable is not None and not any(one.matches(from_topic) for one in readable):
             return Answer("403 Forbidden", f"{user} may not read /{from_topic}")
         if not access.may_write(user, to):

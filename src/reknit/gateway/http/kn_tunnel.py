@@ -13,7 +13,7 @@ from reknit.gateway.http.requests import Form, Request, answer_head, first
 from reknit.gateway.http.scope import PatternScope, Scope, TopicScope
 from reknit.gateway.http.subtopics import Subtopics, SubtopicsScope
 from reknit.gateway.http.topics import SUBTOPICS, to_topic
-from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT
+from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT, refusal
 from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.promise import Denied, Granted, live, since_age, since_checkpoint
 from reknit.protocol.tunnel.routes import is_journal
@@ -45,7 +45,7 @@ class KnTunnel:
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
-        if why := self._server.tunnels.refusal(connection.address):
+        if why := self._server.refusal(connection):
             # no status event: this is no word on whether a reconnect is possible, only that it can't be now
             headers = [("Retry-After", str(RETRY_AFTER_S)), ("Content-Type", "text/plain; charset=utf-8")]
             connection.answer(503, headers, f"{why}\n".encode(), keep_alive=False)
@@ -101,8 +101,8 @@ class KnTunnel:
             topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
             return Denied("400 Bad Request", str(error))
-        if first(form, "kn_content_filter"):
-            return Denied("400 Bad Request", "kn_content_filter is not supported: filter where you read")
+        if why := refusal(name for name, value in form if value):
+            return Denied("400 Bad Request", why)
         readable = access.readable(user)
         if readable is not None and not any(one.matches(topic) for one in readable):
             return Denied("403 Forbidden", f"{user} may not read /{topic}")

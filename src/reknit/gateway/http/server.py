@@ -28,6 +28,7 @@ from reknit.gateway.http.streams import Streams
 from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.promise import Held
 from reknit.protocol.tunnel.server import TunnelServer
+from reknit.transport.files import files_max
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -75,6 +76,8 @@ class HttpServer:
             "/": self._index,
         }
         self.url = ""
+        self.files_max = files_max()
+        """So many files, connections among them, may be open in this process."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -99,8 +102,15 @@ class HttpServer:
             raise InvalidConfig("http.listen", self.node.config.origin("http.listen"), text) from None
         real = self._server.sockets[0].getsockname()[1]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{real}"
+        self._say_room()
         self.node.watchers.append(self.feed.grown)
         self._timer = self.loop.call_later(TICK_S, self._tick)
+
+    def _say_room(self) -> None:
+        if self.tunnels_max < self.settings.tunnels_max:
+            why = f"{self.files_max:,} files may be open (ulimit -n), {self.settings.files_reserved} are for others"
+            text = "room for %s tunnels, not for the %s of http.tunnels_max: %s"
+            log.warning(text, f"{self.tunnels_max:,}", f"{self.settings.tunnels_max:,}", why)
 
     async def stop(self) -> None:
         """Tell every tunnel, close all, and wait until they are gone; not for long."""
@@ -136,6 +146,30 @@ class HttpServer:
                 break  # the others are younger
             connection.transport.close()
         self.router.renew()
+
+    # -- room
+
+    @property
+    def tunnels_max(self) -> int:
+        """So many tunnels there can be at most: as set, or fewer if not so many files may be open."""
+        return max(0, min(self.settings.tunnels_max, self.files_max - self.settings.files_reserved))
+
+    def refusal(self, connection: HttpConnection) -> str:
+        """Why the connection can't become a tunnel now, or nothing.
+
+        A connection gets the lowest number that is free, so its number tells how many files are open.
+        """
+        reserved = self.settings.files_reserved
+        if connection.fd >= self.files_max - reserved:
+            return (
+                f"the server may have {self.files_max} files open (ulimit -n), and the last {reserved} are "
+                "for others than tunnels (http.files_reserved)"
+            )
+        return self.tunnels.refusal(connection.address)
+
+    def has_room(self, connection: HttpConnection) -> bool:
+        """Whether even a request can be read: half of what tunnels leave is for others than connections."""
+        return connection.fd < self.files_max - self.settings.files_reserved // 2
 
     # -- requests
 
@@ -265,4 +299,5 @@ class HttpServer:
     def status(self) -> dict[str, Any]:
         """How the tunnels are."""
         tunnels = {f"tunnels_{state}": count for state, count in self.tunnels.counts().items()}
-        return {"url": self.url, "connections": len(self.connections), **tunnels}
+        room = {"tunnels_max": self.tunnels_max, "files_max": self.files_max}
+        return {"url": self.url, "connections": len(self.connections), **tunnels, **room}

@@ -106,7 +106,7 @@ class Streams:
     ) -> None:
         server = self._server
         connection.become_tunnel(format, head, ws=not format.is_chunked)
-        if why := server.tunnels.refusal(connection.address):
+        if why := server.refusal(connection):
             connection.refuse_tunnel(why, is_raw)
             return
         held = server.held(scope)

@@ -5,7 +5,7 @@ Beside the application's there are `kn_payload`, `kn_id`, `kn_time_t`, `kn_expir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -27,6 +27,20 @@ CONTROL: Final = frozenset(
 """Parameters of a request that are no part of the event."""
 ROUTE: Final = frozenset(("do_max_age", "do_max_n", "do_since_checkpoint", "kn_content_filter"))
 """Parameters of a route."""
+REFUSED: Final = {
+    "kn_content_filter": "a client's regular expression is not run here: filter where you read, or use more topics",
+    "kn_content_transform": "no other server is asked to change events: do it where you read",
+}
+"""Parameters of a route that change which events come, or how. Who got them ignored would take all for some."""
+
+
+def refusal(names: Iterable[str]) -> str:
+    """Why a route with these parameters can't be had, or nothing.
+
+    >>> refusal(["kn_from", "kn_content_transform"])
+    'kn_content_transform: no other server is asked to change events: do it where you read'
+    """
+    return next((f"{name}: {REFUSED[name]}" for name in names if name in REFUSED), "")
 
 
 def is_hop_by_hop(name: str) -> bool:
