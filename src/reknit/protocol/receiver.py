@@ -42,8 +42,8 @@ class Receiver:
     ) -> None:
         self.source = source
         self._rng = rng
-        capacity = min(max(start.capacity, 1), CAPACITY_MAX)
-        self.window = Window[Held](capacity, offset, min(max(start.window_bytes, 1), WINDOW_BYTES_MAX))
+        self.window = Window[Held](1, offset)
+        self.fit(start)
         self.departure: Departure | None = None
         self.ack_at: float | None = None
         self.ask_at: float | None = None
@@ -64,6 +64,11 @@ class Receiver:
         self._tries = 0
         self._probe: tuple[int, float] = (0, 0.0)
         self._answer_s = settings.again_s_min / 2
+
+    def fit(self, start: Start) -> None:
+        """Hold as much as the sender's own window, within reason."""
+        self.window.capacity = min(max(start.capacity, 1), CAPACITY_MAX)
+        self.window.bytes_max = min(max(start.window_bytes, 1), WINDOW_BYTES_MAX)
 
     # -- taking in
 
@@ -110,10 +115,10 @@ class Receiver:
                 del self._partials[first]
 
     def announced(self, high: int, now: float) -> None:
-        """The sender said how far it got."""
-        if high - self.window.acked <= self.window.capacity:
-            self._announced = max(self._announced, high)
-            self._notice(now)
+        """The sender said how far it got. What has no room yet is asked for when the application took more."""
+        high = min(high, self.window.acked + self.window.capacity)
+        self._announced = max(self._announced, high)
+        self._notice(now)
 
     def skip(self, seq: int) -> None:
         """Everything up to and including seq that lacks can't be had."""
