@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import platform
-import subprocess
-import sys
 
 import pytest
 
@@ -113,25 +110,3 @@ def test_a_datagram_of_very_many_parts_arrives_whole() -> None:
         return got
 
     assert asyncio.run(main()) == [b"".join(b"%04d" % number for number in range(3000))]
-
-
-FAULTS = """
-import resource
-from reknit.transport.udp import _keep_heap
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        [bytearray(240_000) for _ in range(8)]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-given_back = faults()
-_keep_heap()
-faults()
-print(given_back, faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator has thresholds of its own")
-def test_memory_of_batches_that_are_gone_is_used_again() -> None:
-    said = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, check=True, timeout=60)
-    given_back, kept = map(int, said.stdout.split())
-    assert kept < given_back / 10
