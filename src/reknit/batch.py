@@ -75,6 +75,11 @@ def _same(size: int, count: int) -> struct.Struct:
     return struct.Struct(f"{size}s" * count)
 
 
+def _one_length(lengths: bytes) -> int | None:
+    """The length that all payloads have; None where they differ. Far cheaper than to read every number."""
+    return int.from_bytes(lengths[:4], "little") if lengths[:4] * (len(lengths) // 4) == lengths else None
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
     """What a batch's header says: enough to check, route, index and acknowledge it without opening it."""
 
@@ -140,7 +145,9 @@ def check_head(view: memoryview, offset: int, length: int) -> Head:
     if columns_len:
         columns_at = offset + HEADER_BYTES + pad8(topic_len)
         _check_columns(view[columns_at : columns_at + columns_len], count)
-    payload_bytes = sum(view[offset + lengths_at : offset + lengths_at + 4 * count].cast("I"))
+    lengths = bytes(view[offset + lengths_at : offset + lengths_at + 4 * count])
+    one = _one_length(lengths)
+    payload_bytes = sum(memoryview(lengths).cast("I")) if one is None else one * count
     if pad8(block_at + payload_bytes) != length:
         raise MalformedFrame(
             f"payloads of {payload_bytes} bytes do not fill their batch", f"of {length} bytes"
@@ -297,12 +304,11 @@ class Batch:
     def payloads(self) -> list[bytes]:
         """Every event's payload."""
         _, lengths_at, block_at = self._places()
-        view = memoryview(self.data)
-        raw = view[lengths_at : lengths_at + 4 * self.head.count]
-        if SAME_MIN <= self.head.count <= SAME_MAX and raw == bytes(raw[:4]) * self.head.count:
-            size = int.from_bytes(raw[:4], "little")
-            return list(_same(size, self.head.count).unpack_from(self.data, block_at))
-        lengths = raw.cast("I").tolist()
+        count = self.head.count
+        raw = bytes(memoryview(self.data)[lengths_at : lengths_at + 4 * count])
+        if SAME_MIN <= count <= SAME_MAX and (one := _one_length(raw)) is not None:
+            return list(_same(one, count).unpack_from(self.data, block_at))
+        lengths = memoryview(raw).cast("I").tolist()
         stream = BytesIO(self._whole)
         stream.seek(self._whole_at + block_at)
         return list(map(stream.read, lengths))

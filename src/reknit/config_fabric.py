@@ -92,7 +92,7 @@ class MulticastSettings(Section):
     )
     batch_events_max: int = setting(4_096, "events at which a batch is sent", low=1)
     batch_bytes_max: int = setting(
-        240_000, "size at which a batch is sent; less where datagrams are small", low=1
+        261_600, "size at which a batch is sent; less where datagrams are small", low=1
     )
     event_bytes_max: int = setting(256 * KIB, "the largest event; a window must hold it", low=1)
     waiting_max: int = setting(10_000, "sends that may wait for room")

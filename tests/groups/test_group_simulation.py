@@ -25,12 +25,16 @@ def test_survivors_deliver_the_same_and_nobody_waits_for_ever(seed: int) -> None
     Simulation(seed).run().check()
 
 
-@pytest.mark.parametrize("seed", [17, 172, 449, 5068])
+@pytest.mark.parametrize("seed", [17, 172, 449, 1106, 5068, 8085, 20007, 20043, 20225, 30721, 30831, 50126])
 def test_seeds_that_once_failed(seed: int) -> None:
     """17: groups that only seeds join did not merge. 172: an old ack hid that a `Start` was lost.
 
-    449: survivors waited ten seconds for what a leaver had taken with it. 5068: a sender that crashed while the
-    group was divided was in the merged view once more, and what had been delivered of it was delivered again.
+    449: survivors waited ten seconds for what a leaver had taken with it. 1106: two put out each other. 5068: a
+    sender that crashed while the group was divided was in the merged view once more, and what had been delivered of
+    it was delivered again. 20007: what a program took of a departed sender made no room for the rest. 20043: nor was
+    it noted, so that the sender, when it was back, waited for it. 8085, 20225: one had done with a sender, and lost
+    what the others still got from a member that they met. 30721, 50126: a member waited for ever for one to
+    coordinate that was with others. 30831: survivors forgot what they had said that they hold.
     """
     Simulation(seed).run().check()
 

@@ -8,7 +8,7 @@ import pytest
 
 from reknit.protocol.group_effects import Left, Send, SendTo, Viewed
 from reknit.protocol.group_member import GivenMembership
-from reknit.protocol.group_messages import Beat, Hello, Install, Suspect
+from reknit.protocol.group_messages import Beat, Evict, Evicted, Found, Hello, Install, Suspect
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.membership import Membership, State
 from reknit.protocol.view import Member, View
@@ -282,3 +282,62 @@ def test_a_coordinator_that_holds_everyone_up_leaves_and_the_next_takes_over() -
     lan.run(3.0)
     assert lan.left == {"a": "took nothing"}
     assert lan.views()["b"] == lan.views()["c"] == "bc"
+
+
+def test_one_that_is_with_others_now_is_not_waited_for_to_coordinate() -> None:
+    """When a crashes, b is next by rank for c; but b put out a alone, and does not know that c is there."""
+    lan = lan_of("ab")
+    lan.cut = {"b"}
+    lan.run(1.0)
+    lan.start("c")
+    lan.run(1.0)
+    del lan.machines["a"]
+    lan.run(2.0)
+    assert lan.views() == {"b": "b", "c": "abc"}
+    lan.cut = set()
+    lan.run(8.0)
+    assert {frozenset(view) for view in lan.views().values()} == {frozenset("bc")}
+
+
+def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
+    """Where multicast reaches nobody its beats do not come, and what comes shows only that it is alive."""
+    machine = Lan().start("c")
+    a, b, d = (Member(name.ljust(16, b"\0")) for name in (b"a", b"b", b"d"))
+    machine.receive(Install(View(7, a.id, (b, machine.me))), a.id, 0.0)
+    for now in range(8):
+        machine.receive(Found(d), b.id, float(now))
+        machine.tick(float(now))
+    assert machine.is_coordinator
+    assert machine.view is not None
+    assert machine.view.ids == (machine.me.id,)
+
+
+def test_of_two_that_put_out_each_other_one_stays() -> None:
+    lan = lan_of("ab")
+    a, b = lan.machines["a"], lan.machines["b"]
+    lan.cut = {"b"}
+    a.evict(b.me.id, "took nothing", lan.now)
+    lan.run(8.0)
+    b.evict(a.me.id, "took nothing", lan.now)
+    lan.run(1.0)
+    assert lan.views() == {"a": "a", "b": "b"}
+    lan.cut = set()
+    for one, other in ((a, b), (b, a)):
+        one.receive(Evicted("took nothing"), other.me.id, lan.now)
+    lan.run(3.0)
+    assert lan.left == {"b": "took nothing"}
+
+
+def test_who_goes_has_nobody_put_out() -> None:
+    lan = lan_of("ab")
+    a, b = lan.machines["a"], lan.machines["b"]
+    a.evict(b.me.id, "took nothing", lan.now)
+    a.receive(Evict(a.me.id, "took nothing either"), b.me.id, lan.now)
+    lan.run(3.0)
+    assert lan.left == {"b": "took nothing"}
+    lan = lan_of("ab")
+    a, b = lan.machines["a"], lan.machines["b"]
+    a.leave(lan.now)
+    a.evict(b.me.id, "took nothing", lan.now)
+    lan.run(3.0)
+    assert lan.left == {"a": ""}

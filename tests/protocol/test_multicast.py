@@ -189,6 +189,15 @@ def test_ack_is_sent_at_a_quarter_of_the_window() -> None:
     assert acks_of(wire, "B") == [10]
 
 
+def test_ack_is_sent_at_a_quarter_of_a_buffer_that_is_smaller_than_the_window() -> None:
+    wire = Wire("AB", GroupSettings(capacity_events=1000, window_bytes=1 << 20, buffer_bytes=8_000))
+    wire.said.clear()
+    wire.send("A", bytes(1_500))
+    assert not wire.kinds(Ack)
+    wire.send("A", bytes(1_500))
+    assert [(sender, receiver) for sender, receiver, _ in wire.kinds(Ack)] == [("B", "A")]
+
+
 def test_an_owed_ack_is_sent_when_its_time_comes() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=40, quiet_s=5.0))
     wire.said.clear()
@@ -273,6 +282,21 @@ def test_only_the_lost_piece_of_a_batch_is_asked_for_and_sent() -> None:
     pieces = [item.index for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)]
     assert pieces == [3, 7]
     assert wire.seqs("B", "A") == [1]
+
+
+def test_pieces_of_an_unfinished_batch_need_no_turn_before_they_are_asked_for() -> None:
+    wire = Wire("AB", GroupSettings(capacity_events=100))
+    wire.drop = lambda sender, receiver, item: is_piece(item)
+    wire.send("A", *[bytes(1_000)] * 5)
+    first, *others = [item for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)]
+    machine = wire.machines["B"]
+    machine.receive(first, member_id("A"), wire.now)
+    deadline = machine.next_deadline()
+    assert deadline is not None
+    assert wire.now < deadline <= wire.now + wire.settings.ask_s_max
+    for piece in others:
+        machine.receive(piece, member_id("A"), wire.now)
+    assert machine.next_deadline() == 0.0
 
 
 def test_a_question_is_not_repeated_within_its_cool_down() -> None:

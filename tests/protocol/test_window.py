@@ -205,3 +205,13 @@ def test_what_is_given_up_is_a_hole_whether_it_was_held_or_not() -> None:
     assert (window.bytes, window.missing()) == (20, [])
     assert [(slot.start, slot.stop, slot.value) for slot in window.take()] == [(3, 7, None), (7, 9, "b")]
     assert [slot.start for slot in window.find(3, 9)] == [7]
+
+
+def test_a_batch_is_forgotten_as_a_whole_and_said_to_be() -> None:
+    window = Window[str](capacity=20)
+    window.add(1, 5, "a", 10)
+    window.add(5, 9, "b", 10)
+    window.take()
+    window.ack(8)
+    window.forget(6)
+    assert (window.forgotten, window.held()) == (8, [])

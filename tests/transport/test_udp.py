@@ -89,7 +89,7 @@ def test_loopback_takes_whole_batches_in_a_datagram() -> None:
         await transport.close()
         return transport.piece_bytes
 
-    assert asyncio.run(main()) == 60_000
+    assert asyncio.run(main()) == 65_400
 
 
 @pytest.mark.real

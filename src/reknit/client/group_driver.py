@@ -90,7 +90,7 @@ class GroupDriver:
         self.machine = GroupMember(self._topic, settings, membership, rng, time() - monotonic())
         self.multicast = self.machine.multicast
         self.sender = self.multicast.sender
-        await self.transport.open(self._on_datagram, self.turn)
+        await self.transport.open(self._on_datagram, self._on_drained)
         if isinstance(membership, GivenMembership):
             membership.give([me])
         self.turn()
@@ -119,12 +119,22 @@ class GroupDriver:
         if self.multicast.handed(source, seq, now):
             self.turn()
         elif not self.is_turn_due and self._timer_at > now + self._ack_s:
-            self._set_timer(now)  # all that may have become due is an ack, and not before that
+            # all that may have become due is an ack, and not before that
+            self._set_timer(now, self.machine.next_deadline())
 
     def turn_soon(self) -> None:
         if not self.is_turn_due:
             self.is_turn_due = True
             self._loop.call_soon(self.turn)
+
+    def _on_drained(self) -> None:
+        """Datagrams came. Pieces of a batch that is not whole yet need no turn, but perhaps an earlier timer."""
+        now = monotonic()
+        deadline = self.machine.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.turn()
+        else:
+            self._set_timer(now, deadline)
 
     def turn(self) -> None:
         """The end of a turn: what gathered is sent, what came is handed on, and the timer is set."""
@@ -134,7 +144,7 @@ class GroupDriver:
         now = monotonic()
         self.machine.tick(now)
         self._perform_all(now)
-        self._set_timer(now)
+        self._set_timer(now, self.machine.next_deadline())
 
     def send_closed(self) -> None:
         """Send the batches that are full at once; the open one may grow until the end of the turn."""
@@ -143,8 +153,7 @@ class GroupDriver:
         self._perform_all(now)
         self.turn_soon()
 
-    def _set_timer(self, now: float) -> None:
-        deadline = self.machine.next_deadline()
+    def _set_timer(self, now: float, deadline: float | None) -> None:
         if deadline is None:
             return
         if deadline <= now:

@@ -18,10 +18,11 @@ from reknit.client.group import Group, topic_of, transport_of
 from reknit.client.group_journal import GroupJournal
 from reknit.client.outcomes import OutcomePublisher
 from reknit.client.publisher import Kept, Publisher, Recoverable
+from reknit.client.recovering import Recovering, past_of
 from reknit.client.rpc import Caller, Reply, address_of, default_address
 from reknit.client.rpc_outlet import Outlets
 from reknit.client.rpc_service import Handler, Service
-from reknit.client.subscription import OnLost, Recovering, Subscription, past_of
+from reknit.client.subscription import OnLost, Subscription
 from reknit.client.switchboard import Sender, Switchboard
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes

@@ -6,18 +6,16 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from operator import length_hint
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
-from reknit.client.cache import FarCache
+from reknit.client.futures import resolve
+from reknit.client.recovering import Caches, Recovering
 from reknit.client.streams import IncomingStream
 from reknit.errors import Closed, LocalError, Refused, ReknitError
 from reknit.event import FLAG_STREAM, Event
@@ -26,9 +24,8 @@ from reknit.protocol import recovery as recovering
 from reknit.protocol import subscriber as machines
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Start, Subscribed, Unsubscribe, Unsubscribed
-from reknit.protocol.recovery_history import History
 from reknit.protocol.recovery_messages import Span
-from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.protocol.recovery_search import AskCache
 from reknit.protocol.shared_subscriber import SharedSubscriber
 from reknit.protocol.stream_messages import Abort, Piece
 from reknit.protocol.subscriber import NODE
@@ -50,29 +47,6 @@ FLUSH_BATCHES = 32
 GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
 OnLost = Callable[[machines.Report], None]
-
-
-class Recovering(msgspec.Struct, frozen=True):
-    """How a subscription recovers what it missed."""
-
-    caches: tuple[str, ...] = ()
-    history: History | None = None
-    query_s: float = 0.0
-    is_on: bool = True
-    after: Mapping[bytes, int] = {}
-
-
-def past_of(history: bool | int | float | timedelta) -> History | None:
-    """Which past is meant: all, a count, an age, or none.
-
-    >>> past_of(True), past_of(2).count, past_of(0.5).age_s, past_of(False)
-    (History(count=0, age_s=0.0), 2, 0.5, None)
-    """
-    if isinstance(history, timedelta):
-        return History(age_s=history.total_seconds())
-    if isinstance(history, bool):
-        return History() if history else None
-    return History(count=history) if isinstance(history, int) else History(age_s=history)
 
 
 class Subscription:
@@ -98,11 +72,11 @@ class Subscription:
     ) -> None:
         credit_bytes = session.config.limits.subscribe_credit_bytes
         self._session = session
-        recovery = None if name else self._recovery(recovering or Recovering())
+        recovery = None if name else (recovering or Recovering()).machine(session.config.recovery)
         self._machine: machines.Subscriber = machines.Subscriber(
             sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us(), takes_streams
         )
-        self._far: dict[Peer, FarCache] = {}
+        self._caches = Caches(session, self, pattern)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._auto_accept = auto_accept
@@ -122,17 +96,6 @@ class Subscription:
         self._error: ReknitError | None = None
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._done.set_result(None)
-
-    def _recovery(self, wanted: Recovering) -> recovering.Recovery:
-        settings = self._session.config.recovery
-        return recovering.Recovery(
-            (NODE, *wanted.caches) if wanted.is_on else (),
-            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s),
-            recovering.Holding(settings.hold_events_max, settings.hold_bytes_max),
-            wanted.history if wanted.caches else None,  # the node alone sees to its history itself
-            wanted.query_s,
-            wanted.after,
-        )
 
     @property
     def sub(self) -> int:
@@ -162,10 +125,9 @@ class Subscription:
             await self._part()
         await self._settle_all()
         self._session.forget(self)
-        self._session.inquiries.forget(self)
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.gather(*(cache.close() for cache in self._far.values()))
+        await self._caches.close()
         self._session.link.send(Unsubscribe(self.sub))
         self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
 
@@ -428,28 +390,6 @@ class Subscription:
     def unreachable(self, cache: Peer) -> None:
         self.receive(recovering.Unreachable(), cache)
 
-    def _ask(self, effect: AskCache | recovering.SurveyCache) -> None:
-        """Ask a cache: the node over the session's connection, others over one of their own."""
-        cache, session = effect.cache, self._session
-        if cache != NODE:
-            far = self._far.get(cache)
-            if far is None:
-                far = self._far[cache] = FarCache(
-                    str(cache), session.name, session.config, session.token, session.tls
-                )
-            if isinstance(effect, AskCache):
-                far.recover(self, effect.number, effect.stream, effect.ranges, effect.bytes_max)
-            else:
-                far.survey(self, effect.number, self._machine.pattern, effect.age_s)
-        elif not session.link.is_up:
-            self._loop.call_soon(self.unreachable, cache)
-        elif isinstance(effect, AskCache):
-            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
-            session.link.send(session.inquiries.recover(self, cache, *asked, deep=True))
-        else:
-            survey = (effect.number, self._machine.pattern, effect.age_s)
-            session.link.send(session.inquiries.survey(self, cache, *survey, deep=True))
-
     def _set_timer(self) -> None:
         due = self._machine.next_deadline()
         if due is None or due >= self._timer_at:
@@ -473,18 +413,18 @@ class Subscription:
             match effect:
                 case machines.Hand(batches=batches):
                     self._batches += batches
-                    _resolve(self._wake)
+                    resolve(self._wake)
                 case machines.SendMessage(message=message):
                     self._session.link.send(message)
                 case machines.Booked():
-                    _resolve(self._booked)
+                    resolve(self._booked)
                 case machines.Opened(resumed=resumed):
                     if not self._opened.done():
                         self._opened.set_result(resumed)
                 case machines.Report():
                     self._report(effect)
                 case AskCache() | recovering.SurveyCache():
-                    self._ask(effect)
+                    self._caches.ask(effect)
                 case machines.Ended(code=code, text=text):
                     self._end(Refused(code, text) if code else Closed("the subscription"))
 
@@ -500,8 +440,8 @@ class Subscription:
             self._error = error
         if not self._opened.done():
             self._opened.set_exception(self._error)
-        _resolve(self._wake)
-        _resolve(self._booked)
+        resolve(self._wake)
+        resolve(self._booked)
 
 
 def _zero_us() -> int:
@@ -513,8 +453,3 @@ def is_behind(one: Batch, other: Batch) -> bool:
     """Whether a batch has to wait for another one, which was handed out with it."""
     same = (one.topic, one.source) == (other.topic, other.source)
     return same and other.first < one.first < other.ordered_to
-
-
-def _resolve(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)

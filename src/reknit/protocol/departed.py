@@ -4,7 +4,7 @@ Every survivor says what it holds, and how far it knows that the sender got. Onc
 everyone knows the same: the last seq that there was, what at least one of them has or several have in pieces,
 and that the rest is lost. What it lacks, each fetches from the others. Until all have spoken, nothing more of
 the departed sender is taken in, so that what was said stays true. A new view starts it over, and what was given
-up stays given up.
+up stays given up among those who did so; who was apart from them may still have it from others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from reknit.seqset import Range, SeqSet
 
 
 class Departure:
-    """The exchange about one departed sender, within one view."""
+    """The exchange about one departed sender, within one view; `before` is the exchange in the view before, if any."""
 
-    def __init__(self, stamp: int, survivors: frozenset[bytes], now: float, until: float) -> None:
+    def __init__(
+        self, stamp: int, survivors: frozenset[bytes], now: float, until: float, before: Departure | None
+    ) -> None:
         self.stamp = stamp
         self.until = until
         self.say_at = now
@@ -28,6 +30,8 @@ class Departure:
         self.is_given_up = False
         """Whether our own window knows what is lost."""
         self._survivors = survivors
+        self._fellows = before._survivors if before is not None else frozenset[bytes]()
+        """Who may have given something up together with us."""
         self._reports: dict[bytes, Holdings] = {}
 
     def report(self, member: bytes, holdings: Holdings) -> None:
@@ -66,9 +70,10 @@ class Departure:
         for (first, count, length, size), of_batch in pieces.items():
             if of_batch.covers(0, piece_count(length, size)):
                 held.add(first, first + count)
-        for report in self._reports.values():
-            for run in report.lost:
-                held.discard(*run)
+        for run in [
+            run for fellow in self._fellows & self._reports.keys() for run in self._reports[fellow].lost
+        ]:
+            held.discard(*run)
         return held
 
     @property

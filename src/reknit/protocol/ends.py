@@ -1,7 +1,8 @@
 """How far senders got that are gone, and telling it to those who were apart from us meanwhile.
 
 After a partition one side may have had more of a sender that is gone than the other. What one had and the other
-never will is reported by the other as lost: so it asks, as long as it takes to be answered.
+never will is reported by the other as lost: so it asks, as long as it takes to be answered. Someone may still be
+able to give it, so that in each view those who had done with a sender in an earlier one exchange once more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class Ended:
     """The last seq of every departed sender, as we got it.
 
     >>> ended = Ended(repeat_s=0.1)
-    >>> ended.add(b"s", 50)
+    >>> ended.add(b"s", 50, stamp=7)
+    >>> ended.is_earlier(b"s", 7), ended.is_earlier(b"s", 8)
+    (False, True)
     >>> ended.learn(b"s", 60)
     Lost(source=b's', start=51, stop=61)
     >>> ended.learn(b"s", 60), ended.learn(b"unknown", 7), ended.get(b"s")
@@ -31,19 +34,25 @@ class Ended:
     def __init__(self, repeat_s: float) -> None:
         self._repeat_s = repeat_s
         self._ends: dict[bytes, int] = {}
+        self._stamps: dict[bytes, int] = {}
         self._asking: dict[bytes, float] = {}
 
     def get(self, source: bytes) -> int | None:
         return self._ends.get(source)
 
-    def add(self, source: bytes, seq: int) -> None:
-        """It is gone, and this was the last of it."""
-        self._ends[source] = seq
+    def is_earlier(self, source: bytes, stamp: int) -> bool:
+        """True if we had done with it before the view of this stamp."""
+        return source in self._ends and self._stamps[source] != stamp
+
+    def add(self, source: bytes, seq: int, stamp: int) -> None:
+        """It is gone, and this was the last of it; the stamp names the view."""
+        self._ends[source], self._stamps[source] = seq, stamp
         if len(self._ends) > ENDED_MAX:
-            del self._ends[next(iter(self._ends))]
+            self.pop(next(iter(self._ends)), 0)
 
     def pop(self, source: bytes, default: int) -> int:
         """It is back."""
+        self._stamps.pop(source, None)
         return self._ends.pop(source, default)
 
     def learn(self, source: bytes, seq: int) -> Lost | None:

@@ -33,7 +33,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The window in bytes; less is used where the members' socket buffers are smaller."""
     batch_events_max: int = 4_096
     """A batch is sent at the latest with so many events…"""
-    batch_bytes_max: int = 240_000
+    batch_bytes_max: int = 261_600
     """…or so many bytes, or as many pieces as one system call sends."""
     event_bytes_max: int = 256 << 10
     """The largest event; a window must hold it."""

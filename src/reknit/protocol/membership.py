@@ -102,6 +102,8 @@ class Membership:
 
     def evict(self, member: bytes, why: str, now: float) -> None:
         """A member holds everyone up and has to go, by the policy for slow members."""
+        if self.state is not State.MEMBER:
+            return  # who goes itself puts nobody out
         if self.coordinator == self.me.id:
             self._put_out(member, why, now)
         elif self.coordinator is not None:
@@ -134,7 +136,7 @@ class Membership:
             case Hello():
                 self._hello(message.member, peer, now)
             case Found():
-                self._found(message, now)
+                self._found(message, peer, now)
             case Beat():
                 self._beat(message, peer, now)
             case Install():
@@ -147,10 +149,17 @@ class Membership:
             case Suspect():
                 self._suspects(message, now)
             case Evict():
-                if self.is_coordinator:
+                if (
+                    self.is_coordinator
+                    and self.view is not None
+                    and peer in self.view
+                    and peer not in self._evicted
+                ):
                     self._put_out(message.member, message.why, now)
             case Evicted():
-                self._out(message.why)
+                # Of two that put out each other while they were divided, the one with the lower id stays.
+                if peer not in self._evicted or self.me.id > peer:
+                    self._out(message.why)
             case _:
                 assert_never(message)
 
@@ -207,7 +216,9 @@ class Membership:
         elif (coordinator := self._member(self.coordinator)) is not None:
             self._effects.append(Send(peer, Found(coordinator)))
 
-    def _found(self, message: Found, now: float) -> None:
+    def _found(self, message: Found, peer: bytes, now: float) -> None:
+        if self.view is not None and message.coordinator.id not in self.view:
+            self._suspicion.strays(peer, now)
         if self.state is State.JOINING:
             if self._discovery.referred(message.coordinator, now):
                 self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
@@ -289,10 +300,14 @@ class Membership:
         if self.view is None:
             self._discovery.heard_of_a_group(now)
             return
+        key = (message.counter, message.coordinator)
+        if key == self.view.key:
+            self._suspicion.follows(peer)
+        else:
+            self._suspicion.strays(peer, now)
         if not self.is_coordinator:
             self._refer(message, peer)
             return
-        key = (message.counter, message.coordinator)
         if peer in self._evicted:
             self._effects.append(Send(peer, Evicted(self._evicted[peer])))
         elif key == self.view.key:
@@ -369,7 +384,7 @@ class Membership:
             self._change(now)
 
     def _suspect(self, now: float) -> None:
-        """Who was silent for too long is suspected, and asked to speak up; who stays silent goes."""
+        """Who was silent or astray for too long is suspected, and asked to speak up; who stays so goes."""
         silent = self._suspicion.check(now)
         if silent:
             self._effects.append(Send(None, Suspect(silent)))

@@ -78,9 +78,11 @@ class Multicast:
         if source == self.me:
             self.sender.acked(self.me, seq, now)
             return bool(self._effects)
-        receiver = self._present(source)
+        receiver = self.receivers.get(source)
         if receiver is None or not receiver.window.ack(seq):
             return False
+        if receiver.departure is not None:
+            return True  # nobody wants the ack, but there is room for what others still have
         receiver.owe(now)
         return receiver.is_ack_due(now)
 
@@ -103,7 +105,7 @@ class Multicast:
             self._depart_or_stay(receiver, view, now)
         if before is not None:
             self.ended.keep(view.ids)
-            self.ended.met(set(view.ids) - set(before.ids), now)
+            self.ended.met([member for member in view.ids if member not in before], now)
             self._unstarted -= set(view.ids)
             if len(self._unstarted) < ENDED_MAX:
                 self._unstarted |= set(before.ids) - set(view.ids) - set(self.receivers)
@@ -112,13 +114,14 @@ class Multicast:
 
     def _depart_or_stay(self, receiver: Receiver, view: View, now: float) -> None:
         """The window of a leaver stays until the survivors have exchanged what they hold of it."""
+        receiver.window.is_final = receiver.source not in view
         if receiver.source in view:
             receiver.departure = None
             return
         old = receiver.departure
         until = old.until if old is not None else now + self._settings.departed_s
         receiver.ack_at = None
-        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until)
+        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until, old)
 
     def _share(self, now: float) -> None:
         self.sender.share_buffers(1 + sum(now - r.active_at < ACTIVE_S for r in self.receivers.values()))
@@ -127,10 +130,11 @@ class Multicast:
 
     def receive(self, message: Piece | MulticastMessage, peer: bytes, now: float) -> None:
         """Something came from a member."""
-        self._is_due = True
         if type(message) is Piece:  # by far the most there are
             self._piece(message, peer, now)
+            self._is_due = self._is_due or bool(self._effects)
             return
+        self._is_due = True
         match message:
             case Piece():
                 pass
@@ -150,7 +154,7 @@ class Multicast:
             case Holdings():
                 self._holdings(message, peer, now)
             case Ends():
-                self._others_ends(message, peer)
+                self._others_ends(message, peer, now)
             case _:
                 assert_never(message)
 
@@ -253,6 +257,7 @@ class Multicast:
             offset = self.ended.pop(source, start.seq)
             receiver = Receiver(source, start, offset, self._settings, self._rng)
             self.receivers[source] = receiver
+        receiver.fit(start)
         self._skip(receiver, start.seq, now)
         self.sender.set_buffer(source, start.buffer_bytes)
         self._share(now)
@@ -344,8 +349,10 @@ class Multicast:
         source = message.source
         if self.view is None or source in self.view or source == self.me or peer not in self.view:
             return  # we do not know yet that it left: this is said again
-        if source in self._unstarted and not message.is_answer:
-            self._take_part(message, now)
+        if message.stamp != self.view.stamp:
+            return  # what we say in one view decides nothing in another; this is said again, too
+        if not message.is_answer and self._is_new(source):
+            self._take_part(source, message.start, now)
         receiver = self.receivers.get(source)
         if receiver is not None and receiver.departure is not None:
             receiver.departure.report(peer, message)
@@ -356,23 +363,34 @@ class Multicast:
             self._effects.append(Send(peer, answer))
         self._effects += self._lost(self.ended.learn(source, message.delivered))
 
-    def _take_part(self, message: Holdings, now: float) -> None:
-        """It left before it told us where to start: take what others still have of it, and we have not had before."""
+    def _is_new(self, source: bytes) -> bool:
+        """It left before it told us where to start, or we had done with it before those came who are here now."""
         assert self.view is not None
-        self._unstarted.discard(message.source)
-        offset = self.ended.pop(message.source, message.start)
-        start = Start(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1)
-        receiver = Receiver(message.source, start, offset, self._settings, self._rng)
-        self.receivers[message.source] = receiver
+        return source in self._unstarted or self.ended.is_earlier(source, self.view.stamp)
+
+    def _take_part(self, source: bytes, start: int, now: float) -> None:
+        """Take what others still have of a departed sender, and we have not had before."""
+        assert self.view is not None
+        self._unstarted.discard(source)
+        offset = self.ended.pop(source, start)
+        receiver = Receiver(
+            source, Start(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1), offset, self._settings, self._rng
+        )
+        self.receivers[source] = receiver
         self._depart_or_stay(receiver, self.view, now)
 
-    def _others_ends(self, message: Ends, peer: bytes) -> None:
-        """One that was apart from us got further with sources that are gone: that is lost here."""
+    def _others_ends(self, message: Ends, peer: bytes, now: float) -> None:
+        """One that was apart from us got further with sources that are gone: ask all whether it can still be had."""
         if message.is_question:
             self._effects.append(Send(peer, self.ended.answer()))
         self.ended.heard(peer)
         for source, seq in message.ends:
-            if self.view is not None and source not in self.view and source not in self.receivers:
+            own = self.ended.get(source)
+            if own is None or seq <= own or self.view is None or source in self.view:
+                continue
+            if self.ended.is_earlier(source, self.view.stamp):
+                self._take_part(source, own, now)
+            else:
                 self._effects += self._lost(self.ended.learn(source, seq))
 
     def _lost(self, lost: Lost | None) -> list[Lost]:
@@ -381,4 +399,5 @@ class Multicast:
 
     def _end(self, receiver: Receiver) -> None:
         del self.receivers[receiver.source]
-        self.ended.add(receiver.source, receiver.window.delivered)
+        assert receiver.departure is not None
+        self.ended.add(receiver.source, receiver.window.delivered, receiver.departure.stamp)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
+from operator import countOf
 from typing import cast
 
 from reknit.batch import HEADER_BYTES, Batch
@@ -17,7 +18,7 @@ from reknit.protocol.group_effects import NotSent, Sent
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.window import Window
 
-_EVENT_BYTES = 4
+EVENT_BYTES = 4
 """What an event costs in a batch beside its payload."""
 
 
@@ -58,8 +59,10 @@ class Outbox:
         """Sends that waited and no longer do; the machine takes them as effects."""
         self.bytes_limit = settings.window_bytes
         self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
-        self._open: list[Buffer] = []
-        self._free_events = self._free_bytes = 0
+        self.open: list[Buffer] = []
+        """The batch that is being gathered."""
+        self.free_events = self.free_bytes = 0
+        """What `offer` may take without a further look."""
         self.closed: list[Batch] = []
         """Batches that got their seqs and are to be sent."""
         self.is_closed = False
@@ -70,33 +73,33 @@ class Outbox:
     @property
     def high(self) -> int:
         """The last seq that was given out; the open batch has its seqs too."""
-        return self.window.high + len(self._open)
+        return self.window.high + len(self.open)
 
     @property
     def has_open(self) -> bool:
-        return bool(self._open)
+        return bool(self.open)
 
     def offer(self, payload: Buffer) -> bool:
         """Give one event its seq if that needs no further look: it fits the open batch, and nobody waits."""
-        size = len(payload) + _EVENT_BYTES
-        if size > self._free_bytes or not self._free_events:
+        size = len(payload) + EVENT_BYTES
+        if size > self.free_bytes or not self.free_events:
             return False
-        self._free_bytes -= size
-        self._free_events -= 1
-        self._open.append(payload)
+        self.free_bytes -= size
+        self.free_events -= 1
+        self.open.append(payload)
         return True
 
     def measure(self) -> None:
         """What `offer` may take without a look: until the batch is full, or the window, or someone waits."""
-        settings, count = self._settings, len(self._open)
+        settings, count = self._settings, len(self.open)
         if (self.waiting and not self._is_admitting) or self.is_closed:
-            self._free_events = self._free_bytes = 0
+            self.free_events = self.free_bytes = 0
             return
-        self._free_events = min(settings.batch_events_max, self.window.room) - count
+        self.free_events = min(settings.batch_events_max, self.window.room) - count
         left = min(settings.batch_bytes_max, self.bytes_limit - self.window.bytes)
-        self._free_bytes = left - self._overhead
+        self.free_bytes = left - self._overhead
         if count:
-            self._free_bytes -= sum(map(len, self._open)) + _EVENT_BYTES * count
+            self.free_bytes -= sum(map(len, self.open)) + EVENT_BYTES * count
 
     def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
         """Give seqs to as many as fit, from index `at` on; the index behind the last."""
@@ -111,24 +114,24 @@ class Outbox:
 
     def _take_alone(self, payload: Buffer, now: float, wall_s: float) -> bool:
         """An event larger than a batch should be, as a batch of its own."""
-        size = self._overhead + len(payload) + _EVENT_BYTES
+        size = self._overhead + len(payload) + EVENT_BYTES
         is_alone = not self.window.bytes  # one that is larger than a shrunken window still goes
-        if self._free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
+        if self.free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
             return False
-        self._open.append(payload)
+        self.open.append(payload)
         self.close_batch(now, wall_s)
         return True
 
     def close_batch(self, now: float, wall_s: float) -> None:
         """What was gathered becomes a batch in the window."""
-        if self._open:
-            first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
+        if self.open:
+            first, stop = self.window.high + 1, self.window.high + 1 + len(self.open)
             time_us = int((now + wall_s) * 1e6)
-            batch = Batch.build(self._me, self._topic, first, self._open, time_us=time_us)
-            if set(map(type, self._open)) == {bytes}:
-                batch = OwnBatch.of(batch, cast(list[bytes], self._open))
+            batch = Batch.build(self._me, self._topic, first, self.open, time_us=time_us)
+            if countOf(map(type, self.open), bytes) == len(self.open):
+                batch = OwnBatch.of(batch, cast(list[bytes], self.open))
             assert self.window.add(first, stop, batch, batch.head.length)
-            self._open = []
+            self.open = []
             self.closed.append(batch)
         self.measure()
 

@@ -42,8 +42,8 @@ class Receiver:
     ) -> None:
         self.source = source
         self._rng = rng
-        capacity = min(max(start.capacity, 1), CAPACITY_MAX)
-        self.window = Window[Held](capacity, offset, min(max(start.window_bytes, 1), WINDOW_BYTES_MAX))
+        self.window = Window[Held](1, offset)
+        self.fit(start)
         self.departure: Departure | None = None
         self.ack_at: float | None = None
         self.ask_at: float | None = None
@@ -51,6 +51,8 @@ class Receiver:
         self.told = offset
         """The last ack that was sent."""
         self._told_bytes = 0
+        buffer_bytes = min(start.buffer_bytes, settings.buffer_bytes)
+        self._ack_bytes = max(1, min(self.window.bytes_max, buffer_bytes) // 4)
         self._settings = settings
         self._partials: dict[int, Partial] = {}
         self._announced = offset
@@ -62,6 +64,11 @@ class Receiver:
         self._tries = 0
         self._probe: tuple[int, float] = (0, 0.0)
         self._answer_s = settings.again_s_min / 2
+
+    def fit(self, start: Start) -> None:
+        """Hold as much as the sender's own window, within reason."""
+        self.window.capacity = min(max(start.capacity, 1), CAPACITY_MAX)
+        self.window.bytes_max = min(max(start.window_bytes, 1), WINDOW_BYTES_MAX)
 
     # -- taking in
 
@@ -108,10 +115,10 @@ class Receiver:
                 del self._partials[first]
 
     def announced(self, high: int, now: float) -> None:
-        """The sender said how far it got."""
-        if high - self.window.acked <= self.window.capacity:
-            self._announced = max(self._announced, high)
-            self._notice(now)
+        """The sender said how far it got. What has no room yet is asked for when the application took more."""
+        high = min(high, self.window.acked + self.window.capacity)
+        self._announced = max(self._announced, high)
+        self._notice(now)
 
     def skip(self, seq: int) -> None:
         """Everything up to and including seq that lacks can't be had."""
@@ -228,12 +235,12 @@ class Receiver:
             self.ack_at = now + self._settings.ack_s
 
     def is_ack_due(self, now: float) -> bool:
-        """At a quarter of the window, in events or in bytes, or when one was owed for long enough."""
+        """At a quarter of the window or of the buffers that bound it, or when one was owed for long enough."""
         window = self.window
         return (
             (self.ack_at is not None and self.ack_at <= now)
             or window.acked - self.told >= max(1, window.capacity // 4)
-            or window.bytes_acked - self._told_bytes >= window.bytes_max // 4
+            or window.bytes_acked - self._told_bytes >= self._ack_bytes
         )
 
     def told_ack(self) -> None:

@@ -44,6 +44,8 @@ class Window(Generic[T]):
         assert capacity > 0 <= offset
         self.capacity = capacity
         self.bytes_max = bytes_max
+        self.is_final = False
+        """The sender is gone, and nothing is forgotten any more: another survivor may lack what everyone must have."""
         self.forgotten = self.acked = self.delivered = self.high = offset
         self.bytes = 0
         """Of everything in the window that is not acked."""
@@ -82,7 +84,8 @@ class Window(Generic[T]):
         new = [(start, stop)] if start == self.high + 1 else self._received.missing(start, stop)
         for part in new:
             self._insert(Slot(*part, value, size))
-        self.trim()
+        if not self.is_final:
+            self.trim()
         return bool(new)
 
     def _insert(self, slot: Slot[T]) -> None:
@@ -142,8 +145,10 @@ class Window(Generic[T]):
         """Everyone has everything up to and including seq: nobody will ask for it."""
         seq = min(seq, self.acked)
         if seq > self.forgotten:
-            self._drop(bisect_right(self._starts, seq))
-            self.forgotten = max(self.forgotten, seq)
+            count = min(bisect_right(self._starts, seq), self._acked_slots)
+            # A batch goes as a whole, as it came to everyone.
+            self.forgotten = max(seq, self._slots[count - 1].stop - 1) if count else seq
+            self._drop(count)
 
     def trim(self) -> None:
         """Forget what everyone must have, because the sender's own window would have been full otherwise."""
@@ -156,7 +161,6 @@ class Window(Generic[T]):
             self.forget(self._slots[count - 1].stop - 1)
 
     def _drop(self, count: int) -> None:
-        count = min(count, self._acked_slots)
         self.bytes_kept -= sum(slot.size for slot in self._slots[:count])
         del self._slots[:count], self._starts[:count]
         self._acked_slots -= count

@@ -33,7 +33,8 @@ PIECE: Final = struct.Struct("<BBHHHQII")
 MESSAGE: Final = struct.Struct("<BBHI")
 DATAGRAM_BYTES_MAX: Final = 65_507
 """The largest payload of an IPv4 UDP datagram."""
-PIECE_BYTES_MAX: Final = 60_000
+PIECE_BYTES_MAX: Final = 65_400
+"""As much as the largest datagram takes, so that a buffer that was made for one is nearly full."""
 OVERHEAD_BYTES: Final = ENVELOPE.size + PIECE.size + SOURCE_BYTES
 """What a piece costs in its datagram beside its data, at most."""
 

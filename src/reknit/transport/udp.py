@@ -16,11 +16,13 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from reknit.errors import InvalidConfig
+from reknit.heap import keep_heap
 from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 Address = tuple[str, int]
@@ -60,6 +62,7 @@ class UdpConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Use segmentation and receive offload where the kernel has them."""
 
 
+@lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address:
     """Host and port.
 
@@ -108,6 +111,7 @@ class UdpTransport:
         self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
+        keep_heap()
 
     @property
     def address(self) -> str:
@@ -195,7 +199,9 @@ class UdpTransport:
         self._send(datagrams, parse_address(address))
 
     def _send(self, datagrams: list[Datagram], address: Address) -> None:
-        if self._has_offload and len(datagrams) > 1:
+        # Of large ones each is a call of its own in any case.
+        are_small = len(datagrams) > 1 and 2 * sum(map(len, datagrams[0])) <= DATAGRAM_BYTES_MAX
+        if self._has_offload and are_small:
             for data, size in _runs(datagrams):
                 self._put(data, size, address)
         else:
