@@ -28,6 +28,7 @@ from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
+from reknit.heap import keep_heap
 from reknit.protocol import subscriber as subscribing
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.messages import Start
@@ -66,6 +67,7 @@ class Session:
 
     async def open(self) -> Session:
         """Connect. Raises `NotConnected` when no node answers in time."""
+        keep_heap()
         await self.link.open(self._wait_s)
         return self
 

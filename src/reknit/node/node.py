@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
+from reknit.heap import keep_heap
 from reknit.ledger import Stream
 from reknit.node.answers import Answers
 from reknit.node.anycast import NodeAnycast
@@ -72,6 +73,7 @@ class Node:
     async def start(self) -> None:
         """Open the journal, then listen. Raises `JournalError`, `InvalidConfig`, `OSError`."""
         self._now = asyncio.get_running_loop().time
+        keep_heap()
         self.journal, self.epoch = open_journal(self.config)
         if not self.journal.report.clean:
             log.warning("journal: %s", self.journal.report)
