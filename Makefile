@@ -34,7 +34,7 @@ demo: setup ## Run a small fabric, break it, and show that nothing is lost
 
 test: setup ## Check style and types, then run every test
 	@$(MAKE) --no-print-directory --jobs 2 check $(QUICK)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --max-worker-restart=0
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart=0
 
 $(QUICK): $(STAMP) tests/spark/quick.py
 	@$(BIN)/python -m tests.spark.quick
