@@ -20,7 +20,7 @@ RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
 RANGES_MAX: Final = 1024
 """So many ranges are asked for at once."""
-FIRST_BYTES: Final = 256 << 10
+FIRST_BYTES: Final = 1 << 20
 """So much is asked for at first, and twice as much each time: the first events are worked on while others come."""
 
 
