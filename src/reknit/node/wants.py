@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from reknit.ledger import Stream
@@ -9,6 +10,8 @@ from reknit.node.bookings import ACCOUNT
 
 if TYPE_CHECKING:
     from reknit.node.links import Links
+
+log = logging.getLogger("reknit.node")
 
 ORIGINS_MAX: Final = 100_000
 """Of so many sources it is remembered on which node they are published."""
@@ -22,6 +25,7 @@ class Wants:
         self._announced: set[str] = set()
         self._wanted: dict[tuple[str, Stream], bool] = {}
         self._signature = (-1, -1)
+        self._is_warned = False
         self.is_moved = False
         """Whether somebody subscribed, or does so no more."""
 
@@ -70,10 +74,23 @@ class Wants:
 
     def learn(self, source: bytes, origin: str) -> None:
         """A source is published elsewhere."""
-        origins = self._links.notes.value.origins
-        if origin != self._links.routes.name and len(origins) < ORIGINS_MAX:
-            origins[source.hex()] = origin
-            self._links.notes.save_soon()
+        origins, name = self._links.notes.value.origins, source.hex()
+        if origin == self._links.routes.name:
+            return
+        if name not in origins and len(origins) >= ORIGINS_MAX:
+            self._warn_of_origins()
+            return
+        origins[name] = origin
+        self._links.notes.save_soon()
+
+    def _warn_of_origins(self) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            text = (
+                "links brought events of more than %d sources: where further ones are published is not remembered, and "
+                "their events may go to neighbours that have them, where they are dropped as known"
+            )
+            log.warning(text, ORIGINS_MAX)
 
     def declared(self, source: bytes) -> bool:
         """A publisher with a lasting source is here now; whether it was elsewhere before."""
