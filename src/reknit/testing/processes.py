@@ -7,6 +7,7 @@ process that started it, however that one ends.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,10 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from reknit.errors import LocalError
 
@@ -58,11 +59,20 @@ def _starter(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "reknit start")
 
 
+PORTS: Final = range(10_000, 32_000)
+"""Below those that the system gives to who connects somewhere."""
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on just now, and that was not given before in this process."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 class Process:
