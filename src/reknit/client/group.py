@@ -39,7 +39,6 @@ from reknit.protocol.group_effects import (
     Viewed,
 )
 from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.outbox import EVENT_BYTES
 from reknit.protocol.view import Member, View
 from reknit.topic import check_topic
 from reknit.transport.udp import UdpConfig, UdpTransport
@@ -247,12 +246,8 @@ class Group:
 
     def send(self, payload: Buffer, timeout_s: float | None = None) -> Awaitable[None]:
         """Send an event to all members; awaiting it waits while the window is full, for at most `timeout_s`."""
-        box, size = self._box, len(payload) + EVENT_BYTES
-        if size > box.free_bytes or not box.free_events:
+        if not self._box.offer(payload):
             return self.send_many([payload], timeout_s)
-        box.free_bytes -= size  # as `box.offer` does it, in the one place where a call less is felt
-        box.free_events -= 1
-        box.open.append(payload)
         if not self._driver.is_turn_due:
             self._driver.turn_soon()
         return self._done

@@ -18,7 +18,7 @@ from reknit.protocol.group_effects import NotSent, Sent
 from reknit.protocol.group_settings import GroupSettings
 from reknit.protocol.window import Window
 
-EVENT_BYTES = 4
+_EVENT_BYTES = 4
 """What an event costs in a batch beside its payload."""
 
 
@@ -59,9 +59,9 @@ class Outbox:
         """Sends that waited and no longer do; the machine takes them as effects."""
         self.bytes_limit = settings.window_bytes
         self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
-        self.open: list[Buffer] = []
+        self._open: list[Buffer] = []
         """The batch that is being gathered."""
-        self.free_events = self.free_bytes = 0
+        self._free_events = self._free_bytes = 0
         """What `offer` may take without a further look."""
         self.closed: list[Batch] = []
         """Batches that got their seqs and are to be sent."""
@@ -73,33 +73,33 @@ class Outbox:
     @property
     def high(self) -> int:
         """The last seq that was given out; the open batch has its seqs too."""
-        return self.window.high + len(self.open)
+        return self.window.high + len(self._open)
 
     @property
     def has_open(self) -> bool:
-        return bool(self.open)
+        return bool(self._open)
 
     def offer(self, payload: Buffer) -> bool:
         """Give one event its seq if that needs no further look: it fits the open batch, and nobody waits."""
-        size = len(payload) + EVENT_BYTES
-        if size > self.free_bytes or not self.free_events:
+        size = len(payload) + _EVENT_BYTES
+        if size > self._free_bytes or not self._free_events:
             return False
-        self.free_bytes -= size
-        self.free_events -= 1
-        self.open.append(payload)
+        self._free_bytes -= size
+        self._free_events -= 1
+        self._open.append(payload)
         return True
 
     def measure(self) -> None:
         """What `offer` may take without a look: until the batch is full, or the window, or someone waits."""
-        settings, count = self._settings, len(self.open)
+        settings, count = self._settings, len(self._open)
         if (self.waiting and not self._is_admitting) or self.is_closed:
-            self.free_events = self.free_bytes = 0
+            self._free_events = self._free_bytes = 0
             return
-        self.free_events = min(settings.batch_events_max, self.window.room) - count
+        self._free_events = min(settings.batch_events_max, self.window.room) - count
         left = min(settings.batch_bytes_max, self.bytes_limit - self.window.bytes)
-        self.free_bytes = left - self._overhead
+        self._free_bytes = left - self._overhead
         if count:
-            self.free_bytes -= sum(map(len, self.open)) + EVENT_BYTES * count
+            self._free_bytes -= sum(map(len, self._open)) + _EVENT_BYTES * count
 
     def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
         """Give seqs to as many as fit, from index `at` on; the index behind the last."""
@@ -114,24 +114,24 @@ class Outbox:
 
     def _take_alone(self, payload: Buffer, now: float, wall_s: float) -> bool:
         """An event larger than a batch should be, as a batch of its own."""
-        size = self._overhead + len(payload) + EVENT_BYTES
+        size = self._overhead + len(payload) + _EVENT_BYTES
         is_alone = not self.window.bytes  # one that is larger than a shrunken window still goes
-        if self.free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
+        if self._free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
             return False
-        self.open.append(payload)
+        self._open.append(payload)
         self.close_batch(now, wall_s)
         return True
 
     def close_batch(self, now: float, wall_s: float) -> None:
         """What was gathered becomes a batch in the window."""
-        if self.open:
-            first, stop = self.window.high + 1, self.window.high + 1 + len(self.open)
+        if self._open:
+            first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
             time_us = int((now + wall_s) * 1e6)
-            batch = Batch.build(self._me, self._topic, first, self.open, time_us=time_us)
-            if countOf(map(type, self.open), bytes) == len(self.open):
-                batch = OwnBatch.of(batch, cast(list[bytes], self.open))
+            batch = Batch.build(self._me, self._topic, first, self._open, time_us=time_us)
+            if countOf(map(type, self._open), bytes) == len(self._open):
+                batch = OwnBatch.of(batch, cast(list[bytes], self._open))
             assert self.window.add(first, stop, batch, batch.head.length)
-            self.open = []
+            self._open = []
             self.closed.append(batch)
         self.measure()
 

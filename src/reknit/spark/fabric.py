@@ -154,8 +154,8 @@ class Fabric:
         gone = [place.part(start, held, True)] if start < held else []
         if gone and self._options.fail_on_data_loss:
             raise DataLoss(place.span.node, start, held, removed_streams(gone[0], self._options))
-        step = step or min(max((stop - held) // PARTS, STEP_MIN), STEP_MAX)
-        step = self._options.partition_bytes or step
+        quarter = min(max((stop - held) // PARTS, STEP_MIN), STEP_MAX)
+        step = self._options.partition_bytes or step or quarter
         marks = [held, stop] if held < stop else []
         if stop - held > step * SPLIT_SLACK:
             found = [mark for one in self.surveys(place, held, stop, step) for mark in one.marks]
