@@ -541,7 +541,7 @@ def test_accepting_before_the_end_is_not_believed() -> None:
 
             async def meanwhile(out: OutgoingStream) -> None:
                 event = await anext(events)
-                events._streams.clear()  # a client that does not look
+                events._streams._open.clear()  # a client that does not look
                 event.accept()
 
             with pytest.raises(Modified, match="before its end"):

@@ -243,3 +243,39 @@ class IncomingStream:
         self._pieces.clear()
         self._error = Aborted(self._batch.topic, self._batch.source.hex(), text)
         resolve(self._wake)
+
+
+class IncomingStreams:
+    """Those that a subscription has open, by their sources."""
+
+    def __init__(self, session: Session, sub: int) -> None:
+        self._session = session
+        self._sub = sub
+        self._open: dict[bytes, IncomingStream] = {}
+
+    def open(self, batch: Batch, on_begin: Callable[[], object]) -> None:
+        """The batch is handed to the application; its pieces come here."""
+        batch.stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+
+    def receive(self, message: Piece | Abort) -> None:
+        """More of a stream, or word that no more comes."""
+        stream = self._open.get(message.source)
+        if stream is not None:
+            stream.receive(message)
+
+    def unread(self, batch: Batch) -> IncomingStream | None:
+        """The batch's stream, if the application has not read all of it."""
+        stream = self._open.get(batch.source) if batch.stream is not None else None
+        return None if stream is None or stream.is_read else stream
+
+    def end(self, batch: Batch, outcome: Outcome) -> None:
+        """It has an outcome: a part of it is never taken for the whole."""
+        if outcome is Outcome.ACCEPTED and self.unread(batch) is not None:
+            raise LocalError(f"{batch!r} was not read to its end: read `event.pieces()`, or release it")
+        self._open.pop(batch.source, None)
+
+    def fail(self, text: str) -> None:
+        """Nothing more comes of any of them."""
+        for stream in self._open.values():
+            stream.fail(text)
+        self._open.clear()

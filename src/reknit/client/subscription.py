@@ -16,8 +16,8 @@ from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.futures import resolve
 from reknit.client.recovering import Caches, Recovering
-from reknit.client.streams import IncomingStream
-from reknit.errors import Closed, LocalError, Refused, ReknitError
+from reknit.client.streams import IncomingStream, IncomingStreams
+from reknit.errors import Closed, Refused, ReknitError
 from reknit.event import FLAG_STREAM, Event
 from reknit.outcome import Code, Outcome
 from reknit.protocol import recovery as recovering
@@ -83,7 +83,7 @@ class Subscription:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._batches: deque[Batch] = deque()
-        self._streams: dict[bytes, IncomingStream] = {}
+        self._streams = IncomingStreams(session, sub)
         self._current: Batch | None = None
         self._events: Iterator[Event] = iter(())
         self._wake: asyncio.Future[None] | None = None
@@ -239,7 +239,8 @@ class Subscription:
         batch = self._batches.popleft()
         batch.settle = partial(self._settle, batch)
         if batch.head.flags & FLAG_STREAM:
-            self._open_stream(batch)
+            begin = partial(self._settle, batch, batch.first, batch.stop, Outcome.RECEIVED)
+            self._streams.open(batch, begin if self._auto_accept else bool)
         if batch.counted:
             self._machine.taken(batch.head.length)
         else:
@@ -249,23 +250,9 @@ class Subscription:
 
     # -- streams
 
-    def _open_stream(self, batch: Batch) -> None:
-        begin = partial(self._settle, batch, batch.first, batch.stop, Outcome.RECEIVED)
-        stream = IncomingStream(self._session, self.sub, batch, begin if self._auto_accept else bool)
-        batch.stream = self._streams[batch.source] = stream
-
     def piece(self, message: Piece | Abort) -> None:
         """More of a stream, or word that no more comes."""
-        stream = self._streams.get(message.source)
-        if stream is not None:
-            stream.receive(message)
-
-    def _end_stream(self, batch: Batch, outcome: Outcome) -> None:
-        """It has an outcome: a part of it is never taken for the whole."""
-        stream = self._streams.get(batch.source)
-        if stream is not None and outcome is Outcome.ACCEPTED and not stream.is_read:
-            raise LocalError(f"{batch!r} was not read to its end: read `event.pieces()`, or release it")
-        self._streams.pop(batch.source, None)
+        self._streams.receive(message)
 
     def _leave_stream(self, batch: Batch, stream: IncomingStream) -> None:
         """The application goes on without having read all of it."""
@@ -292,7 +279,7 @@ class Subscription:
             self._machine.extend(stream, start, stop)
         else:
             if batch.stream is not None:
-                self._end_stream(batch, outcome)
+                self._streams.end(batch, outcome)
             self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
         if outcome in GIVEN_BACK:
             if batch.ordered_to:
@@ -334,8 +321,8 @@ class Subscription:
         self._accept(batch, stop)
 
     def _accept(self, batch: Batch, stop: int) -> None:
-        stream = self._streams.get(batch.source) if batch.stream is not None else None
-        if stop > batch.first and stream is not None and not stream.is_read:
+        stream = self._streams.unread(batch)
+        if stop > batch.first and stream is not None:
             self._leave_stream(batch, stream)
         elif stop > batch.first:
             self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
@@ -365,9 +352,7 @@ class Subscription:
             self._share()
         elif isinstance(message, machines.Disconnected) and isinstance(self._machine, SharedSubscriber):
             self._batches.clear()
-            for stream in self._streams.values():
-                stream.fail("the connection was lost")
-            self._streams.clear()
+            self._streams.fail("the connection was lost")
         elif isinstance(message, Unsubscribed):
             self._is_forgotten = message.is_forgotten
         self._machine.receive(message, peer, self._loop.time())
