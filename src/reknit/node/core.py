@@ -292,16 +292,22 @@ class Core:
     def _redeliver_rest(
         self, effect: Redeliver, missing: list[Range], overdue: list[Range], found: SeqSet, now: float
     ) -> None:
-        """Some of it is not held any more, or not to be tried again: that ends before what follows is handed out."""
-        key = (effect.peer, effect.sub)
-        for start, stop in missing:
-            self.dispatch.receive(Vanished(key, effect.topic, effect.source, start, stop), JOURNAL, now)
-        for start, stop in overdue:
-            self.dispatch.receive(Outlived(key, effect.topic, effect.source, start, stop), JOURNAL, now)
-            found.discard(start, stop)
-        self.dispatch.desk.effects += [
-            replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()
-        ]
+        """Some of it is not held any more, or not to be tried again: told in its place, overtaken by nothing."""
+        key, stream = (effect.peer, effect.sub), (effect.topic, effect.source)
+        later = self.dispatch.take_effects()
+        for bounds in overdue:
+            found.discard(*bounds)
+        ends: list[Vanished | Outlived] = [Vanished(key, *stream, *bounds) for bounds in missing]
+        ends += [Outlived(key, *stream, *bounds) for bounds in overdue]
+        parts = [replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()]
+        for part in sorted([*ends, *parts], key=lambda part: part.start):
+            if isinstance(part, Redeliver):
+                self._redeliver(part, now)
+            else:
+                self.dispatch.receive(part, JOURNAL, now)
+            for made in self.dispatch.take_effects():
+                self._perform(made, now)
+        self.dispatch.desk.effects += later
         self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
 
     def _overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
