@@ -138,6 +138,8 @@ class Dispatch:
             case Trimmed(start=start, removed=removed):
                 self.handing.trim(start)
                 self.losses.trim(start, removed)
+                for queue in [queue for queue in self.queues.values() if queue.lanes.is_ready]:
+                    self._hand_out(queue)
             case Vanished():
                 self.losses.vanish(message)
             case Outlived():

@@ -56,11 +56,21 @@ class Losses:
             if rows:
                 self._lose(name, rows, max(start, account.floor))
         for queue in self._desk.queues.values():
+            if not queue.is_durable and queue.waiting:
+                self._lose_waiting(queue, removed)
             if not queue.is_live and queue.cursor < start:
                 if not queue.is_durable:
                     self._tell_lost(queue, removed)
                 queue.cursor = start
                 queue.scanning = False
+
+    def _lose_waiting(self, queue: Queue, removed: list[Removed]) -> None:
+        """Told before what lies behind it: a subscriber takes a loss for the end of everything before."""
+        for gone in removed:
+            stream = (gone.topic, gone.source)
+            waiting = queue.waiting.get(stream, SeqSet()).overlap(gone.start, gone.stop)
+            ended = [one for part in waiting for one in queue.end(stream, *part)]
+            self._send_lost(queue, [self._lost(stream, one) for one in ended])
 
     def lose_removed(self, name: str) -> None:
         """Book what was removed while nobody could: before the node crashed, or before the account was there."""
