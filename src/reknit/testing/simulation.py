@@ -135,12 +135,21 @@ class Simulation:
         if not problems:
             self._calm()
             self.clock.run(self.plan.run_s + self.plan.notice_s_max + GRACE_S, lambda: bool(problems))
-            self.clock.run(self.clock.now + REST_S, lambda: bool(problems) or self._is_at_rest())
-            self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
+            self._come_to_rest()
         if not problems:
             may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
             self.witness.judge(self.nodes, may_lose, self.plan.ttl_ms, self.plan.lease_s)
             self._blame_the_restless()
+
+    def _come_to_rest(self) -> None:
+        """Rest lasts: who has just come back may only seem to have nothing to do."""
+        problems = self.witness.problems
+        deadline = self.clock.now + REST_S
+        while self.clock.now < deadline and not problems:
+            self.clock.run(deadline, lambda: bool(problems) or self._is_at_rest())
+            self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
+            if self._is_at_rest():
+                return
 
     def _begin(self) -> None:
         plan, rng = self.plan, self._faults
