@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.desk import Effect
-from reknit.protocol.dispatch_inputs import Switch
+from reknit.protocol.dispatch_inputs import Switch, Trimmed
 from reknit.protocol.effects import Deliver
 from reknit.protocol.intake import Left
-from reknit.protocol.messages import Answer, Credit, Held
+from reknit.protocol.machine import JOURNAL
+from reknit.protocol.messages import Answer, Credit, Held, Lost
+from reknit.store.journal import Removed
 from tests.protocol.dispatching import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
 
 OTHER = b"o" * 16
@@ -173,3 +175,14 @@ def test_what_is_in_hand_stays_so_where_it_was_seen() -> None:
 def places(effects: list[Effect]) -> list[int]:
     """The places told with deliveries."""
     return [effect.position for effect in effects if isinstance(effect, Deliver)]
+
+
+def test_removal_of_what_a_pause_held_back_is_told_at_once() -> None:
+    bench = Bench()
+    bench.subscribe()
+    pause(bench)
+    bench.publish(1, 3)
+    bench.publish(4, 2)
+    effects = bench.give(Trimmed(0, [Removed("plant/a", SOURCE, 1, 4)]), JOURNAL)
+    assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 4, "retention")]
+    assert seqs(resume(bench)) == [4, 5]
