@@ -58,6 +58,11 @@ class Program:
         self.process.terminate()
         return self.process.wait(timeout_s)
 
+    def end_group(self, timeout_s: float = 120.0) -> int:
+        """Ask it and everything it started to stop, all at once, as a service manager does; gives its exit code."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
     def wait_for(self, pattern: str, timeout_s: float = START_S_MAX) -> re.Match[str]:
         """Wait until its words fit."""
         deadline = time.monotonic() + timeout_s

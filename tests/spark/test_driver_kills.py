@@ -40,3 +40,22 @@ def test_driver_killed_at_random_moments_while_events_flow(
     check_events(lake, {"a": published, "b": published})
     settled = ranges(spark, lake, "settled")
     assert sum(stop - start for start, stop in settled) == 2 * published
+
+
+def test_java_stopped_together_with_the_pipeline_is_no_failure(
+    spark: SparkSession, node: RunningNode, tmp_path: Path
+) -> None:
+    """A service manager stops all processes of a service at once: what was committed stays, and the next run goes on."""
+    lake = Lake.create(tmp_path / "lake")
+    with Feeder(node.keep, ("a",)) as feeder:
+        with start_pipeline(lake.root, tmp_path / "pipeline.log", node.url) as pipeline:
+            wait_until(lambda: lake.log("events").last() is not None, pipeline)
+            code = pipeline.end_group()
+            told = pipeline.text()
+        published = feeder.stop()
+    assert code == 0, told
+    assert "events settled from" in told
+    assert "Traceback" not in told
+    spark.dataSource.register(ReknitDataSource)
+    Pipeline(spark, lake, Settings((node.url,), is_once=True)).run()
+    check_events(lake, {"a": published})
