@@ -105,6 +105,20 @@ def test_connection_that_goes_before_its_account_is_durable_is_forgotten() -> No
     assert bench.dispatch.queues == {}
 
 
+def test_outcome_said_again_on_a_new_connection_is_booked_when_the_first_saying_is_durable() -> None:
+    """Otherwise a crash could forget an outcome that nobody will ever say again."""
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.publish(1, 2)
+    bench.is_slow = True
+    assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
+    bench.give(Left())
+    bench.subscribe("audit")
+    assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
+    bench.keep()
+    assert said(bench.perform()) == [Settled(1, 1)]
+
+
 def test_durable_subscriber_goes_on_after_what_has_ended() -> None:
     bench = Bench()
     bench.subscribe("audit")

@@ -49,6 +49,8 @@ class Desk:
         self.now = 0.0
         self.time_us = zero_us
         self.floors: dict[str, int] = {}
+        self.recorded: dict[str, int] = {}
+        """By durable subscriber, the number of the last record of its outcomes: it outlives connections."""
         self.effects: list[Effect] = []
         self._zero_us = zero_us
         """The time of day, in microseconds since 1970, at which `now` was 0: so the time of day never jumps."""

@@ -107,13 +107,13 @@ class Endings:
         """Write down what ended for a connected subscriber."""
         floor = queue.move_floor(self._desk.end)
         if queue.is_durable and rows:
-            queue.recorded = self.record(queue.name, rows, floor)
+            self.record(queue.name, rows, floor)
 
-    def record(self, name: str, rows: Sequence[OutcomeRow], floor: int) -> int:
-        """Write down what ended for a durable subscriber; gives the record's number."""
+    def record(self, name: str, rows: Sequence[OutcomeRow], floor: int) -> None:
+        """Write down what ended for a durable subscriber."""
         self._desk.floors[name] = floor
         self._overflow.ended(name, rows)
-        return self._desk.append(Outcomes(name, _merged(rows), floor))
+        self._desk.recorded[name] = self._desk.append(Outcomes(name, _merged(rows), floor))
 
 
 def _continues(last: DeadLetter, letter: DeadLetter) -> bool:

@@ -92,9 +92,7 @@ class Expiry:
             rows = [row for one in left for row in self._end_queued(queue, stream, one, code, reason, text)]
             floor = queue.move_floor(self._desk.end)
         if rows:
-            number = self._endings.record(name, rows, floor)
-            if queue is not None:
-                queue.recorded = number
+            self._endings.record(name, rows, floor)
         return sum(row.stop - row.start for row in rows)
 
     def _end_queued(

@@ -88,8 +88,6 @@ class Queue:
     floor: int = 0
     settled: int = 0
     """The number of the last `Settle` that was carried out."""
-    recorded: int = 0
-    """The number of the last record of its outcomes."""
     _order: int = 0
 
     @property

@@ -60,8 +60,9 @@ class Settling:
         if message.number > queue.settled:
             queue.settled = message.number
             self._carry_out(queue, message.rows)
-        if queue.recorded > desk.kept:  # `Settled` speaks for everything before it too
-            self._confirming.append((queue.recorded, queue, queue.settled))
+        recorded = desk.recorded.get(queue.name, 0)
+        if recorded > desk.kept:  # `Settled` speaks for everything before it too
+            self._confirming.append((recorded, queue, queue.settled))
         else:
             desk.say(peer, Settled(message.sub, queue.settled))
 
@@ -80,7 +81,7 @@ class Settling:
 
     def _book(self, queue: Queue, ended: list[OutcomeRow], tried: list[AttemptRow]) -> None:
         if queue.is_durable and tried:
-            queue.recorded = self._desk.append(Attempts(queue.name, tried))
+            self._desk.recorded[queue.name] = self._desk.append(Attempts(queue.name, tried))
         self._endings.book(queue, ended)
 
     def _outcome(self, queue: Queue, row: Row, tried: list[AttemptRow]) -> list[OutcomeRow]:
