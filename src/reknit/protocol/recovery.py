@@ -158,6 +158,11 @@ class Recovery:
     def held_bytes(self) -> int:
         return self._held_bytes
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether something is missing that may still be found."""
+        return bool(self._search)
+
     def next_seqs(self) -> dict[Stream, int]:
         """The first seq of every stream that was not released."""
         return {stream: track.next for stream, track in self._tracks.items() if track.is_open}

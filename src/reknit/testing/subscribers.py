@@ -54,15 +54,16 @@ class SubscriberProgram(Program):
         self._recovers = Random(f"recovers {name} {sim.plan.seed}").random() < sim.plan.recover_share
         self.is_retired = False
         self.machine: subscribing.Subscriber
+        self._recovery: recovering.Recovery | None = None
         self.seen: Seen
 
     def begin(self) -> None:
         plan = self.sim.plan
         start = Start(history=self.history)
         name = self.name if self.durable else ""
-        recovery = self._recovery() if not self.durable and self._recovers else None
+        self._recovery = self._make_recovery() if not self.durable and self._recovers else None
         self.machine = self.sim.parts.subscriber(
-            1, self.pattern, name, start, plan.credit_bytes, recovery=recovery, zero_us=START_US
+            1, self.pattern, name, start, plan.credit_bytes, recovery=self._recovery, zero_us=START_US
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
         self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
@@ -74,7 +75,7 @@ class SubscriberProgram(Program):
         self._tick_at = float("inf")
         self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
 
-    def _recovery(self) -> recovering.Recovery:
+    def _make_recovery(self) -> recovering.Recovery:
         asking = Asking(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
         return recovering.Recovery((subscribing.NODE,), asking, recovering.Holding(200, 1 << 14))
 
@@ -264,4 +265,6 @@ class SubscriberProgram(Program):
 
     @property
     def is_done(self) -> bool:
-        return self.is_retired or (self.is_connected and not self._inbox and self.machine.is_settled)
+        is_searching = self._recovery is not None and self._recovery.is_searching
+        has_all = not self._inbox and not is_searching and self.machine.is_settled
+        return self.is_retired or (self.is_connected and has_all)
