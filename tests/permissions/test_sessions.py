@@ -32,6 +32,7 @@ from reknit.errors import Refused, RequestFailed
 from reknit.node.node import Node
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames, Item
+from reknit.protocol.link_messages import Via
 from reknit.protocol.messages import Start, Subscribe, Unsubscribed, Welcome
 from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Survey, Surveyed
 from tests.client.serving import ANY_PORT, serving
@@ -232,6 +233,26 @@ def test_a_group_s_topic_takes_any_new_source_but_none_of_another_topic(tmp_path
 
     with guarded(tmp_path, allow=allow) as node:
         run(program(node.urls[0]))
+
+
+def test_where_a_source_has_been_is_for_who_brings_it_to_say(tmp_path: Path) -> None:
+    """Otherwise anybody could keep a bridge from carrying the events of another."""
+
+    async def program(node: Node) -> None:
+        url = node.urls[0]
+        async with as_("ann", url, name="sensor") as ann, as_("bob", url) as bob, as_("mute", url) as mute:
+            await ann.publish("plant/1", b"1")
+            [source] = [one for topic, one in node.journal.ledger.published if topic == "plant/1"]
+            unknown = b"u" * 16
+            for session, said in ((bob, source), (mute, unknown)):
+                session.link.send(Via(said, ["elsewhere"]))
+                await refusal(session.ask("status"))  # that came after it
+            assert node.bridges.vias.of([source.hex(), unknown.hex()]) == [[], []]
+            ann.link.send(Via(source, ["elsewhere"]))
+            await until(lambda: node.bridges.vias.of([source.hex()]) == [["elsewhere"]])
+
+    with guarded(tmp_path) as node:
+        run(program(node))
 
 
 def test_a_source_stays_with_its_topic_through_a_restart(tmp_path: Path) -> None:

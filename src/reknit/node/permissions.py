@@ -119,6 +119,10 @@ class Rules:
         allowed = [one for who in (name, EVERYONE) for one in self._addresses.get(who, ())]
         return name == ITSELF or any(one.matches(source) for one in allowed)
 
+    def publishes(self, name: str) -> bool:
+        """Whether a name may publish anything at all."""
+        return name == ITSELF or any((who, "publish") in self._patterns for who in (name, EVERYONE))
+
     def is_admin(self, name: str) -> bool:
         return name == ITSELF or any((who, "admin") in self._patterns for who in (name, EVERYONE))
 
@@ -250,7 +254,9 @@ class Permissions:
                     why = (objection.code, objection.text)
                     peer.send(Told(source, [Fate(1, 2, Outcome.REJECTED, *why, attempts=0)]))
                 return objection is None
-            case Via() | Piece() | Room() | Abort():
+            case Via(source=source):
+                return self._may_say_via(name, source)
+            case Piece() | Room() | Abort():
                 return True
             case Ask():
                 return self._may_ask(item, peer)
@@ -267,6 +273,14 @@ class Permissions:
             return True  # it is refused for what it is
         if not is_allowed:
             log.warning("%s may not %s %r: refused", name or "the node", verb, text)
+        return is_allowed
+
+    def _may_say_via(self, name: str, source: bytes) -> bool:
+        """Where a source has been is for who brings its events to say: a bridge, which publishes."""
+        is_theirs = name == ITSELF or self._owners.get(source, name) == name
+        is_allowed = is_theirs and self._rules.publishes(name)
+        if not is_allowed:
+            log.warning("%s may not say where source %s has been: refused", name, source.hex())
         return is_allowed
 
     def _may_read(self, name: str, text: str) -> bool:
