@@ -131,10 +131,11 @@ class Found(GroupMessage, frozen=True, tag=17):
 
 
 class Beat(GroupMessage, frozen=True, tag=18):
-    """Still here, and this is my view."""
+    """Still here, and this is my view: `coordinator` made it, and I may be the one that coordinates it now."""
 
     counter: int
     coordinator: bytes
+    is_coordinating: bool = False
 
 
 class Install(GroupMessage, frozen=True, tag=19):
