@@ -84,6 +84,19 @@ def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: i
     assert one == other
 
 
+def test_a_joiner_has_lost_nothing_of_a_sender_that_crashed_before_it_came() -> None:
+    """One that was apart lacks what the sender had dead-lettered for it, and speaks to the joiner first."""
+    settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.DEAD_LETTER)
+    faults: dict[str, Any] = {"joins": 2, "crashes": 1, "partitions": 1, "partition_s": 5.2}
+    wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.3, "jitter_s": 0.0005, "is_multicast_reachable": False}
+    run = Simulation(
+        235, Plan(sends_per_s=100.0, slow_hand_s=0.01, settings=settings, **faults, **wire)
+    ).run()
+    run.check()
+    [crashed] = [node for node in run.nodes if not node.is_alive]
+    assert all(node.seqs(crashed.id, lost=True).count == 0 for node in run.nodes[3:])
+
+
 @pytest.mark.parametrize("seed", [0, 43])
 def test_what_was_said_in_an_earlier_view_decides_nothing_in_the_next(seed: int) -> None:
     """Late datagrams, and a second one leaves while the survivors exchange what they hold of the first.
