@@ -97,6 +97,17 @@ def test_a_joiner_has_lost_nothing_of_a_sender_that_crashed_before_it_came() -> 
     assert all(node.seqs(crashed.id, lost=True).count == 0 for node in run.nodes[3:])
 
 
+def test_one_that_is_put_out_as_it_makes_a_view_is_found_again_by_those_in_it() -> None:
+    """Its next view was taken for the one that it had made before."""
+    settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.EVICT)
+    faults: dict[str, Any] = {"joins": 2, "leaves": 1, "partitions": 1, "partition_s": 5.2}
+    wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.1, "delay_s": 0.01, "jitter_s": 0.005}
+    plan = Plan(
+        seconds=2.0, sends_per_s=100.0, is_multicast_reachable=False, settings=settings, **faults, **wire
+    )
+    Simulation(589, plan).run().check()
+
+
 @pytest.mark.parametrize("seed", [0, 43])
 def test_what_was_said_in_an_earlier_view_decides_nothing_in_the_next(seed: int) -> None:
     """Late datagrams, and a second one leaves while the survivors exchange what they hold of the first.

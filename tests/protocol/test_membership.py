@@ -332,6 +332,21 @@ def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
     assert a.take_effects() == [Send(b.me.id, Install(a.view))]
 
 
+def test_nobody_makes_two_views_that_seem_the_same() -> None:
+    """B made a view, and is put out by c, by one that is as early but for c's id. D still has what b made."""
+    lan = Lan()
+    b, c, d = (lan.start(name) for name in "bcd")
+    made = View(5, b.me.id, (c.me, b.me, d.me))
+    for machine in (b, d):
+        machine.receive(Install(made), b"another", lan.now)
+    b.receive(Install(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
+    assert b.view is not None
+    assert b.view.key > made.key
+    del lan.machines["c"]
+    lan.run(8.0)
+    assert {frozenset(view) for view in lan.views().values()} == {frozenset("bd")}
+
+
 def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
     """Where multicast reaches nobody its beats do not come, and what comes shows only that it is alive."""
     machine = Lan().start("c")

@@ -281,11 +281,13 @@ class Membership:
 
     def _put_outside(self, view: View, now: float) -> None:
         """A later view without us: as we wished, or because we were not heard of for long."""
+        assert self.view is not None
         if self.state is State.LEAVING:
             self._out("")
         elif not self.is_coordinator:
-            # A group of our own for now; then the two merge.
-            self._lead(View(view.counter, self.me.id, (self.me,)), now)
+            # A group of our own for now; then the two merge. Its view is later than any that we made.
+            counter = max(view.counter, self.view.counter + 1)
+            self._lead(View(counter, self.me.id, (self.me,)), now)
 
     def _merge(self, view: View, now: float) -> None:
         assert self.view is not None
