@@ -25,7 +25,9 @@ def test_survivors_deliver_the_same_and_nobody_waits_for_ever(seed: int) -> None
     Simulation(seed).run().check()
 
 
-@pytest.mark.parametrize("seed", [17, 172, 449, 1106, 5068, 8085, 20007, 20043, 20225, 30721, 30831, 50126])
+@pytest.mark.parametrize(
+    "seed", [17, 172, 449, 1106, 5068, 8085, 20007, 20043, 20225, 30721, 30831, 34281, 50126]
+)
 def test_seeds_that_once_failed(seed: int) -> None:
     """17: groups that only seeds join did not merge. 172: an old ack hid that a `Start` was lost.
 
@@ -34,7 +36,8 @@ def test_seeds_that_once_failed(seed: int) -> None:
     it was delivered again. 20007: what a program took of a departed sender made no room for the rest. 20043: nor was
     it noted, so that the sender, when it was back, waited for it. 8085, 20225: one had done with a sender, and lost
     what the others still got from a member that they met. 30721, 50126: a member waited for ever for one to
-    coordinate that was with others. 30831: survivors forgot what they had said that they hold.
+    coordinate that was with others. 30831: survivors forgot what they had said that they hold. 34281: one that
+    coordinated a view that another had made was not taken for a coordinator, and its group not merged.
     """
     Simulation(seed).run().check()
 
@@ -79,6 +82,30 @@ def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: i
     [crashed] = [node for node in run.nodes if not node.is_alive]
     one, other = (node.seqs(crashed.id, lost=True) for node in run.survivors())
     assert one == other
+
+
+def test_a_joiner_has_lost_nothing_of_a_sender_that_crashed_before_it_came() -> None:
+    """One that was apart lacks what the sender had dead-lettered for it, and speaks to the joiner first."""
+    settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.DEAD_LETTER)
+    faults: dict[str, Any] = {"joins": 2, "crashes": 1, "partitions": 1, "partition_s": 5.2}
+    wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.3, "jitter_s": 0.0005, "is_multicast_reachable": False}
+    run = Simulation(
+        235, Plan(sends_per_s=100.0, slow_hand_s=0.01, settings=settings, **faults, **wire)
+    ).run()
+    run.check()
+    [crashed] = [node for node in run.nodes if not node.is_alive]
+    assert all(node.seqs(crashed.id, lost=True).count == 0 for node in run.nodes[3:])
+
+
+def test_one_that_is_put_out_as_it_makes_a_view_is_found_again_by_those_in_it() -> None:
+    """Its next view was taken for the one that it had made before."""
+    settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.EVICT)
+    faults: dict[str, Any] = {"joins": 2, "leaves": 1, "partitions": 1, "partition_s": 5.2}
+    wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.1, "delay_s": 0.01, "jitter_s": 0.005}
+    plan = Plan(
+        seconds=2.0, sends_per_s=100.0, is_multicast_reachable=False, settings=settings, **faults, **wire
+    )
+    Simulation(589, plan).run().check()
 
 
 @pytest.mark.parametrize("seed", [0, 43])

@@ -299,6 +299,54 @@ def test_one_that_is_with_others_now_is_not_waited_for_to_coordinate() -> None:
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("bc")}
 
 
+@pytest.mark.parametrize("multicast", [True, False])
+@pytest.mark.parametrize(
+    "groups",
+    [{"a": "a", "cb": "b"}, {"b": "b", "ca": "a"}, {"ca": "a", "db": "b"}, {"da": "a", "cb": "b"}],
+)
+def test_a_coordinator_that_did_not_make_its_view_is_known_as_one_and_merged(
+    groups: dict[str, str], multicast: bool
+) -> None:
+    """Who made the view suspected the first by rank, and then that one was heard of again."""
+    lan = Lan(multicast=multicast)
+    everyone = "".join(groups)
+    for name in everyone:
+        lan.start(name, tuple(f"{seed}:1" for seed in everyone))
+    for ranks, maker in groups.items():
+        view = View(6, lan.machines[maker].me.id, tuple(lan.machines[name].me for name in ranks))
+        for name in ranks:
+            lan.machines[name].receive(Install(view), b"another", lan.now)
+    lan.run(2.0)
+    assert {frozenset(view) for view in lan.views().values()} == {frozenset(everyone)}
+
+
+def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
+    """Merged, that view would bring back who went since."""
+    lan = lan_of("abc")
+    a, b = lan.machines["a"], lan.machines["b"]
+    assert a.view is not None
+    earlier = Beat(*a.view.key, is_coordinating=True)
+    lan.machines["c"].leave(lan.now)
+    lan.run(1.0)
+    a.receive(earlier, b.me.id, lan.now)
+    assert a.take_effects() == [Send(b.me.id, Install(a.view))]
+
+
+def test_nobody_makes_two_views_that_seem_the_same() -> None:
+    """B made a view, and is put out by c, by one that is as early but for c's id. D still has what b made."""
+    lan = Lan()
+    b, c, d = (lan.start(name) for name in "bcd")
+    made = View(5, b.me.id, (c.me, b.me, d.me))
+    for machine in (b, d):
+        machine.receive(Install(made), b"another", lan.now)
+    b.receive(Install(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
+    assert b.view is not None
+    assert b.view.key > made.key
+    del lan.machines["c"]
+    lan.run(8.0)
+    assert {frozenset(view) for view in lan.views().values()} == {frozenset("bd")}
+
+
 def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
     """Where multicast reaches nobody its beats do not come, and what comes shows only that it is alive."""
     machine = Lan().start("c")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reknit.protocol.group_messages import Announce, Ends, Holdings, Piece, Recover, Start
 from reknit.protocol.group_settings import GroupSettings, SlowMember
 from tests.protocol.multicast_wire import Item, Wire, member_id
@@ -118,6 +120,27 @@ def test_a_joiner_that_a_crashed_sender_never_told_where_to_start_gets_what_othe
     assert wire.seqs("C", "A") == []
     crash(wire, "A", "BC")
     assert wire.seqs("C", "A") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("first", ["B", "C"])
+def test_a_joiner_that_was_never_told_where_to_start_lost_nothing_that_all_had_before(first: str) -> None:
+    """Whoever speaks first: B, which had all and forgot it as A said so, or C, which was apart from A."""
+    wire = Wire("ABC")
+    wire.send_numbers("A", 2)
+    wire.drop = lambda sender, receiver, item: receiver == "C"
+    wire.install("AB", only="AB")
+    wire.send_numbers("A", 3)
+    wire.run(1.0)
+    del wire.machines["A"]
+    wire.start("D")
+    wire.install("ABCD", only="BCD")
+    wire.drop = lambda sender, receiver, item: receiver == "D" and sender != first
+    wire.install("BCD")
+    wire.run(0.05)
+    wire.drop = lambda sender, receiver, item: False
+    wire.run(1.0)
+    assert wire.lost == {"A": [], "B": [], "C": [("A", 3, 6)], "D": []}
+    assert [machine.ended.get(member_id("A")) for machine in wire.machines.values()] == [5, 5, 5]
 
 
 def divided() -> Wire:

@@ -25,6 +25,11 @@ class Departure:
         self.say_at = now
         self.target: int | None = None
         """The last seq that any survivor knows of; None until all have spoken."""
+        self.start = 0
+        """One that the sender never told where to start begins after this, if not later.
+
+        Everyone had it whom the sender waited for, so that it was not for a later one, and not all of it is there now.
+        """
         self.lost: list[Range] = []
         """What no survivor has, up to the target."""
         self.is_given_up = False
@@ -54,9 +59,12 @@ class Departure:
         reports = self._reports.values()
         # Who spoke in an earlier view may have got more since, and the others would give that up.
         assert all(report.stamp == self.stamp for report in reports)
-        first = min(report.delivered for report in reports if not report.is_answer)
+        parties = [report for report in reports if not report.is_answer]
+        first = min(report.delivered for report in parties)
         self.target = max(max(report.delivered, report.high) for report in reports)
         self.lost = self._held().missing(first + 1, self.target + 1)
+        stable = max(report.stable for report in parties)
+        self.start = max((min(stop - 1, stable) for start, stop in self.lost if start <= stable), default=0)
 
     def _held(self) -> SeqSet:
         """What the survivors can give: one of them a whole batch, or several its pieces."""

@@ -94,7 +94,8 @@ Part = tuple[int, int, int, int, list[Range]]
 class Holdings(GroupMessage, frozen=True, tag=7):
     """Of a source that left: how far I delivered, what I know it sent, and what I can give.
 
-    `stamp` names my view. `lost` was given up in common with others before. `start` is what I forgot.
+    `stamp` names my view. `lost` was given up in common with others before. `start` is what I forgot. By `stable`
+    I know that everyone had it whom the source waited for.
     """
 
     source: bytes
@@ -106,6 +107,7 @@ class Holdings(GroupMessage, frozen=True, tag=7):
     parts: list[Part]
     lost: list[Range]
     is_answer: bool
+    stable: int = 0
 
 
 class Ends(GroupMessage, frozen=True, tag=8):
@@ -131,10 +133,11 @@ class Found(GroupMessage, frozen=True, tag=17):
 
 
 class Beat(GroupMessage, frozen=True, tag=18):
-    """Still here, and this is my view."""
+    """Still here, and this is my view: `coordinator` made it, and I may be the one that coordinates it now."""
 
     counter: int
     coordinator: bytes
+    is_coordinating: bool = False
 
 
 class Install(GroupMessage, frozen=True, tag=19):

@@ -223,7 +223,7 @@ class Membership:
             if self._discovery.referred(message.coordinator, now):
                 self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
         elif self.view is not None and self.is_coordinator and message.coordinator.id not in self.view:
-            self._effects.append(SendTo(message.coordinator.address, Beat(*self.view.key)))
+            self._effects.append(SendTo(message.coordinator.address, self._own_beat()))
 
     def _member(self, member: bytes | None) -> Member | None:
         return next((m for m in self.view.members if m.id == member), None) if self.view else None
@@ -269,23 +269,25 @@ class Membership:
         """A view that someone says. The later one wins; another group's, if asked for, is merged."""
         if self.me.id in view and (self.view is None or view.key > self.view.key):
             self._install(view, now)
-            self._effects.append(Send(view.coordinator, Beat(*view.key)))
+            self._effects.append(Send(view.coordinator, self._own_beat()))
         elif self._merging.pop(peer, 0.0) > now and self.is_coordinator:
             self._merge(view, now)
         elif self.view is None or peer != view.coordinator:
             return
         elif self.me.id in view:
-            self._effects.append(Send(peer, Beat(*self.view.key)))
+            self._effects.append(Send(peer, self._own_beat()))
         elif peer in self.view and view.key > self.view.key:
             self._put_outside(view, now)
 
     def _put_outside(self, view: View, now: float) -> None:
         """A later view without us: as we wished, or because we were not heard of for long."""
+        assert self.view is not None
         if self.state is State.LEAVING:
             self._out("")
         elif not self.is_coordinator:
-            # A group of our own for now; then the two merge.
-            self._lead(View(view.counter, self.me.id, (self.me,)), now)
+            # A group of our own for now; then the two merge. Its view is later than any that we made.
+            counter = max(view.counter, self.view.counter + 1)
+            self._lead(View(counter, self.me.id, (self.me,)), now)
 
     def _merge(self, view: View, now: float) -> None:
         assert self.view is not None
@@ -295,6 +297,10 @@ class Membership:
         self._lead(View(counter, self.me.id, members[: self._settings.members_max]), now)
 
     # -- who is there
+
+    def _own_beat(self) -> Beat:
+        assert self.view is not None
+        return Beat(*self.view.key, self.is_coordinator)
 
     def _beat(self, message: Beat, peer: bytes, now: float) -> None:
         if self.view is None:
@@ -312,21 +318,23 @@ class Membership:
             self._effects.append(Send(peer, Evicted(self._evicted[peer])))
         elif key == self.view.key:
             self._behind.discard(peer)
-        elif message.coordinator == peer and self.me.id > peer:
-            self._effects.append(Send(peer, Beat(*self.view.key)))
-        elif message.coordinator == peer or (peer not in self.view and message.coordinator in self.view):
+        elif peer in self.view and key < self.view.key and message.coordinator != peer:
+            self._effects.append(Send(peer, Install(self.view)))
+        elif _can_speak_for_all(message, peer) and self.me.id > peer:
+            self._effects.append(Send(peer, self._own_beat()))
+        elif _can_speak_for_all(message, peer) or (
+            peer not in self.view and message.coordinator in self.view
+        ):
             # Another coordinator, and we lead the merge because our id is lower; or one that was left behind
             # with a coordinator that is with us now. Ask who is there.
             self._merging[peer] = now + self._settings.beat_s
             self._effects.append(Send(peer, AskView()))
-        elif peer in self.view and key < self.view.key:
-            self._effects.append(Send(peer, Install(self.view)))
 
     def _refer(self, message: Beat, peer: bytes) -> None:
         """Another group's coordinator, where multicast does not reach ours: tell it who that is."""
         assert self.view is not None
         ours = self._member(self.coordinator)
-        if message.coordinator == peer and peer not in self.view and ours is not None:
+        if _can_speak_for_all(message, peer) and peer not in self.view and ours is not None:
             self._effects.append(Send(peer, Found(ours)))
 
     def _leaves(self, peer: bytes, now: float) -> None:
@@ -340,7 +348,7 @@ class Membership:
 
     def _suspects(self, message: Suspect, now: float) -> None:
         if self.me.id in message.members and self.view is not None:
-            self._say(Beat(*self.view.key))
+            self._say(self._own_beat())
 
     def _put_out(self, member: bytes, why: str, now: float) -> None:
         if member == self.me.id:
@@ -369,7 +377,7 @@ class Membership:
         assert self.view is not None
         if self._beat_at <= now:
             self._beat_at = now + self._settings.beat_s
-            beat = Beat(*self.view.key)
+            beat = self._own_beat()
             self._effects.append(Send(None, beat))
             if self.is_coordinator:
                 self._effects += [SendTo(seed, beat) for seed in self._seeds]
@@ -390,3 +398,8 @@ class Membership:
             self._effects.append(Send(None, Suspect(silent)))
         if self.is_coordinator and (self._suspicion.confirmed(now) or self._leaving):
             self._change_soon(now)
+
+
+def _can_speak_for_all(beat: Beat, peer: bytes) -> bool:
+    """Whether a peer coordinates its view, or made it. Rank decides who coordinates, so these may be two."""
+    return beat.is_coordinating or beat.coordinator == peer

@@ -258,6 +258,7 @@ class Multicast:
             receiver = Receiver(source, start, offset, self._settings, self._rng)
             self.receivers[source] = receiver
         receiver.fit(start)
+        receiver.begin(start.seq)
         self._skip(receiver, start.seq, now)
         self.sender.set_buffer(source, start.buffer_bytes)
         self._share(now)
@@ -335,6 +336,7 @@ class Multicast:
         """Give up what nobody has, and ask for what someone has."""
         if not departure.is_given_up:
             departure.is_given_up = True
+            receiver.begin(departure.start)
             receiver.give_up(departure.lost)
             self._deliver(receiver, now)
         if is_over:
@@ -372,10 +374,12 @@ class Multicast:
         """Take what others still have of a departed sender, and we have not had before."""
         assert self.view is not None
         self._unstarted.discard(source)
+        is_known = self.ended.get(source) is not None
         offset = self.ended.pop(source, start)
         receiver = Receiver(
             source, Start(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1), offset, self._settings, self._rng
         )
+        receiver.untold_at = None if is_known else offset
         self.receivers[source] = receiver
         self._depart_or_stay(receiver, self.view, now)
 

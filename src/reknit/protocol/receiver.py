@@ -45,6 +45,8 @@ class Receiver:
         self.window = Window[Held](1, offset)
         self.fit(start)
         self.departure: Departure | None = None
+        self.untold_at: int | None = None
+        """Where we began for want of better, where the sender was gone before it told us where to start."""
         self.ack_at: float | None = None
         self.ask_at: float | None = None
         self.active_at = float("-inf")
@@ -128,14 +130,30 @@ class Receiver:
 
     # -- after the sender is gone
 
+    def begin(self, seq: int) -> None:
+        """Now it is known where to start. Unless we have had something, nothing up to and including seq was for us."""
+        if self.untold_at == self.window.delivered < seq:
+            is_final = self.window.is_final
+            self.window = Window[Held](self.window.capacity, seq, self.window.bytes_max)
+            self.window.is_final = is_final
+        self.untold_at = None
+
     def holdings(self, stamp: int) -> Holdings:
         """What we say to other survivors."""
         window, partials = self.window, sorted(self._partials.values(), key=lambda partial: partial.first)
         parts = [(p.first, p.count, p.length, p.size, p.held()) for p in partials[:HOLDINGS_MAX]]
         high = max([window.high, self._announced, *(partial.stop - 1 for partial in partials)])
-        held, lost = window.held()[:HOLDINGS_MAX], self._given_up.ranges()[-HOLDINGS_MAX:]
         return Holdings(
-            self.source, stamp, window.forgotten, window.delivered, high, held, parts, lost, is_answer=False
+            self.source,
+            stamp,
+            start=window.forgotten,
+            delivered=window.delivered,
+            high=high,
+            ranges=window.held()[:HOLDINGS_MAX],
+            parts=parts,
+            lost=self._given_up.ranges()[-HOLDINGS_MAX:],
+            is_answer=False,
+            stable=window.stable,
         )
 
     def give_up(self, lost: list[Range]) -> None:

@@ -53,6 +53,7 @@ class Window(Generic[T]):
         """Of everything, acked or not."""
         self.bytes_acked = 0
         """Of everything that was ever acked."""
+        self._offset = offset
         self._received = SeqSet.from_ranges([(0, offset + 1)])
         self._starts: list[int] = []
         self._slots: list[Slot[T]] = []
@@ -62,6 +63,11 @@ class Window(Generic[T]):
     def state(self) -> tuple[int, int, int, int]:
         """(acked, delivered, high, how many events are held and not acked)."""
         return self.acked, self.delivered, self.high, self._count(self.acked + 1, self.high + 1)
+
+    @property
+    def stable(self) -> int:
+        """Everyone has all up to and including this, as far as was shown; where we began shows nothing."""
+        return self.forgotten if self.forgotten > self._offset else 0
 
     @property
     def room(self) -> int:
