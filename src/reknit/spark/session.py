@@ -120,4 +120,11 @@ def _prepare(is_local: bool) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # What it logs it raises too, or tells Java, which does: a trace in the terminal would say nothing more.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4j)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """The same for what py4j writes to the root logger."""
+    return Path(record.pathname).parent.name != "py4j"
