@@ -160,6 +160,7 @@ class Group:
         try:
             await self._driver.start(self._member, self._seeds, self._settings, is_given=self._is_given)
             self._box = self._driver.sender.outbox
+            self._offer = self._box.offer
             await self._joined
         except BaseException:
             await self._driver.stop()
@@ -246,7 +247,7 @@ class Group:
 
     def send(self, payload: Buffer, timeout_s: float | None = None) -> Awaitable[None]:
         """Send an event to all members; awaiting it waits while the window is full, for at most `timeout_s`."""
-        if not self._box.offer(payload):
+        if not self._offer(payload):
             return self.send_many([payload], timeout_s)
         if not self._driver.is_turn_due:
             self._driver.turn_soon()
