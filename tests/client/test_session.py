@@ -10,7 +10,7 @@ import pytest
 
 import reknit
 from reknit.client.subscription import Subscription
-from reknit.config import Config, LimitSettings
+from reknit.config import Config, LimitSettings, TransportSettings
 from reknit.errors import Closed, Full, InvalidTopic, NotConnected, Refused
 from reknit.node.dead_letters import read_letter
 from reknit.outcome import Code
@@ -179,5 +179,19 @@ def test_no_node_is_an_error() -> None:
         with pytest.raises(NotConnected):
             async with reknit.connect("tcp://127.0.0.1:9", wait_s=0):
                 pass
+
+    run(program())
+
+
+def test_a_node_is_waited_for_as_long_as_was_said() -> None:
+    """Not only until the next pause between two attempts would be too long."""
+    config = Config(transport=TransportSettings(reconnect_backoff_s_min=0.4, reconnect_backoff_s_max=9.0))
+
+    async def program() -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        with pytest.raises(NotConnected):
+            await reknit.connect("tcp://127.0.0.1:9", wait_s=0.5, config=config).open()
+        assert clock() - began >= 0.5
 
     run(program())

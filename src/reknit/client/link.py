@@ -86,11 +86,11 @@ class Link:
                 break
             except (OSError, NotConnected) as error:
                 attempt += 1
-                pause_s = self._pause_s(attempt)
-                if asyncio.get_running_loop().time() + pause_s > deadline:
+                left_s = deadline - asyncio.get_running_loop().time()
+                if left_s <= 0:
                     why = getattr(error, "why", None) or getattr(error, "strerror", None) or str(error)
                     raise NotConnected(self.url, why) from None
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(min(self._pause_s(attempt), left_s))
         self._task = asyncio.create_task(self._keep())
 
     async def _connect(self) -> None:
