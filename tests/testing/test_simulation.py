@@ -27,7 +27,9 @@ FOUND_SEEDS = (
     21143,  # a dead letter told the attempts at the event before it
     30949,  # what was left of a range that retention cut came after what followed it
     31079,  # a loss was told before one that lay ahead of it, so that only the later one counted
+    37610,  # a subscriber that had just come back was judged before it had caught up
     41763,  # an outcome said again on a new connection was confirmed before it was durable
+    45918,  # a subscriber was judged while it still searched for what it missed
     3106,  # events were removed while the account of their new subscriber was not durable yet
 )
 

@@ -121,10 +121,13 @@ class Rules:
 
     def publishes(self, name: str) -> bool:
         """Whether a name may publish anything at all."""
-        return name == ITSELF or any((who, "publish") in self._patterns for who in (name, EVERYONE))
+        return self._has(name, "publish")
 
     def is_admin(self, name: str) -> bool:
-        return name == ITSELF or any((who, "admin") in self._patterns for who in (name, EVERYONE))
+        return self._has(name, "admin")
+
+    def _has(self, name: str, verb: str) -> bool:
+        return name == ITSELF or any((who, verb) in self._patterns for who in (name, EVERYONE))
 
 
 def read_pattern(text: str) -> Pattern:

@@ -166,7 +166,8 @@ class Subscriptions:
     def _forget(self, key: Key, name: str) -> None:
         """That is durable before it is confirmed."""
         number = self._desk.append(SubscriberClosed(name, self._desk.time_us))
-        self._new.pop(name, None)
+        for known in (self._new, self._desk.floors, self._desk.recorded):
+            known.pop(name, None)
         if (withhold := self._overflow.closed(name)) is not None:
             self._desk.effects.append(withhold)
         self._desk.promise(number, key[0], Unsubscribed(key[1], is_forgotten=True))
