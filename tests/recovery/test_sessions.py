@@ -368,16 +368,16 @@ def test_a_recovered_event_that_fails_past_its_ttl_becomes_a_dead_letter(is_by_r
     run(test)
 
 
-def test_a_rejection_that_the_node_can_not_read_ends_the_connection() -> None:
+@pytest.mark.parametrize(
+    "rejection",
+    [Rejection(b"x" * 80, 0, "", 1), Rejection(bytes(made(1, 2).data), 0, "", 1, "bored")],
+    ids=["frame", "reason"],
+)
+def test_a_rejection_that_the_node_can_not_read_ends_the_connection(rejection: Rejection) -> None:
     async def test() -> None:
         async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
             before = session.link._connection
-            session.link.send(Settle(events.sub, 1, [], [Rejection(b"x" * 80, 0, "", 1)]))
-            await until(lambda: session.link._connection is not before)
-            before = session.link._connection
-            session.link.send(
-                Settle(events.sub, 2, [], [Rejection(bytes(made(1, 2).data), 0, "", 1, "bored")])
-            )
+            session.link.send(Settle(events.sub, 1, [], [rejection]))
             await until(lambda: session.link._connection is not before)
 
     run(test)
