@@ -12,7 +12,7 @@ from bench.job import Job, Journal, Load
 from bench.peers.base import AsyncPublisher, Peer, Server, Sink
 from reknit.client.publisher import Publisher
 
-CALLS_MAX = 64  # calls of `publish_many` that are not kept yet; the client's own window counts bytes
+CALLS_MAX = 256  # calls of `publish_many` that are not kept yet: as much as the client's own window of bytes
 PATIENCE_S = 20.0
 
 

@@ -80,6 +80,17 @@ def _one_length(lengths: bytes) -> int | None:
     return int.from_bytes(lengths[:4], "little") if lengths[:4] * (len(lengths) // 4) == lengths else None
 
 
+def total(lengths: list[int]) -> int:
+    """Their sum; where all are the same, without adding them up."""
+    one, count = lengths[0], len(lengths)
+    return one * count if lengths.count(one) == count else sum(lengths)
+
+
+def _packed(lengths: list[int]) -> array[int]:
+    one, count = lengths[:1], len(lengths)
+    return array("I", one) * count if lengths.count(one[0]) == count else array("I", lengths)
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
     """What a batch's header says: enough to check, route, index and acknowledge it without opening it."""
 
@@ -223,15 +234,18 @@ class Batch:
         flags: int = 0,
         lengths: list[int] | None = None,
     ) -> Batch:
-        """Encode events into a batch. The caller has checked topic, sizes and limits, and may know the lengths."""
-        count = len(payloads)
+        """Encode events into a batch. The caller has checked topic, sizes and limits.
+
+        It may know the events' lengths: then the payloads may be joined already, to any number of buffers.
+        """
+        lengths = list(map(len, payloads)) if lengths is None else lengths
+        count = len(lengths)
         assert count > 0, "an empty batch"
         assert first > 0, "seqs start at 1"
         assert len(source) == SOURCE_BYTES, "a source has 16 bytes"
         name = topic.encode()
         packed = _columns_encoder.encode(columns) if columns else b""
-        lengths = list(map(len, payloads)) if lengths is None else lengths
-        block_bytes = sum(lengths)
+        block_bytes = total(lengths)
         body_at = HEADER_BYTES + pad8(len(name)) + pad8(len(packed)) + pad8(4 * count)
         length = pad8(body_at + block_bytes)
         fields = (source, first, count, len(name), priority, type, time_us, ttl_ms, len(packed))
@@ -239,7 +253,7 @@ class Batch:
         frame = bytearray().join(
             (
                 *(header, name, _PADDING[-len(name) % 8], packed, _PADDING[-len(packed) % 8]),
-                *(array("I", lengths), _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
+                *(_packed(lengths), _PADDING[-4 * count % 8], *payloads, _PADDING[-block_bytes % 8]),
             )
         )
         if len(frame) != length:

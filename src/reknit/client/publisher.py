@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from reknit.batch import PRIORITY_DEFAULT
+from reknit.batch import PRIORITY_DEFAULT, total
 from reknit.client.cache import bounds_of
 from reknit.client.futures import fail_all, resolve, resolve_all
 from reknit.client.streams import OutgoingStream
@@ -90,12 +90,20 @@ class Publisher:
         self._wait = wait
         self._fields: dict[str, Any] = {"ttl_ms": ttl_ms, "priority": priority}
         self._loop = asyncio.get_running_loop()
+        self._blocks: list[bytes] = []
+        """The payloads of whole calls, joined; older than those that came one by one."""
+        self._lengths: list[int] = []
+        """Of the payloads in the blocks."""
         self._payloads: list[Buffer] = []
         self._bytes = 0
+        """What gathered, in blocks or one by one, and is not in a batch yet."""
         self._payload_bytes_max = self._limits.payload_bytes_max
         self._batch_bytes = self._limits.batch_bytes
+        self._events_max = self._limits.batch_events_max
         self._window = self._limits.publish_window_bytes
         self._is_scheduled = False
+        self._waiting_events = 0
+        """Events that were taken although the window was full."""
         self._kept: list[Kept] = []
         """The futures of the events that are not in a batch yet: one a call, so that who gives up waiting is alone."""
         self._waiting: deque[tuple[int, list[Kept]]] = deque()
@@ -120,7 +128,7 @@ class Publisher:
     @property
     def next_seq(self) -> int:
         """The seq that the next event gets."""
-        return self._machine.next_seq + len(self._payloads)
+        return self._machine.next_seq + len(self._lengths) + len(self._payloads)
 
     @property
     def unkept(self) -> int:
@@ -160,17 +168,12 @@ class Publisher:
         payload = self._check(payload)
         self._payloads.append(payload)
         self._bytes += len(payload) + 4
-        kept = self._future()
-        if self._bytes >= self._batch_bytes:
-            self._cut()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._turn)
-        return kept
+        return self._gathered()
 
     def publish_many(self, payloads: Iterable[Buffer | str], keys: Sequence[str] | None = None) -> Kept:
-        """Publish many events in as few batches as the limits allow; done when all of them are kept.
+        """Publish many events; done when all of them are kept. They are one batch, if the limits allow.
 
+        Calls in one turn of the loop gather, as single events do, and then share a batch.
         `keys`, one for each: on a topic with `order = "key"`, events of a key wait for each other and for no others.
         """
         if keys is not None:
@@ -178,17 +181,25 @@ class Publisher:
         many = cast(list[Buffer], payloads if type(payloads) is list else list(payloads))
         if not many:
             return self._done
-        lengths = list(map(len, many))
         self._admit(len(many))
-        if not self._can_put(lengths):
-            return self._gather(many)
+        lengths = list(map(len, many))
+        size = total(lengths)
+        if not self._can_join(lengths, size):
+            return self._gather_each(many)
         try:
-            self._put(many, lengths)
+            block = b"".join(many)
         except TypeError:  # texts among them
-            return self._gather(many)
-        kept: Kept = self._loop.create_future()
-        self._sent([kept])
-        return kept
+            return self._gather_each(many)
+        if len(block) != size:  # items larger than a byte
+            return self._gather_each(many)
+        size += 4 * len(many)
+        events = len(self._lengths) + len(many)
+        if self._payloads or self._bytes + size > self._batch_bytes or events > self._events_max:
+            self._cut()
+        self._blocks.append(block)
+        self._lengths += lengths
+        self._bytes += size
+        return self._gathered()
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> OutgoingStream:
         """One event, written in pieces while it is on its way already: `async with publisher.stream() as out`.
@@ -220,21 +231,29 @@ class Publisher:
         self._sent([kept])
         return kept
 
-    def _can_put(self, lengths: list[int]) -> bool:
-        """Whether payloads of these lengths are a batch as they are."""
-        if not self._machine.numbered or self._payloads or self._failed is not None:
+    def _can_join(self, lengths: list[int], size: int) -> bool:
+        """Whether payloads of these lengths are part of a batch as they are."""
+        if not self._machine.numbered or self._failed is not None:
             return False
-        count, size, bytes_max = len(lengths), sum(lengths), self._limits.frame_bytes_max // 2
-        fits = count <= self._limits.batch_events_max and size + 4 * count <= bytes_max
+        count, bytes_max = len(lengths), self._limits.frame_bytes_max // 2
+        fits = count <= self._events_max and size + 4 * count <= bytes_max
         return fits and (size <= self._payload_bytes_max or max(lengths) <= self._payload_bytes_max)
 
-    def _gather(self, payloads: Iterable[Buffer | str]) -> Kept:
+    def _gather_each(self, payloads: Iterable[Buffer | str]) -> Kept:
         """Look at each of them, and put them behind those that wait."""
         checked = [self._check(payload) for payload in payloads]
         self._payloads += checked
         self._bytes += sum(map(len, checked)) + 4 * len(checked)
+        return self._gathered()
+
+    def _gathered(self) -> Kept:
+        """Something more waits to become a batch: now if that is large enough, or when the loop has come round."""
         kept = self._future()
-        self._cut()
+        if self._bytes >= self._batch_bytes:
+            self._cut()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
         return kept
 
     def _future(self) -> Kept:
@@ -248,7 +267,7 @@ class Publisher:
         self._cut()
         if self._failed is not None:
             raise self._failed
-        if self._payloads:
+        if self._bytes:
             await self._future()
         elif self._machine.unacked:
             kept: Kept = self._loop.create_future()
@@ -271,17 +290,25 @@ class Publisher:
 
     def _admit(self, count: int) -> None:
         """At the limit, publishing waits by its awaitable; calls that wait are bounded too, or refused by choice."""
-        over = self._machine.unacked_bytes + self._bytes >= self._window
-        if over and not self._wait:
-            raise Full(
-                f"{self._machine.unacked_bytes} bytes are not acknowledged yet", "limits.publish_window_bytes"
-            )
-        if over and len(self._payloads) + count > self._limits.publish_waiting_max:
-            raise Full(f"{len(self._payloads)} events wait for room", "limits.publish_waiting_max")
+        if not self._is_window_full:
+            return
+        if not self._wait:
+            raise self._window_full()
+        if self._waiting_events >= self._limits.publish_waiting_max:
+            raise Full(f"{self._waiting_events} events wait for room", "limits.publish_waiting_max")
+        self._waiting_events += count
+
+    @property
+    def _is_window_full(self) -> bool:
+        return self._machine.unacked_bytes + self._bytes >= self._window
+
+    def _window_full(self) -> Full:
+        text = f"{self._machine.unacked_bytes} bytes are not acknowledged yet"
+        return Full(text, "limits.publish_window_bytes")
 
     def _parts(self, payloads: list[Buffer], size: int) -> Iterable[list[Buffer]]:
         """Cut a long list so that every batch is within the limits of events and bytes."""
-        count_max, bytes_max = self._limits.batch_events_max, self._limits.frame_bytes_max // 2
+        count_max, bytes_max = self._events_max, self._limits.frame_bytes_max // 2
         if len(payloads) <= count_max and size <= bytes_max:
             yield payloads
             return
@@ -302,32 +329,36 @@ class Publisher:
 
     def _send_full(self) -> Kept:
         """A batch is full: send it, and let the loop come round once."""
+        if not self._wait and self._is_window_full:
+            self._bytes -= len(self._payloads.pop()) + 4  # whoever is told so keeps the event
+            raise self._window_full()
         if self._machine.numbered:
             self._cut()
-        if self._machine.unacked_bytes + self._bytes < self._window:
-            turn: Kept = self._loop.create_future()
+        turn: Kept = self._loop.create_future()
+        if self._is_window_full:
+            self._room.append(turn)
+        else:
             self._loop.call_soon(resolve, turn)
-            return turn
-        if not self._wait:
-            raise Full(
-                f"{self._machine.unacked_bytes} bytes are not acknowledged yet", "limits.publish_window_bytes"
-            )
-        room: Kept = self._loop.create_future()
-        self._room.append(room)
-        return room
+        return turn
 
     def _cut(self) -> None:
-        """Make a batch of what has gathered and hand it to the machine."""
-        if not self._payloads or not self._machine.numbered:
+        """Make batches of what has gathered and hand them to the machine."""
+        if not self._bytes or not self._machine.numbered:
             return
-        payloads, size = self._payloads, self._bytes
+        blocks, lengths, payloads, size = self._blocks, self._lengths, self._payloads, self._bytes
         kept = self._kept
-        self._payloads, self._bytes, self._kept = [], 0, []
-        for part in self._parts(payloads, size):
-            self._put(part)
+        self._empty()
+        if blocks:
+            self._put(blocks, lengths)
+        if payloads:
+            for part in self._parts(payloads, size):
+                self._put(part)
         self._sent(kept)
 
-    def _put(self, payloads: list[Buffer], lengths: list[int] | None = None, **more: Any) -> None:
+    def _empty(self) -> None:
+        self._blocks, self._lengths, self._payloads, self._bytes, self._kept = [], [], [], 0, []
+
+    def _put(self, payloads: Sequence[Buffer], lengths: list[int] | None = None, **more: Any) -> None:
         now_us = time.time_ns() // 1000
         batch = self._machine.put(payloads, now_us, lengths=lengths, **self._fields, **more)
         if self._cache is not None:
@@ -397,7 +428,8 @@ class Publisher:
         waiting = self._waiting
         while waiting and waiting[0][0] <= stop:
             resolve_all(waiting.popleft()[1])
-        if self._room and self._machine.unacked_bytes < self._window:
+        if self._machine.unacked_bytes < self._window:
+            self._waiting_events = 0
             resolve_all(self._room)
             self._room.clear()
 
@@ -410,7 +442,7 @@ class Publisher:
         futures += [self._numbered] if self._numbered is not None else []
         self._waiting.clear()
         self._room.clear()
-        self._payloads, self._bytes, self._kept = [], 0, []
+        self._empty()
         fail_all(futures, error)
 
     async def close(self) -> None:
