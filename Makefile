@@ -8,6 +8,8 @@ LOCK := requirements/dev.txt
 AMQP_LOCK := requirements/amqp.txt
 AMQP_LOG := $(VENV)/amqp.log
 EXTRAS := dev spark pipelines zenoh http bench
+# Tests start hundreds of processes, each twice as fast where a module is compiled once, not every time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench sim lock docs clean
