@@ -6,7 +6,6 @@ flags. All subjects are fed and checked by this code, so that its cost is the sa
 
 from __future__ import annotations
 
-import itertools
 import struct
 import time
 from collections.abc import Iterator
@@ -44,6 +43,29 @@ def first_word(lane: int) -> int:
     return (lane << LANE_SHIFT) + 1
 
 
+class Maker:
+    """Builds events by the hundred, so that a measurement is about those who carry them.
+
+    >>> [int.from_bytes(event[:8], "little") for event in Maker(size=100, count=4)(7, 3)]
+    [7, 8, 9]
+    """
+
+    def __init__(self, size: int, count: int) -> None:
+        rows = np.zeros(count, _layout(size))
+        self._words, self._bytes = rows["word"], rows.view(np.uint8).data
+        self._ramp = np.arange(count, dtype="<u8")
+        self._split = struct.Struct(f"{size}s" * count).unpack
+
+    def __call__(self, first: int, count: int) -> list[bytes]:
+        """`count` events from a word on, at most as many as it was made for."""
+        np.add(self._ramp, np.uint64(first), out=self._words)
+        return list(self._split(self._bytes)[:count])
+
+
+def _layout(size: int) -> np.dtype[np.void]:
+    return np.dtype([("word", "<u8"), ("pad", f"V{size - 8}")])
+
+
 class Feed:
     """What one publisher sends: events for `seconds`, or `count` of them where that is not 0.
 
@@ -55,6 +77,7 @@ class Feed:
         self._pack = struct.Struct(f"<Q{size - 8}s").pack
         self._pack_timed = struct.Struct(f"<QQ{max(0, size - PACED_SIZE_MIN)}s").pack
         self._pad = bytes(size - 8)
+        self._size = size
         self._first = first_word(lane)
         self._final = self._first + (count or (1 << LANE_SHIFT) - 2) - 1
         self._seconds = seconds
@@ -73,22 +96,16 @@ class Feed:
 
     def events(self) -> Iterator[bytes]:
         """One at a time, as fast as they are taken."""
-        pack, pad, word = self._pack, self._pad, self._first
-        deadline = self._deadline()
-        while word < self._final and time.monotonic() < deadline:
-            stop = min(word + EVENTS_PER_CLOCK_CHECK, self._final)
-            for number in range(word, stop):
-                yield pack(number, pad)
-            word = stop
-        yield self._last(word)
+        for events in self.batches(EVENTS_PER_CLOCK_CHECK):
+            yield from events
 
     def batches(self, per_batch: int) -> Iterator[list[bytes]]:
         """Lists of `per_batch` events; the last list is one event."""
-        pack, pads, word = self._pack, itertools.repeat(self._pad), self._first
+        make, word = Maker(self._size, per_batch), self._first
         deadline = self._deadline()
         while word < self._final and time.monotonic() < deadline:
             stop = min(word + per_batch, self._final)
-            yield list(map(pack, range(word, stop), pads))
+            yield make(word, stop - word)
             word = stop
         yield [self._last(word)]
 
@@ -121,7 +138,7 @@ class Check:
     def __init__(self, lanes: int, size: int, watch: Watch | None = None) -> None:
         self._unpack = struct.Struct(f"<Q{size - 8}x").unpack
         self._unpack_timed = struct.Struct(f"<QQ{size - PACED_SIZE_MIN}x").unpack
-        self._layout = np.dtype([("word", "<u8"), ("pad", f"V{size - 8}")])
+        self._layout = _layout(size)
         self._ramp = np.arange(1 << 16, dtype="<u8")
         self._next = [first_word(lane) for lane in range(lanes)]
         self._lane = 0

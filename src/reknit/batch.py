@@ -202,12 +202,12 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, head: Head, data: Buffer, position: int = -1, whole: tuple[bytes, int] | None = None
+        self, head: Head, data: Buffer, position: int = -1, whole: tuple[Buffer, int] | None = None
     ) -> None:
         self.head = head
         self.data = data
         self._whole, self._whole_at = whole or (data, 0)
-        """The bytes in which this batch lies and where: reading payloads from those needs no copy of the block."""
+        """What this batch lies in and where: reading payloads from bytes needs no copy of the block."""
         self.position = position
         self.attempt = 1
         self.counted = True
@@ -323,8 +323,11 @@ class Batch:
         if SAME_MIN <= count <= SAME_MAX and (one := _one_length(raw)) is not None:
             return list(_same(one, count).unpack_from(self.data, block_at))
         lengths = memoryview(raw).cast("I").tolist()
-        stream = BytesIO(self._whole)
-        stream.seek(self._whole_at + block_at)
+        if type(self._whole) is bytes:  # which is read where it lies
+            stream = BytesIO(self._whole)
+            stream.seek(self._whole_at + block_at)
+        else:
+            stream = BytesIO(memoryview(self.data)[block_at:])
         return list(map(stream.read, lengths))
 
     def columns(self) -> dict[str, list[Any]]:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from reknit.batch import Batch, Head
+from reknit.frame import Buffer
 from reknit.ledger import Stream
 from reknit.node.core import Core
 from reknit.outcome import Outcome, Reason
@@ -114,7 +115,7 @@ class EndingsWithoutALetter(Endings):
 class HastyIntake(Intake):
     """Acknowledges events when they come, not when they are durable."""
 
-    def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
+    def _append(self, peer: Peer, data: Buffer, heads: list[Head], stops: dict[bytes, int]) -> None:
         super()._append(peer, data, heads, stops)
         self._effects += [Send(peer, Ack(source, stop - 1)) for source, stop in stops.items()]
 
@@ -122,7 +123,7 @@ class HastyIntake(Intake):
 class IntakeThatTakesTwice(Intake):
     """Does not drop what comes again."""
 
-    def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
+    def _take_odd(self, head: Head, data: Buffer, peer: Peer) -> None:
         if head.stop <= self._next.get(head.source, head.first):
             self._append(peer, data, [head], {head.source: head.stop})
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import msgspec
@@ -16,6 +17,11 @@ from reknit.protocol.recovery_messages import RecoveryMessage
 from reknit.protocol.stream_messages import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
+LENT_BYTES_MIN: Final = BUFFER_BYTES // 4
+"""Batches that are so long, back to back, are handed out as a part of the buffer they came into. Shorter ones are
+copied, so that who keeps little does not keep a whole buffer."""
+_FREE: Final = 2
+"""The references to a buffer that nobody reads from: ours, and that of whoever counts."""
 
 AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
 """All that goes over a connection, beside batches."""
@@ -27,7 +33,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Frames(msgspec.Struct, frozen=True):
     """Batches as they came, back to back in one piece of bytes, and their heads. The unit that is journaled."""
 
-    data: bytes
+    data: bytes | memoryview
     heads: list[Head]
 
     def batches(self) -> list[Batch]:
@@ -79,27 +85,36 @@ class Decoder:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._stop = 0
+        self._is_lent = False
+        """Whether somebody may read from what came before: it stays as it is then."""
+        self._spent: bytearray | None = None
+        """The buffer before this one, which may be used again when nobody reads from it any more."""
         self._raw = 0
         self._bytes_max = bytes_max
 
     def space(self) -> memoryview:
         """Where the transport may write the next bytes."""
-        if self._start == self._stop:
+        if self._start == self._stop and not self._is_lent:
             self._start = self._stop = 0
         elif len(self._buffer) - self._stop < BUFFER_BYTES // 4:
             self._make_room()
         return self._view[self._stop :]
 
     def _make_room(self) -> None:
-        """Move what is incomplete to the front, into a larger buffer if it will not fit this one."""
+        """Move what is incomplete to the front, into another buffer if this one is lent or too small."""
         rest = bytes(self._view[self._start : self._stop])
         wanted = self._raw or peek(rest, 0, len(rest), self._bytes_max)[1]
         size = max(BUFFER_BYTES, wanted + BUFFER_BYTES // 4)
-        if size != len(self._buffer):
-            self._buffer = bytearray(size)
-            self._view = memoryview(self._buffer)
+        if self._is_lent or size != len(self._buffer):
+            self._change_buffer(size)
         self._view[: len(rest)] = rest
         self._start, self._stop = 0, len(rest)
+
+    def _change_buffer(self, size: int) -> None:
+        spare, self._spent = self._spent, self._buffer if self._is_lent else None
+        if spare is None or len(spare) != size or sys.getrefcount(spare) > _FREE:
+            spare = bytearray(size)
+        self._buffer, self._view, self._is_lent = spare, memoryview(spare), False
 
     def filled(self, count: int) -> None:
         """The transport wrote `count` bytes."""
@@ -150,9 +165,12 @@ class Decoder:
             at += length
         if not heads:
             return None
-        data = bytes(view[self._start : at])
+        data = view[self._start : at]
         self._start = at
-        return Frames(data, heads)
+        if len(data) < LENT_BYTES_MIN:
+            return Frames(bytes(data), heads)
+        self._is_lent = True
+        return Frames(data.toreadonly(), heads)
 
     def _take_message(self) -> AnyMessage | None:
         """The whole message that is next."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reknit.batch import Head
+from reknit.frame import Buffer
 from reknit.protocol.machine import Peer
 from reknit.protocol.messages import Message
 from reknit.store.records import Record
@@ -28,7 +29,7 @@ class Append(msgspec.Struct, frozen=True):
     """Keep these batches; the journal answers with `Kept(number)` when they are durable."""
 
     number: int
-    data: bytes
+    data: Buffer
     heads: Sequence[Head]
 
 

@@ -15,6 +15,7 @@ import msgspec
 from reknit.batch import TIME_US_MAX, TYPE_PUBLISH, Batch, Head
 from reknit.errors import InvalidTopic
 from reknit.event import FLAG_STREAM
+from reknit.frame import Buffer
 from reknit.outcome import Code, Reason
 from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, Send
@@ -263,7 +264,7 @@ class Intake:
         """What goes to a full queue stays with its publisher, and so does what follows of its source; gives the rest."""
         assert self._refuses is not None
         held: dict[bytes, str] = {}
-        pieces: list[bytes] = []
+        pieces: list[Buffer] = []
         taken: list[Head] = []
         away: list[Head] = []
         at = 0
@@ -289,14 +290,14 @@ class Intake:
                 self._begins.setdefault(head.source, head.first)
         self._effects.append(Send(peer, Hold(Code.RESOURCE_EXHAUSTED, text, list(sources))))
 
-    def _append(self, peer: Peer, data: bytes, heads: list[Head], stops: dict[bytes, int]) -> None:
+    def _append(self, peer: Peer, data: Buffer, heads: list[Head], stops: dict[bytes, int]) -> None:
         if not heads:
             return
         number = self.next_number()
         self._waiting.append((number, peer, stops))
         self._effects.append(Append(number, data, heads))
 
-    def _take_odd(self, head: Head, data: bytes, peer: Peer) -> None:
+    def _take_odd(self, head: Head, data: Buffer, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""
         expected = self._next.get(head.source) or self._begins.get(head.source, head.first)
         if (problem := self._denied(head.source, head.topic, peer)) is not None:

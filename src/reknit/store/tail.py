@@ -59,10 +59,7 @@ _end = attrgetter("end")
 
 
 def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Small chunks of batches put together, so that what is read, sent and written later is fewer and larger.
-
-    Mall chunks of batches put together, so that what is read, sent and written later is fewer and larger.
-    """
+    """Small chunks of batches put together, so that what is read, sent and written later is fewer and larger."""
     out: list[Chunk] = []
     pile: list[Chunk] = []
     pile_bytes = 0

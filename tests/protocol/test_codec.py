@@ -1,0 +1,93 @@
+"""Bytes become messages and batches however they are cut, and what was handed out stays what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reknit.batch import Batch
+from reknit.protocol import codec
+from reknit.protocol.codec import AnyMessage, Decoder, Frames, encode
+from reknit.protocol.messages import Ack
+
+BUFFER_BYTES = 4096
+LENT_BYTES_MIN = 1024
+LONGEST_BYTES = 3 * BUFFER_BYTES
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_buffers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "BUFFER_BYTES", BUFFER_BYTES)
+        patch.setattr(codec, "LENT_BYTES_MIN", LENT_BYTES_MIN)
+        yield
+
+
+def batch(first: int, sizes: list[int]) -> Batch:
+    payloads = [bytes([(first + at) % 256]) * size for at, size in enumerate(sizes)]
+    return Batch.build(b"s" * 16, "plant/temp", first, payloads, time_us=1)
+
+
+sizes = st.one_of(st.integers(0, 200), st.integers(0, 2 * LENT_BYTES_MIN), st.integers(0, LONGEST_BYTES))
+batches = st.builds(batch, st.integers(1, 1000), st.lists(sizes, min_size=1, max_size=3))
+messages = st.builds(Ack, st.just(b"s" * 16), st.integers(0, 1000))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(batches, messages), max_size=12), st.lists(st.integers(1, 3000)), st.data())
+def test_whatever_comes_in_pieces_comes_out_whole(
+    sent: list[Batch | Ack], cuts: list[int], data: st.DataObject
+) -> None:
+    """Some of it is let go at once, the rest is looked at when all has come."""
+    stream = b"".join(bytes(item.data) if isinstance(item, Batch) else encode(item) for item in sent)
+    decoder = Decoder()
+    kept: list[Frames | AnyMessage] = []
+    came: list[object] = []
+    while stream:
+        size = cuts.pop() if cuts else len(stream)
+        for item in decoder.feed(stream[:size]):
+            assert not isinstance(item, codec.Raw)
+            came += contents(item)
+            if data.draw(st.booleans()):
+                kept.append(item)
+        stream = stream[size:]
+    assert came == [entry for item in sent for entry in contents(item)]
+    assert [entry for item in kept for entry in contents(item) if entry not in came] == []
+
+
+def contents(item: Frames | AnyMessage | Batch) -> list[object]:
+    if isinstance(item, Frames):
+        return [entry for batch in item.batches() for entry in contents(batch)]
+    return [(item.head, bytes(item.data), item.payloads())] if isinstance(item, Batch) else [item]
+
+
+def test_long_batches_are_not_copied_and_short_ones_keep_no_buffer() -> None:
+    long, short = batch(1, [LENT_BYTES_MIN]), batch(1, [100])
+    [frames] = Decoder().feed(bytes(long.data))
+    assert isinstance(frames, Frames)
+    assert isinstance(frames.data, memoryview)
+    assert frames.data.readonly
+    [frames] = Decoder().feed(bytes(short.data))
+    assert isinstance(frames, Frames)
+    assert isinstance(frames.data, bytes)
+
+
+def test_what_was_handed_out_is_not_overwritten() -> None:
+    decoder = Decoder()
+    sent = [batch(first, [LENT_BYTES_MIN]) for first in range(1, 40)]
+    held = [decoder.feed(bytes(one.data)) for one in sent]
+    assert [bytes(frames.data) for [frames] in held] == [one.data for one in sent]  # type: ignore[union-attr]
+
+
+def test_a_buffer_is_used_again_when_nobody_reads_from_it() -> None:
+    decoder, long = Decoder(), bytes(batch(1, [LENT_BYTES_MIN] * 2).data)
+    seen: set[int] = set()
+    for _ in range(20):
+        assert decoder.feed(long)
+        seen.add(id(decoder._buffer))
+    assert len(seen) == 2
+    held = [decoder.feed(long) for _ in range(20)]
+    assert len({id(frames.data.obj) for [frames] in held}) > 5  # type: ignore[union-attr]
