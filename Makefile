@@ -8,8 +8,10 @@ LOCK := requirements/dev.txt
 AMQP_LOCK := requirements/amqp.txt
 AMQP_LOG := $(VENV)/amqp.log
 EXTRAS := dev spark pipelines zenoh http bench
-# Tests start hundreds of processes, each twice as fast where a module is compiled once, not every time.
+# What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
 export PYTHONDONTWRITEBYTECODE :=
+# Some tests wait more than they compute: one more of them than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench sim lock docs clean
@@ -24,7 +26,7 @@ $(STAMP): $(LOCK) $(AMQP_LOCK) pyproject.toml
 	  echo "reknit needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing what $(LOCK) lists (a minute or two the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $(LOCK)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m pip install --disable-pip-version-check --requirement $(AMQP_LOCK) > $(AMQP_LOG) 2>&1 || \
 	  echo "Without AMQP: python-qpid-proton could not be built; it needs gcc, and for TLS pkg-config and libssl-dev (see $(AMQP_LOG))"
@@ -36,7 +38,7 @@ demo: setup ## Run a small fabric, break it, and show that nothing is lost
 
 test: setup ## Check style and types, then run every test
 	@$(MAKE) --no-print-directory --jobs 2 check $(QUICK)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart=0
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart=0
 
 $(QUICK): $(STAMP) tests/spark/quick.py
 	@$(BIN)/python -m tests.spark.quick
