@@ -103,13 +103,20 @@ def write(results: Results, path: Path) -> None:
 
 
 def merge(rows: Iterable[Row], goals: Iterable[Verdict], path: Path = RESULTS) -> None:
-    """Put a part's rows and verdicts beside the others', in place of those of its last run."""
+    """Put a part's rows and verdicts beside the others', in place of those of its last run.
+
+    What a verdict is about stands before the colon of its title; what is aimed at may have been another thing then.
+    """
     rows, goals = tuple(rows), tuple(goals)
-    cases, titles = {row.case for row in rows}, {goal.title for goal in goals}
+    cases, about = {row.case for row in rows}, {_about(goal) for goal in goals}
     old = read(path) if path.exists() else Results((), (), (), {}, {}, {})
     kept = tuple(row for row in old.rows if row.case not in cases)
-    judged = tuple(goal for goal in old.goals if goal.title not in titles)
+    judged = tuple(goal for goal in old.goals if _about(goal) not in about)
     write(msgspec.structs.replace(old, rows=kept + rows, goals=judged + goals), path)
+
+
+def _about(goal: Verdict) -> str:
+    return goal.title.partition(":")[0]
 
 
 def keep_parts(results: Results, path: Path = RESULTS) -> Results:

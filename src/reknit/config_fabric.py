@@ -234,7 +234,7 @@ class AmqpSettings(Section):
         16 * MIB, "taken from one connection and without an outcome yet; then it waits", low=1
     )
     output_bytes_max: int = setting(1 * MIB, "waiting to be sent to one session; then its links wait", low=1)
-    credit_events: int = setting(1_000, "messages that one sender may send ahead of what was read", low=1)
+    credit_events: int = setting(250, "messages that one sender may send ahead of what was read", low=1)
     unsettled_events_max: int = setting(4_000, "messages of one sender that have no outcome yet", low=1)
     relay_topics_max: int = setting(1_024, "topics that one sender without an address may have open", low=1)
     idle_s: float = setting(30.0, "how long a client may be silent before its connection is closed", low=0.1)
