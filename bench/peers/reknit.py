@@ -12,7 +12,6 @@ from bench.job import Job, Journal, Load
 from bench.peers.base import AsyncPublisher, Peer, Server, Sink
 from reknit.client.publisher import Publisher
 
-CALLS_MAX = 256  # calls of `publish_many` that are not kept yet: as much as the client's own window of bytes
 PATIENCE_S = 20.0
 
 
@@ -25,8 +24,9 @@ def session_of(job: Job) -> reknit.Session:
 
 
 class ReknitPublisher:
-    def __init__(self, session: reknit.Session, publisher: Publisher) -> None:
+    def __init__(self, session: reknit.Session, publisher: Publisher, call_bytes: int) -> None:
         self._session = session
+        self._calls_max = session.config.limits.publish_window_bytes // call_bytes
         self._publisher = publisher
         self._calls: deque[asyncio.Future[None]] = deque()
         self.send = publisher.send
@@ -34,7 +34,7 @@ class ReknitPublisher:
 
     async def send_batch(self, payloads: list[bytes]) -> None:
         self._calls.append(self._publisher.publish_many(payloads))
-        if len(self._calls) > CALLS_MAX:
+        if len(self._calls) >= self._calls_max:
             await self._calls.popleft()
 
     async def close(self) -> None:
@@ -55,7 +55,9 @@ class Reknit(Peer):
 
     async def publisher(self, job: Job) -> AsyncPublisher:
         session = await session_of(job).open()
-        return ReknitPublisher(session, session.publisher(f"bench/{job.lane}"))
+        return ReknitPublisher(
+            session, session.publisher(f"bench/{job.lane}"), job.per_batch * (job.load.size + 4)
+        )
 
     async def subscribe(self, job: Job, sink: Sink) -> None:
         async with session_of(job) as session, session.subscribe("bench/*") as events:

@@ -146,6 +146,23 @@ def test_calls_that_wait_for_room_are_bounded() -> None:
         run(program())
 
 
+def test_who_always_has_more_under_way_than_the_window_goes_on() -> None:
+    limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512, publish_waiting_max=100)
+
+    async def program() -> None:
+        async with reknit.connect(node.urls[0], config=Config(limits=limits)) as session:
+            publisher = session.publisher("a")
+            calls = [publisher.publish_many([b"x" * 100] * 10) for _ in range(6)]
+            for number in range(200):
+                await calls[number]
+                calls.append(publisher.publish_many([b"x" * 100] * 10))
+            await publisher.flush()
+            assert (await session.status())["journal"]["events"] == 10 * len(calls)
+
+    with serving() as node:
+        run(program())
+
+
 def test_an_event_that_was_refused_for_want_of_room_is_not_sent() -> None:
     limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512)
 

@@ -102,8 +102,8 @@ class Publisher:
         self._events_max = self._limits.batch_events_max
         self._window = self._limits.publish_window_bytes
         self._is_scheduled = False
-        self._waiting_events = 0
-        """Events that were taken although the window was full."""
+        self._full_at: int | None = None
+        """How many events were not kept when the window became full; what was taken since waits for room."""
         self._kept: list[Kept] = []
         """The futures of the events that are not in a batch yet: one a call, so that who gives up waiting is alone."""
         self._waiting: deque[tuple[int, list[Kept]]] = deque()
@@ -164,7 +164,7 @@ class Publisher:
 
     def publish(self, payload: Buffer | str) -> Kept:
         """Publish one event; the awaitable is done when it is kept."""
-        self._admit(1)
+        self._admit()
         payload = self._check(payload)
         self._payloads.append(payload)
         self._bytes += len(payload) + 4
@@ -181,7 +181,7 @@ class Publisher:
         many = cast(list[Buffer], payloads if type(payloads) is list else list(payloads))
         if not many:
             return self._done
-        self._admit(len(many))
+        self._admit()
         lengths = list(map(len, many))
         size = total(lengths)
         if not self._can_join(lengths, size):
@@ -221,7 +221,7 @@ class Publisher:
             raise LocalError(f"{len(payloads)} payloads need as many keys, not {len(keys)}")
         if not self._machine.numbered:
             raise LocalError("a publisher in a named session needs `await publisher.resume()` before keys")
-        self._admit(len(payloads))
+        self._admit()
         self._cut()
         at = 0
         for part in self._parts(payloads, sum(map(len, payloads)) + 4 * len(payloads)):
@@ -288,15 +288,18 @@ class Publisher:
             raise Full(text, "limits.payload_bytes_max")
         return payload
 
-    def _admit(self, count: int) -> None:
+    def _admit(self) -> None:
         """At the limit, publishing waits by its awaitable; calls that wait are bounded too, or refused by choice."""
         if not self._is_window_full:
+            self._full_at = None
             return
         if not self._wait:
             raise self._window_full()
-        if self._waiting_events >= self._limits.publish_waiting_max:
-            raise Full(f"{self._waiting_events} events wait for room", "limits.publish_waiting_max")
-        self._waiting_events += count
+        if self._full_at is None:
+            self._full_at = self.unkept
+        waiting = self.unkept - self._full_at
+        if waiting >= self._limits.publish_waiting_max:
+            raise Full(f"{waiting} events wait for room", "limits.publish_waiting_max")
 
     @property
     def _is_window_full(self) -> bool:
@@ -428,8 +431,7 @@ class Publisher:
         waiting = self._waiting
         while waiting and waiting[0][0] <= stop:
             resolve_all(waiting.popleft()[1])
-        if self._machine.unacked_bytes < self._window:
-            self._waiting_events = 0
+        if self._room and self._machine.unacked_bytes < self._window:
             resolve_all(self._room)
             self._room.clear()
 
