@@ -18,7 +18,7 @@ from reknit.protocol.stream_messages import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
 LENT_BYTES_MIN: Final = BUFFER_BYTES // 4
-"""Batches that are so long, back to back, are handed out as a part of the buffer they came into. Shorter ones are
+"""Batches that are so long, back to back, may be lent as a part of the buffer that they came into. Shorter ones are
 copied, so that who keeps little does not keep a whole buffer."""
 _FREE: Final = 2
 """The references to a buffer that nobody reads from: ours, and that of whoever counts."""
@@ -78,9 +78,11 @@ class Decoder:
     """Cuts a stream of bytes into messages, `Frames` and `Raw`.
 
     A transport writes into `space()` and says how much with `filled(n)`; what became whole comes out of `take()`.
+    One that lends hands out long batches without a copy. That is for those who soon let go of them, so that few
+    buffers are used again and again; who keeps them, as a journal does, is served better with a copy that fits.
     """
 
-    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -91,6 +93,7 @@ class Decoder:
         """The buffer before this one, which may be used again when nobody reads from it any more."""
         self._raw = 0
         self._bytes_max = bytes_max
+        self._lends = lends
 
     def space(self) -> memoryview:
         """Where the transport may write the next bytes."""
@@ -167,7 +170,7 @@ class Decoder:
             return None
         data = view[self._start : at]
         self._start = at
-        if len(data) < LENT_BYTES_MIN:
+        if not self._lends or len(data) < LENT_BYTES_MIN:
             return Frames(bytes(data), heads)
         self._is_lent = True
         return Frames(data.toreadonly(), heads)

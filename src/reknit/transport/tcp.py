@@ -40,12 +40,12 @@ def parse_url(url: str) -> tuple[str, str, int]:
 class TcpConnection(asyncio.BufferedProtocol):
     """One TCP connection, either side of it."""
 
-    def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
         self.peer = "?"
         self.certified, self.is_inside = "", False
         self.received_at = self.sent_at = 0.0
         self._handler = handler
-        self._decoder = Decoder(bytes_max)
+        self._decoder = Decoder(bytes_max, lends)
         self._transport: asyncio.Transport | None = None
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._is_refused = False
@@ -156,6 +156,6 @@ async def connect(
     context = (tls or ssl.create_default_context()) if scheme == "tls" else None
     loop = asyncio.get_running_loop()
     _, protocol = await loop.create_connection(
-        lambda: TcpConnection(handler, bytes_max), host, port, ssl=context
+        lambda: TcpConnection(handler, bytes_max, lends=True), host, port, ssl=context
     )
     return protocol
