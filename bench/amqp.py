@@ -236,6 +236,8 @@ def main() -> None:
     options = parser.parse_args()
     every = [*CASES, ROUTER] if options.router else list(CASES)
     cases = options.cases.split(",") if options.cases else every
+    if unknown := set(cases) - set(every):
+        parser.error(f"no such case: {', '.join(unknown)} (`{ROUTER}` needs --router PATH/TO/skrouterd)")
     rounds: list[Round] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):

@@ -80,15 +80,17 @@ def _one_length(lengths: bytes) -> int | None:
     return int.from_bytes(lengths[:4], "little") if lengths[:4] * (len(lengths) // 4) == lengths else None
 
 
+def _are_same(lengths: list[int]) -> bool:
+    return lengths.count(lengths[0]) == len(lengths)
+
+
 def total(lengths: list[int]) -> int:
     """Their sum; where all are the same, without adding them up."""
-    one, count = lengths[0], len(lengths)
-    return one * count if lengths.count(one) == count else sum(lengths)
+    return lengths[0] * len(lengths) if _are_same(lengths) else sum(lengths)
 
 
 def _packed(lengths: list[int]) -> array[int]:
-    one, count = lengths[:1], len(lengths)
-    return array("I", one) * count if lengths.count(one[0]) == count else array("I", lengths)
+    return array("I", lengths[:1]) * len(lengths) if _are_same(lengths) else array("I", lengths)
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):

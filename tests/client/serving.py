@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from reknit.client.sync import LoopThread
 from reknit.config import Config, JournalSettings, NodeSettings
@@ -27,3 +28,13 @@ def serving(config: Config | None = None) -> Iterator[Node]:
             thread.run(asyncio.sleep(0))
     finally:
         thread.stop()
+
+
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """A client's program, on a loop of its own, for half a minute at most."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await program
+
+    asyncio.run(limited())

@@ -15,19 +15,13 @@ import reknit
 from reknit.client.subscription import Subscription
 from reknit.config import Config, LimitSettings
 from reknit.errors import Full
-from tests.client.serving import serving
+from tests.client.serving import run, serving
 
 pytestmark = pytest.mark.real
 
 SMALL = Config(limits=LimitSettings(batch_bytes=512, batch_events_max=20, publish_window_bytes=1 << 20))
-
-
-def run(program: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await program
-
-    asyncio.run(limited())
+NARROW = LimitSettings(publish_window_bytes=1024, batch_bytes=512, publish_waiting_max=100)
+TEN = [b"x" * 100] * 10
 
 
 async def batches_of(events: Subscription, count: int) -> list[list[bytes]]:
@@ -129,50 +123,64 @@ def calls_until_full(call: Callable[[], object]) -> tuple[int, str]:
     pytest.fail("it takes whatever comes")
 
 
-def test_calls_that_wait_for_room_are_bounded() -> None:
-    limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512, publish_waiting_max=100)
+def run_narrow(program: Callable[[reknit.Session], Coroutine[Any, Any, None]]) -> None:
+    """A program in a session whose window holds ten events of 100 bytes, at a node of its own."""
 
-    async def program() -> None:
-        async with reknit.connect(node.urls[0], config=Config(limits=limits)) as session:
-            publisher = session.publisher("a")
-            calls, text = calls_until_full(lambda: publisher.publish_many([b"x" * 100] * 10))
-            assert "limits.publish_waiting_max" in text
-            assert 10 <= calls <= 12
-            await publisher.flush()
-            await publisher.publish_many([b"x" * 100] * 10)  # there is room again
-            assert (await session.status())["journal"]["events"] == 10 * (calls + 1)
+    async def connected() -> None:
+        async with reknit.connect(node.urls[0], config=Config(limits=NARROW)) as session:
+            await program(session)
 
     with serving() as node:
-        run(program())
+        run(connected())
+
+
+async def kept(session: reknit.Session) -> int:
+    return int((await session.status())["journal"]["events"])
+
+
+def test_calls_that_wait_for_room_are_bounded() -> None:
+    async def program(session: reknit.Session) -> None:
+        publisher = session.publisher("a")
+        calls, text = calls_until_full(lambda: publisher.publish_many(TEN))
+        assert "limits.publish_waiting_max" in text
+        assert 10 <= calls <= 12
+        await publisher.flush()
+        await publisher.publish_many(TEN)  # there is room again
+        assert await kept(session) == 10 * (calls + 1)
+
+    run_narrow(program)
 
 
 def test_who_always_has_more_under_way_than_the_window_goes_on() -> None:
-    limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512, publish_waiting_max=100)
+    async def program(session: reknit.Session) -> None:
+        publisher = session.publisher("a")
+        calls = [publisher.publish_many(TEN) for _ in range(6)]
+        for number in range(200):
+            await calls[number]
+            calls.append(publisher.publish_many(TEN))
+        await publisher.flush()
+        assert await kept(session) == 10 * len(calls)
 
-    async def program() -> None:
-        async with reknit.connect(node.urls[0], config=Config(limits=limits)) as session:
-            publisher = session.publisher("a")
-            calls = [publisher.publish_many([b"x" * 100] * 10) for _ in range(6)]
-            for number in range(200):
-                await calls[number]
-                calls.append(publisher.publish_many([b"x" * 100] * 10))
-            await publisher.flush()
-            assert (await session.status())["journal"]["events"] == 10 * len(calls)
+    run_narrow(program)
 
-    with serving() as node:
-        run(program())
+
+def test_without_waiting_a_full_window_is_an_error() -> None:
+    async def program(session: reknit.Session) -> None:
+        publisher = session.publisher("a", wait=False)
+        publisher.publish_many(TEN)
+        with pytest.raises(Full):
+            publisher.publish_many(TEN)
+        await publisher.flush()
+
+    run_narrow(program)
 
 
 def test_an_event_that_was_refused_for_want_of_room_is_not_sent() -> None:
-    limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512)
+    async def program(session: reknit.Session) -> None:
+        publisher = session.publisher("a", wait=False)
+        taken, text = calls_until_full(lambda: publisher.send(TEN[0]))
+        assert "limits.publish_window_bytes" in text
+        await publisher.flush()
+        assert await kept(session) == taken
 
-    async def program() -> None:
-        async with reknit.connect(node.urls[0], config=Config(limits=limits)) as session:
-            publisher = session.publisher("a", wait=False)
-            taken, text = calls_until_full(lambda: publisher.send(b"x" * 100))
-            assert "limits.publish_window_bytes" in text
-            await publisher.flush()
-            assert (await session.status())["journal"]["events"] == taken
-
-    with serving() as node:
-        run(program())
+    run_narrow(program)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 import reknit
 from reknit.client.subscription import Subscription
-from reknit.config import Config, LimitSettings, TransportSettings
-from reknit.errors import Closed, Full, InvalidTopic, NotConnected, Refused
+from reknit.config import Config, TransportSettings
+from reknit.errors import Closed, InvalidTopic, NotConnected, Refused
 from reknit.node.dead_letters import read_letter
 from reknit.outcome import Code
-from tests.client.serving import serving
+from tests.client.serving import run
 
 pytestmark = pytest.mark.real
-
-
-def run(program: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await program
-
-    asyncio.run(limited())
 
 
 async def taken(events: Subscription, count: int) -> list[bytes]:
@@ -110,21 +100,6 @@ def test_a_named_session_goes_on_in_its_seqs(url: str) -> None:
                 assert (await anext(events)).seq == wanted
 
     run(program())
-
-
-def test_without_waiting_a_full_window_is_an_error() -> None:
-    limits = LimitSettings(publish_window_bytes=1024, batch_bytes=512)
-
-    async def program() -> None:
-        async with reknit.connect(node.urls[0], config=Config(limits=limits)) as session:
-            publisher = session.publisher("a", wait=False)
-            publisher.publish_many([b"x" * 100] * 10)
-            with pytest.raises(Full):
-                publisher.publish_many([b"x" * 100] * 10)
-            await publisher.flush()
-
-    with serving() as node:
-        run(program())
 
 
 def test_a_second_subscriber_takes_over_a_durable_name(url: str) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reknit.batch import Batch
 from reknit.client.inquiries import Asker, Inquiries
 from reknit.client.link import Link
@@ -159,6 +161,30 @@ def bounds_of(config: Config, events_max: int | None = None) -> machines.Bounds:
     settings = config.recovery
     count = settings.history_events_max if events_max is None else events_max
     return machines.Bounds(count, settings.history_bytes_max, settings.history_age_s_max)
+
+
+class Recoverable(msgspec.Struct, frozen=True):
+    """What a publisher does so that others can recover from it."""
+
+    bounds: machines.Bounds | None = None
+    """How much its own cache holds; None: it has none."""
+    heartbeat_s: float = 0.0
+    is_periodic: bool = False
+    stored_by: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        cache: bool,
+        history: int | None,
+        heartbeat_s: float | None,
+        is_periodic: bool,
+        stored_by: int,
+    ) -> Recoverable:
+        """As configured, where the caller says nothing."""
+        beat_s = config.recovery.heartbeat_s if heartbeat_s is None else heartbeat_s
+        return cls(bounds_of(config, history) if cache else None, beat_s, is_periodic, stored_by)
 
 
 def reply(keepers: list[machines.Keeper], request: Recover | Survey) -> list[Buffer]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from reknit.client.cache import Recoverable
 from reknit.client.futures import fail_all, resolve_all
-from reknit.client.publisher import Kept, Publisher, Recoverable
+from reknit.client.publisher import Kept, Publisher
 from reknit.errors import Full, LocalError, Modified, Refused, Rejected, Released, Undelivered
 from reknit.frame import Buffer
 from reknit.outcome import Outcome

@@ -11,17 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from reknit.batch import PRIORITY_DEFAULT, total
-from reknit.client.cache import bounds_of
+from reknit.client.cache import Recoverable
 from reknit.client.futures import fail_all, resolve, resolve_all
 from reknit.client.streams import OutgoingStream
-from reknit.config import Config
 from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol import publisher as machines
-from reknit.protocol.cache import Bounds, Cache
+from reknit.protocol.cache import Cache
 from reknit.protocol.recovery_heartbeat import Heartbeats
 from reknit.protocol.recovery_messages import Heartbeat, Offer
 from reknit.topic import Pattern
@@ -30,30 +27,6 @@ if TYPE_CHECKING:
     from reknit.client.session import Session
 
 Kept = asyncio.Future[None]
-
-
-class Recoverable(msgspec.Struct, frozen=True):
-    """What a publisher does so that others can recover from it."""
-
-    bounds: Bounds | None = None
-    """How much its own cache holds; None: it has none."""
-    heartbeat_s: float = 0.0
-    is_periodic: bool = False
-    stored_by: int = 1
-
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        cache: bool,
-        history: int | None,
-        heartbeat_s: float | None,
-        is_periodic: bool,
-        stored_by: int,
-    ) -> Recoverable:
-        """As configured, where the caller says nothing."""
-        beat_s = config.recovery.heartbeat_s if heartbeat_s is None else heartbeat_s
-        return cls(bounds_of(config, history) if cache else None, beat_s, is_periodic, stored_by)
 
 
 class Publisher:

@@ -14,10 +14,11 @@ import xxhash
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
+from reknit.client.cache import Recoverable
 from reknit.client.group import Group, topic_of, transport_of
 from reknit.client.group_journal import GroupJournal
 from reknit.client.outcomes import OutcomePublisher
-from reknit.client.publisher import Kept, Publisher, Recoverable
+from reknit.client.publisher import Kept, Publisher
 from reknit.client.recovering import Recovering, past_of
 from reknit.client.rpc import Caller, Reply, address_of, default_address
 from reknit.client.rpc_outlet import Outlets
