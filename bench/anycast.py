@@ -20,7 +20,7 @@ from pathlib import Path
 
 import uvloop
 
-from reknit.client.outcomes import OutcomePublisher
+from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
 from reknit.outcome import Outcome
 from reknit.testing.processes import NodeProcess, ending

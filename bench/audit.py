@@ -18,12 +18,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from reknit.spark.audit import ledger, problems, segments
-from reknit.spark.capture import outcome_rows
-from reknit.spark.schema import OUTCOMES
-from reknit.spark.session import build_session
-from reknit.spark.settle import settle
-from reknit.spark.tables import TABLE_OF
+from reknit.spark.lake.tables import TABLE_OF
+from reknit.spark.runtime.session import build_session
+from reknit.spark.source.schema import OUTCOMES
+from reknit.spark.stages.audit import ledger, problems, segments
+from reknit.spark.stages.capture import outcome_rows
+from reknit.spark.stages.settle import settle
 
 LOSSES = 10
 """So many batches are taken out, one each of as many sources, and nobody accepts them."""

@@ -24,15 +24,15 @@ from rich.table import Table
 
 from reknit.batch import Batch
 from reknit.config import Config, LimitSettings, TopicSettings
-from reknit.node.core import Core
+from reknit.node.core.core import Core
 from reknit.outcome import Outcome
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Ask, Credit, Row, Settle, Start, Subscribe
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
+from reknit.wire.messages import Ask, Credit, Row, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 TOPIC = "bench/dispatch"

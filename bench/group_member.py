@@ -12,8 +12,8 @@ from typing import Any
 
 import uvloop
 
-from reknit.client.group import Group
-from reknit.protocol.group_settings import GroupSettings
+from reknit.client.group.group import Group
+from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import UdpConfig
 
 

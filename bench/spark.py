@@ -36,8 +36,8 @@ from rich.table import Table
 from reknit.batch import Batch
 from reknit.config import load
 from reknit.node.node import Node
-from reknit.spark.schema import EVENTS
-from reknit.spark.session import build_session
+from reknit.spark.runtime.session import build_session
+from reknit.spark.source.schema import EVENTS
 from reknit.store.disk import DiskJournal
 
 TOPIC = "plant/line1/temperature"

@@ -20,8 +20,8 @@ from reknit.config import (
     describe,
     load,
 )
+from reknit.config.settings import settings_of
 from reknit.errors import InvalidConfig
-from reknit.settings import settings_of
 from reknit.topic import Pattern
 
 

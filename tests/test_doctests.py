@@ -13,11 +13,11 @@ MODULES = [
     "reknit.checkpoint",
     "reknit.config",
     "reknit.errors",
-    "reknit.letter",
+    "reknit.dead_letter",
     "reknit.outcome",
     "reknit.seqset",
-    "reknit.settings",
-    "reknit.tally",
+    "reknit.config.settings",
+    "reknit.attempts",
     "reknit.topic",
 ]
 

@@ -8,7 +8,7 @@ import pytest
 
 FAULTS = """
 import resource
-from reknit.heap import keep_heap
+from reknit.transport.heap import keep_heap
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):

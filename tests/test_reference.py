@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reknit.config import describe
-from reknit.node.metrics import FIGURES
+from reknit.node.admin.metrics import FIGURES
 
 ROOT = Path(__file__).parent.parent
 

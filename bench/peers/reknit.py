@@ -10,7 +10,7 @@ from pathlib import Path
 import reknit
 from bench.job import Job, Journal, Load
 from bench.peers.base import AsyncPublisher, Peer, Server, Sink
-from reknit.client.publisher import Publisher
+from reknit.client.publish.publisher import Publisher
 
 PATIENCE_S = 20.0
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from reknit.address import Address
     from reknit.batch import Batch
     from reknit.checkpoint import Checkpoint
+    from reknit.client.blocking.session import SyncSession, connect_sync
     from reknit.client.session import Session, connect
-    from reknit.client.sync import SyncSession, connect_sync
     from reknit.config import Config
     from reknit.errors import Gone, LocalError, NotConnected, Refused, ReknitError, RemoteError
     from reknit.event import Event
@@ -57,9 +57,9 @@ _HOMES = {
     "RemoteError": "reknit.errors",
     "RequestFailed": "reknit.errors",
     "Session": "reknit.client.session",
-    "SyncSession": "reknit.client.sync",
+    "SyncSession": "reknit.client.blocking.session",
     "connect": "reknit.client.session",
-    "connect_sync": "reknit.client.sync",
+    "connect_sync": "reknit.client.blocking.session",
 }
 
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from reknit.attempts import TRIES_MAX, Tally, Try
 from reknit.outcome import End
 from reknit.seqset import SeqSet
-from reknit.tally import TRIES_MAX, Tally, Try
 from reknit.topic import Pattern
 
 Stream = tuple[str, bytes]

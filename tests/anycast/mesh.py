@@ -8,8 +8,7 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.machine import Anycast, Limits
-from reknit.protocol.anycast.messages import (
+from reknit.protocol.anycast.inputs import (
     Attach,
     Detach,
     Grant,
@@ -24,12 +23,13 @@ from reknit.protocol.anycast.messages import (
     Rows,
     Tried,
 )
+from reknit.protocol.anycast.machine import Anycast, Limits
 from reknit.protocol.anycast.state import HERE
-from reknit.protocol.link_messages import Return
-from reknit.protocol.messages import Row
-from reknit.protocol.outcome_messages import Fate
-from reknit.protocol.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
 from reknit.topic import Pattern
+from reknit.wire.links import Return
+from reknit.wire.messages import Row
+from reknit.wire.outcomes import Fate
 
 SOURCE = b"s" * 16
 TOPIC = "orders"

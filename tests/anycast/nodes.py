@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from reknit.client.outcomes import OutcomePublisher
+from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
 from reknit.errors import Undelivered
 from reknit.event import Event

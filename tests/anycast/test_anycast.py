@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
+from reknit.protocol.anycast.inputs import Offered
 from reknit.protocol.anycast.machine import IN_DOUBT
-from reknit.protocol.anycast.messages import Offered
 from reknit.protocol.anycast.state import HERE
 from tests.anycast.mesh import ACC, MOD, REC, REJ, REL, SOURCE, TOPIC, Answer, Mesh
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from reknit.batch import Batch
-from reknit.client.sync import connect_sync
+from reknit.client.blocking.session import connect_sync
 from reknit.config import AnycastSettings, Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.errors import Closed, Full, InvalidConfig, Rejected
-from reknit.node.anycast_ends import GatewayReceiver
-from reknit.node.delivering import Anycast, Result
+from reknit.node.anycast.gateway_api import Anycast, Result
+from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.topic import Pattern

@@ -13,17 +13,17 @@ import pytest
 
 from reknit.batch import Batch
 from reknit.config import AnycastSettings
-from reknit.node.anycast_ends import GatewayReceiver
-from reknit.node.delivering import Result
+from reknit.node.anycast.gateway_api import Result
+from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.node.node import Node
 from reknit.outcome import Outcome
+from reknit.protocol.anycast.inputs import Attach, Hand, Offered, Rows
 from reknit.protocol.anycast.machine import Anycast
-from reknit.protocol.anycast.messages import Attach, Hand, Offered, Rows
 from reknit.protocol.anycast.state import HERE, Delivery
 from reknit.protocol.anycast.waiting import STALE_MIN
-from reknit.protocol.messages import Row
-from reknit.protocol.routes import Routes
+from reknit.protocol.routing.routes import Routes
 from reknit.topic import Pattern
+from reknit.wire.messages import Row
 from tests.anycast.nodes import run, until
 from tests.anycast.test_delivering import config
 
@@ -100,10 +100,10 @@ class Answering:
 
 PARTS = (
     "reknit.protocol.anycast",
-    "reknit.node.anycast",
-    "reknit.node.bookings",
-    "reknit.node.senders",
-    "reknit.node.telling",
+    "reknit.node.anycast.anycast",
+    "reknit.node.anycast.ledger",
+    "reknit.node.anycast.senders",
+    "reknit.node.anycast.outcome_notifier",
 )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
-from reknit.client.outcomes import OutcomePublisher
+from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
 from reknit.errors import Modified, Rejected, Released, Undelivered
 from reknit.event import Event

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
-from reknit.protocol.messages import Credit, Row, Settle, Subscribe, Subscribed
-from reknit.protocol.shared_subscriber import SharedSubscriber
-from reknit.protocol.subscriber import Connected, Delivered, Disconnected, Hand, SendMessage, Subscriber
+from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
+from reknit.protocol.subscribe.subscriber import (
+    Connected,
+    Delivered,
+    Disconnected,
+    Hand,
+    SendMessage,
+    Subscriber,
+)
+from reknit.wire.messages import Credit, Row, Settle, Subscribe, Subscribed
 
 SOURCE = b"s" * 16
 STREAM = ("orders", SOURCE)

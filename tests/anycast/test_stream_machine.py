@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
-from reknit.node.shelves import Shelves
+from reknit.node.streams.spill_buffer import Shelves
 from reknit.outcome import Code, Outcome
+from reknit.protocol.anycast.inputs import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
 from reknit.protocol.anycast.machine import Anycast
-from reknit.protocol.anycast.messages import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
 from reknit.protocol.anycast.state import HERE
-from reknit.protocol.messages import Row
-from reknit.protocol.routes import Routes
-from reknit.protocol.streams import (
+from reknit.protocol.routing.routes import Routes
+from reknit.protocol.streams.streams import (
     Aborted,
     Begun,
     Broken,
@@ -41,6 +40,7 @@ from reknit.protocol.streams import (
     Streams,
 )
 from reknit.topic import Pattern
+from reknit.wire.messages import Row
 
 S = b"s" * 16
 WINDOW = 100

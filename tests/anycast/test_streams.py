@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
-from reknit.client.outcomes import OutcomePublisher
-from reknit.client.publisher import Publisher
+from reknit.client.blocking.session import connect_sync
+from reknit.client.publish.outcomes import OutcomePublisher
+from reknit.client.publish.publisher import Publisher
 from reknit.client.session import Session, connect
 from reknit.client.streams import OutgoingStream
-from reknit.client.sync import connect_sync
 from reknit.config import AnycastSettings, JournalSettings, NodeSettings, SecuritySettings
 from reknit.errors import Aborted, Closed, LocalError, Modified, Rejected, Released
 from reknit.event import FLAG_STREAM, Event

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from reknit.batch import Batch
 from reknit.cli import running
+from reknit.cli.event_output import JsonLines, Lines, RawLines
 from reknit.cli.main import app
-from reknit.cli.printing import JsonLines, Lines, RawLines
 
 runner = CliRunner()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reknit
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, LimitSettings
 from reknit.errors import Full
 from tests.client.serving import run, serving

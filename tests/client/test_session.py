@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 import reknit
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, TransportSettings
 from reknit.errors import Closed, InvalidTopic, NotConnected, Refused
-from reknit.node.dead_letters import read_letter
+from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import Code
 from tests.client.serving import run
 

@@ -11,7 +11,7 @@ import pytest
 import reknit
 from reknit.config import Config, LimitSettings
 from reknit.errors import Closed, Full, InvalidTopic, LocalError, NotConnected
-from reknit.protocol.subscriber import Report
+from reknit.protocol.subscribe.subscriber import Report
 
 pytestmark = pytest.mark.real
 

@@ -11,16 +11,16 @@ import pytest
 
 from reknit.batch import HEADER_BYTES, Batch
 from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSettings, TopicSettings
-from reknit.letter import Letter, Wanted
-from reknit.node.core import Core
+from reknit.dead_letter import Letter, Wanted
+from reknit.node.core.core import Core
 from reknit.outcome import Code, Outcome, Reason
-from reknit.protocol.codec import Decoder, Frames
-from reknit.protocol.messages import Ack, Answer, Ask, Go, Hold, Message, Row, Settle, Start, Subscribe
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
 from reknit.store.memory import MemoryJournal, SimJournal
 from reknit.store.retention import Retention
 from reknit.topic import Pattern
+from reknit.wire.codec import Decoder, Frames
+from reknit.wire.messages import Ack, Answer, Ask, Go, Hold, Message, Row, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 TOPIC = "reknit/dead-letters"

@@ -10,7 +10,7 @@ import pytest
 
 import reknit
 from reknit.batch import Batch
-from reknit.letter import Letter, read_letter
+from reknit.dead_letter import Letter, read_letter
 from reknit.outcome import End, Outcome
 from reknit.seqset import SeqSet
 from reknit.store.journal import Readable

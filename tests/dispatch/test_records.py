@@ -7,13 +7,13 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from reknit.attempts import Tally
 from reknit.batch import Batch
 from reknit.outcome import End, Outcome
+from reknit.records import AttemptRow, Attempts, OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
 from reknit.store.reader import open_reader
-from reknit.store.records import AttemptRow, Attempts, OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.repair import repair
-from reknit.tally import Tally
 
 SOURCE = b"s" * 16
 STREAM = ("plant/a", SOURCE)

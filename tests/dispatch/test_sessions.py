@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from reknit import connect, connect_sync
-from reknit.client.letters import drop, letters, redrive, waiting
+from reknit.client.dead_letters import drop, letters, redrive, waiting
 from reknit.client.session import Session
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, DispatchSettings, JournalSettings, LimitSettings, TopicSettings
+from reknit.dead_letter import Wanted, read_letter
 from reknit.event import Event
-from reknit.letter import Wanted, read_letter
 from reknit.outcome import Code, Reason
 from reknit.topic import Pattern
 from tests.client.serving import ANY_PORT, serving

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import pytest
 
-from reknit.client.sync import SyncSession, connect_sync
+from reknit.client.blocking.session import SyncSession, connect_sync
 from reknit.config import Config, LimitSettings
-from reknit.node.dead_letters import read_letter
+from reknit.node.core.dead_letters import read_letter
 from reknit.node.node import Node
 from reknit.outcome import Code
 from tests.gateway.amqp_clients import WAIT_S, Client, broker, config, say, url_of

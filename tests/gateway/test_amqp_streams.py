@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reknit.client.blocking.session import LoopThread
 from reknit.client.session import Session, connect
-from reknit.client.sync import LoopThread
 from reknit.config import AnycastSettings, Config, TopicSettings
 from reknit.errors import Aborted, Released
 from reknit.event import Event

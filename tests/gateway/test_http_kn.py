@@ -164,7 +164,7 @@ def test_do_max_n_gives_the_last_so_many(node: Web) -> None:
 
 
 def test_what_a_program_publishes_reaches_tunnels_too(node: Web) -> None:
-    from reknit.client.sync import connect_sync
+    from reknit.client.blocking.session import connect_sync
 
     with node.tunnel("/plant/temp") as tunnel, connect_sync(node.node.urls[0]) as session:
         tunnel.events(1)

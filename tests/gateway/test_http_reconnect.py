@@ -35,7 +35,7 @@ def test_do_max_age_replays_the_same_events_with_the_same_hashes(tmp_path: Path)
 
 
 def test_do_since_checkpoint_goes_on_behind_every_event_also_within_a_batch(node: Web) -> None:
-    from reknit.client.sync import connect_sync
+    from reknit.client.blocking.session import connect_sync
 
     with node.tunnel() as tunnel, connect_sync(node.node.urls[0]) as session:
         tunnel.events(1)
@@ -76,7 +76,7 @@ def test_an_unknown_checkpoint_is_not_200_and_brings_no_events(node: Web, checkp
 
 def test_bytes_that_look_like_a_batch_inside_a_payload_are_no_place_to_go_on_from(tmp_path: Path) -> None:
     from reknit.batch import Batch
-    from reknit.client.sync import connect_sync
+    from reknit.client.blocking.session import connect_sync
 
     forged = bytes(Batch.build(b"f" * 16, "what/chat", 1, [b"forged"], time_us=1).data)
     with web(config(tmp_path)) as node, connect_sync(node.node.urls[0]) as session:

@@ -13,9 +13,9 @@ import pytest
 zenoh = pytest.importorskip("zenoh")
 
 from reknit.client.session import Session  # noqa: E402
-from reknit.gateway.zenoh import ZenohGateway, zenoh_config  # noqa: E402
-from reknit.gateway.zenoh_samples import is_from_zenoh  # noqa: E402
-from reknit.gateway.zenoh_threads import call, leave  # noqa: E402
+from reknit.gateway.zenoh.gateway import ZenohGateway, zenoh_config  # noqa: E402
+from reknit.gateway.zenoh.samples import is_from_zenoh  # noqa: E402
+from reknit.gateway.zenoh.threads import call, leave  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
 from reknit.testing.processes import free_port  # noqa: E402
 from tests.recovery.fabric import Told, client, config, numbers, run, take, until  # noqa: E402

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reknit.gateway.zenoh_samples import WRAP, Numbering, Origin, Taken, is_from_zenoh, sn_of, source_of
+from reknit.gateway.zenoh.samples import WRAP, Numbering, Origin, Taken, is_from_zenoh, sn_of, source_of
 
 ANN, BOB = Origin("c0ffee", 1), Origin("c0ffee", 2)
 

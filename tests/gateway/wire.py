@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 from reknit.config import Config, HttpSettings, JournalSettings, NodeSettings, RetentionSettings
 from reknit.node.node import Node
-from reknit.protocol.tunnel.simple import SimpleDecoder
+from reknit.protocol.tunnel.simple_format import SimpleDecoder
 from tests.client.serving import serving
 
 Event = dict[str, bytes]

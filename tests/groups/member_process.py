@@ -10,8 +10,8 @@ import hashlib
 import json
 import sys
 
-from reknit.client.group import Group
-from reknit.protocol.group_settings import GroupSettings
+from reknit.client.group.group import Group
+from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import UdpConfig
 
 

@@ -17,7 +17,7 @@ from random import Random
 
 import msgspec
 
-from reknit.protocol.group_effects import (
+from reknit.protocol.multicast.effects import (
     DeadLettered,
     Deliver,
     GroupEffect,
@@ -31,13 +31,13 @@ from reknit.protocol.group_effects import (
     Sent,
     Viewed,
 )
-from reknit.protocol.group_member import GroupMember
-from reknit.protocol.group_messages import Piece
-from reknit.protocol.group_settings import GroupSettings, SlowMember
-from reknit.protocol.membership import Membership
-from reknit.protocol.view import Member, View
+from reknit.protocol.multicast.member import GroupMember
+from reknit.protocol.multicast.membership import Membership
+from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.seqset import SeqSet
-from reknit.transport.bundle import Bundler, Item, group_hash, unbundle
+from reknit.view import Member, View
+from reknit.wire.bundle import Bundler, Item, group_hash, unbundle
+from reknit.wire.groups import Piece
 from tests.groups.simulation_checks import check_all
 
 GROUP = group_hash("robots")

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from reknit.client.group import Group
+from reknit.client.group.group import Group
 from reknit.errors import Closed, Full
-from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.view import View
+from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import UdpConfig
 from reknit.transport.udp_over_tcp import TcpConfig
+from reknit.view import View
 
 pytestmark = pytest.mark.real
 

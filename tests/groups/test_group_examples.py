@@ -8,17 +8,17 @@ import importlib
 import pytest
 
 MODULES = [
-    "reknit.client.group_ledger",
-    "reknit.protocol.ack_table",
-    "reknit.protocol.ends",
-    "reknit.protocol.group_member",
-    "reknit.protocol.group_settings",
-    "reknit.protocol.pieces",
-    "reknit.protocol.receiver",
-    "reknit.protocol.suspicion",
-    "reknit.protocol.view",
-    "reknit.protocol.window",
-    "reknit.transport.bundle",
+    "reknit.client.group.ledger",
+    "reknit.protocol.multicast.ack_table",
+    "reknit.protocol.multicast.departed_senders",
+    "reknit.protocol.multicast.member",
+    "reknit.protocol.multicast.settings",
+    "reknit.wire.pieces",
+    "reknit.protocol.multicast.receiver",
+    "reknit.protocol.multicast.suspicion",
+    "reknit.view",
+    "reknit.protocol.multicast.window",
+    "reknit.wire.bundle",
     "reknit.transport.udp",
 ]
 

@@ -18,8 +18,8 @@ from reknit.batch import Batch
 from reknit.config import Config, JournalSettings, MulticastSettings, SecuritySettings, load
 from reknit.errors import LocalError
 from reknit.node.node import Node
-from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.view import View
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.view import View
 from tests.client.serving import ANY_PORT, serving
 
 pytestmark = pytest.mark.real

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reknit.protocol.group_settings import SlowMember
+from reknit.protocol.multicast.settings import SlowMember
 from tests.groups.simulation import SMALL, Plan, Simulation
 
 SPARSE: dict[str, Any] = {

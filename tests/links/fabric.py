@@ -6,9 +6,9 @@ import heapq
 from dataclasses import dataclass, field
 from random import Random
 
-from reknit.protocol.link_state import Graph, shortest
-from reknit.protocol.messages import Message
-from reknit.protocol.routes import Drop, Interests, LinkDown, LinkUp, Routes, Tell
+from reknit.protocol.routing.routes import Drop, Interests, LinkDown, LinkUp, Routes, Tell
+from reknit.protocol.routing.shortest_paths import Graph, shortest
+from reknit.wire.messages import Message
 
 BEAT_S, TIMEOUT_S = 1.0, 3.5
 

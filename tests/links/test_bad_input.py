@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from reknit.batch import Batch
-from reknit.client.link import Link as ClientLink
 from reknit.client.session import connect
 from reknit.config import Config, JournalSettings, NodeSettings, TopicSettings
+from reknit.connection.node_connection import Link as ClientLink
 from reknit.node.node import Node
 from reknit.outcome import Outcome
-from reknit.protocol.codec import Item, encode
-from reknit.protocol.link_messages import (
+from reknit.topic import Pattern
+from reknit.wire.codec import Item, encode
+from reknit.wire.links import (
     Announce,
     AskWhole,
     Beat,
@@ -29,9 +30,8 @@ from reknit.protocol.link_messages import (
     Skip,
     Via,
 )
-from reknit.protocol.messages import Message, Welcome
-from reknit.protocol.outcome_messages import Fate, Want
-from reknit.topic import Pattern
+from reknit.wire.messages import Message, Welcome
+from reknit.wire.outcomes import Fate, Want
 from tests.anycast.nodes import run, until
 
 HELLO = Link("stranger", 1, 1, False, [], "epoch")

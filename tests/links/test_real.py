@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reknit.client.session import Session, connect
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from tests.anycast.nodes import Fabric, fabric, run, until
 
 pytestmark = pytest.mark.real

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.protocol.link_messages import Announce, AskWhole, LinkState
-from reknit.protocol.link_state import shortest
-from reknit.protocol.routes import Interests, LinkUp, Routes, Tell
+from reknit.protocol.routing.routes import Interests, LinkUp, Routes, Tell
+from reknit.protocol.routing.shortest_paths import shortest
+from reknit.wire.links import Announce, AskWhole, LinkState
 from tests.links.fabric import TIMEOUT_S, Fabric
 
 NAMES = [f"n{number:02}" for number in range(12)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reknit.node import wants
-from reknit.node.wants import Wants
+from reknit.node.links import forwarding_table as wants
+from reknit.node.links.forwarding_table import Wants
 
 
 def make() -> tuple[Wants, dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reknit.batch import Batch
-from reknit.node.feed import Feed
+from reknit.node.replication.local_publisher import Feed
 from tests.recovery.fabric import SOURCE, TOPIC, client, fabric, made, run, take, until
 
 pytestmark = pytest.mark.real

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from reknit.client.session import connect
-from reknit.node.metrics import NodeCollector
+from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
-from reknit.node.vias import Vias
-from reknit.protocol.link_messages import Via
+from reknit.node.replication.visited_nodes import Vias
+from reknit.wire.links import Via
 from tests.anycast.nodes import run, until
 from tests.anycast.test_delivering import config
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node import permissions
-from reknit.node.permissions import ANONYMOUS, ITSELF, Rules, read_tokens
+from reknit.node.peers import permissions
+from reknit.node.peers.permissions import ANONYMOUS, ITSELF, Rules, read_tokens
 from reknit.topic import Pattern
 
 RULES = Rules(

@@ -16,8 +16,7 @@ import pytest
 import reknit
 from reknit.address import Address
 from reknit.batch import Batch
-from reknit.client.group_journal import GroupJournal, Relay
-from reknit.client.link import Link
+from reknit.client.group.journal import GroupJournal, Relay
 from reknit.config import (
     Config,
     JournalSettings,
@@ -26,15 +25,16 @@ from reknit.config import (
     SecuritySettings,
     TransportSettings,
 )
+from reknit.connection.node_connection import Link
 from reknit.envelope.attributes import Attributes, Kind, Priority
 from reknit.envelope.ids import IdMaker
 from reknit.errors import Refused, RequestFailed
 from reknit.node.node import Node
 from reknit.outcome import Code, Reason
-from reknit.protocol.codec import Frames, Item
-from reknit.protocol.link_messages import Via
-from reknit.protocol.messages import Start, Subscribe, Unsubscribed, Welcome
-from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover, Recovered, Survey, Surveyed
+from reknit.wire.codec import Frames, Item
+from reknit.wire.links import Via
+from reknit.wire.messages import Start, Subscribe, Unsubscribed, Welcome
+from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Survey, Surveyed
 from tests.client.serving import ANY_PORT, serving
 from tests.rpc.asking import DOORS, echo, letters, run, until
 

@@ -20,9 +20,9 @@ from reknit.envelope.ids import IdMaker
 from reknit.event import FLAG_STREAM
 from reknit.node.node import Node
 from reknit.outcome import Code, Outcome
-from reknit.protocol.outcome_messages import Fate, Told
-from reknit.protocol.stream_messages import Begin, Room
 from reknit.topic import Pattern
+from reknit.wire.outcomes import Fate, Told
+from reknit.wire.streams import Begin, Room
 from tests.permissions.test_sessions import as_, guarded
 from tests.rpc.asking import run
 

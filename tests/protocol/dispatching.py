@@ -10,18 +10,18 @@ from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.ledger import Stream
 from reknit.outcome import End, Outcome
-from reknit.protocol.desk import Effect
-from reknit.protocol.dispatch import Dispatch, Input
-from reknit.protocol.dispatch_inputs import Grown, Open, Scanned
+from reknit.protocol.dispatch.dispatcher import Dispatch, Input
+from reknit.protocol.dispatch.inputs import Grown, Open, Scanned
+from reknit.protocol.dispatch.retry import Retry
+from reknit.protocol.dispatch.rules import Rules
+from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
-from reknit.protocol.intake import Kept
 from reknit.protocol.machine import JOURNAL
-from reknit.protocol.messages import Row, Settle, Start, Subscribe
-from reknit.protocol.retry import Retry
-from reknit.protocol.rules import Rules
+from reknit.protocol.publish.intake import Kept
 from reknit.seqset import SeqSet
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
+from reknit.wire.messages import Row, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 STREAM: Stream = ("plant/a", SOURCE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from random import Random
 
-from reknit.protocol.group_effects import Deliver, Lost, MulticastEffect, Send, SendBatch, SendPieces
-from reknit.protocol.group_messages import MulticastMessage, Piece
-from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.multicast import Multicast
-from reknit.protocol.view import Member, View
-from reknit.transport.bundle import Bundler, unbundle
+from reknit.protocol.multicast.effects import Deliver, Lost, MulticastEffect, Send, SendBatch, SendPieces
+from reknit.protocol.multicast.multicast import Multicast
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.view import Member, View
+from reknit.wire.bundle import Bundler, unbundle
+from reknit.wire.groups import MulticastMessage, Piece
 
 Item = Piece | MulticastMessage
 Drop = Callable[[str, str, Item], bool]

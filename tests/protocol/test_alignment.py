@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.ledger import Stream
-from reknit.protocol.alignment import (
+from reknit.protocol.recovery.alignment import (
     Aligned,
     Alignment,
     AskBuckets,

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.batch import Batch
-from reknit.protocol import publisher as publishing
-from reknit.protocol.cache import Bounds, Cache, answer
-from reknit.protocol.cache_replies import Replies
-from reknit.protocol.messages import Ack
-from reknit.protocol.publisher import RESEND_S, Publisher
-from reknit.protocol.recovery_messages import Recover, Require, Stored
+from reknit.protocol.publish import publisher as publishing
+from reknit.protocol.publish.publisher import RESEND_S, Publisher
+from reknit.protocol.publish.storage_acks import Replies
+from reknit.protocol.recovery.cache import Bounds, Cache, answer
 from reknit.topic import Pattern
+from reknit.wire.messages import Ack
+from reknit.wire.recovery import Recover, Require, Stored
 from tests.recovery.world import ALL, ANN, BOB, TOPIC, batch, cache
 
 

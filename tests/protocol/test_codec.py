@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.batch import Batch
-from reknit.protocol import codec
-from reknit.protocol.codec import AnyMessage, Decoder, Frames, encode
-from reknit.protocol.messages import Ack
+from reknit.wire import codec
+from reknit.wire.codec import AnyMessage, Decoder, Frames, encode
+from reknit.wire.messages import Ack
 
 BUFFER_BYTES = 4096
 LENT_BYTES_MIN = 1024

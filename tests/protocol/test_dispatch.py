@@ -4,12 +4,14 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.outcome import Code, End, Outcome, Reason
-from reknit.protocol.dispatch import Dispatch
-from reknit.protocol.dispatch_inputs import Blocked, Open, Trimmed, Vanished
+from reknit.protocol.dispatch.dispatcher import Dispatch
+from reknit.protocol.dispatch.inputs import Blocked, Open, Trimmed, Vanished
 from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Send
-from reknit.protocol.intake import Left
 from reknit.protocol.machine import JOURNAL
-from reknit.protocol.messages import (
+from reknit.protocol.publish.intake import Left
+from reknit.store.journal import Removed
+from reknit.topic import Pattern
+from reknit.wire.messages import (
     Credit,
     Held,
     Lost,
@@ -22,8 +24,6 @@ from reknit.protocol.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.store.journal import Removed
-from reknit.topic import Pattern
 from tests.protocol.dispatching import SOURCE, Bench, delivered, ranges, redelivered, said
 
 # -- handing out

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from reknit.attempts import Tally
 from reknit.backoff import Backoff
 from reknit.config import TopicSettings
 from reknit.outcome import Code, End, Outcome, Reason
+from reknit.protocol.dispatch.retry import Retry
 from reknit.protocol.effects import AppendRecord, DeadLetter
-from reknit.protocol.intake import Left
-from reknit.protocol.messages import Held, Row, Settle, Settled
-from reknit.protocol.retry import Retry
-from reknit.store.records import Attempts, Outcomes
-from reknit.tally import Tally
+from reknit.protocol.publish.intake import Left
+from reknit.records import Attempts, Outcomes
 from reknit.topic import Pattern
+from reknit.wire.messages import Held, Row, Settle, Settled
 from tests.protocol.dispatching import SOURCE, STREAM, Bench, delivered, letters, ranges, redelivered, said
 
 

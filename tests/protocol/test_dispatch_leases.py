@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reknit.outcome import End, Outcome
-from reknit.protocol.intake import Left
-from reknit.protocol.leases import WINDOW_FIRST
-from reknit.protocol.messages import Held, Revoked
+from reknit.protocol.dispatch.leases import WINDOW_FIRST
+from reknit.protocol.publish.intake import Left
+from reknit.wire.messages import Held, Revoked
 from tests.protocol.dispatching import SOURCE, STREAM, Bench, letters, ranges, redelivered, said, seqs
 
 LEASE_S = 10.0

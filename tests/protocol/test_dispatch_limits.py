@@ -7,11 +7,11 @@ from typing import Any
 from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
-from reknit.protocol.intake import Intake, Left, Withheld
-from reknit.protocol.messages import Go, Hold, Unsubscribe
+from reknit.protocol.publish.intake import Intake, Left, Withheld
 from reknit.topic import Pattern
+from reknit.wire.codec import Frames
+from reknit.wire.messages import Go, Hold, Unsubscribe
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, seqs
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
-from reknit.protocol.desk import Effect
-from reknit.protocol.dispatch_inputs import Switch
+from reknit.protocol.dispatch.inputs import Switch
+from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import Deliver, Redeliver
-from reknit.protocol.intake import Left
-from reknit.protocol.messages import Credit, Revoked, Row, Settle
+from reknit.protocol.publish.intake import Left
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
+from reknit.wire.messages import Credit, Revoked, Row, Settle
 from tests.protocol.dispatching import STREAM, Bench, letters, said
 
 ATTEMPTS_MAX = 3

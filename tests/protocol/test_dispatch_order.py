@@ -7,9 +7,9 @@ from typing import Any
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
 from reknit.protocol.effects import Redeliver
-from reknit.protocol.intake import Left
-from reknit.protocol.messages import Held
+from reknit.protocol.publish.intake import Left
 from reknit.topic import Pattern
+from reknit.wire.messages import Held
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, redelivered, seqs
 
 OTHER = b"t" * 16

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.desk import Effect
-from reknit.protocol.dispatch_inputs import Switch, Trimmed
+from reknit.protocol.dispatch.inputs import Switch, Trimmed
+from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import Deliver
-from reknit.protocol.intake import Left
 from reknit.protocol.machine import JOURNAL
-from reknit.protocol.messages import Answer, Credit, Held, Lost
+from reknit.protocol.publish.intake import Left
 from reknit.store.journal import Removed
+from reknit.wire.messages import Answer, Credit, Held, Lost
 from tests.protocol.dispatching import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
 
 OTHER = b"o" * 16

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reknit.protocol.dispatch.priorities import Shares
 from reknit.protocol.effects import Deliver, Redeliver
-from reknit.protocol.messages import Credit
-from reknit.protocol.weights import Shares
+from reknit.wire.messages import Credit
 from tests.protocol.dispatching import Bench, seqs
 
 SOURCES = [bytes([48 + priority]) * 16 for priority in range(7)]

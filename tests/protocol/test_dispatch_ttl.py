@@ -5,13 +5,13 @@ from __future__ import annotations
 from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.ledger import ANYCAST
-from reknit.node.bookings import ACCOUNT
+from reknit.node.anycast.ledger import ACCOUNT
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, DeadLetter, Send
-from reknit.protocol.intake import Intake, Left
-from reknit.protocol.messages import Credit, Refuse
+from reknit.protocol.publish.intake import Intake, Left
 from reknit.topic import Pattern
+from reknit.wire.codec import Frames
+from reknit.wire.messages import Credit, Refuse
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, redelivered, seqs
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.outcome import Code, Reason
-from reknit.protocol.codec import Frames
 from reknit.protocol.effects import Append, Send
-from reknit.protocol.intake import Effect, Full, Intake, Joined, Kept, Left, Problem, Refused, Room
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse
+from reknit.protocol.publish.intake import Effect, Full, Intake, Joined, Kept, Left, Problem, Refused, Room
+from reknit.wire.codec import Frames
+from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
 SOURCE = b"s" * 16
 

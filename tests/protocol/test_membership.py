@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from reknit.protocol.group_effects import Left, Send, SendTo, Viewed
-from reknit.protocol.group_member import GivenMembership
-from reknit.protocol.group_messages import Beat, Evict, Evicted, Found, Hello, Install, Suspect
-from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.membership import Membership, State
-from reknit.protocol.view import Member, View
+from reknit.protocol.multicast.effects import Left, Send, SendTo, Viewed
+from reknit.protocol.multicast.member import GivenMembership
+from reknit.protocol.multicast.membership import Membership, State
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.view import Member, View
+from reknit.wire.groups import Beat, Evict, Evicted, Found, Hello, Install, Suspect
 
 
 class Lan:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.errors import Closed, Full, LocalError
-from reknit.protocol.group_effects import NotSent, Send, SendBatch, Sent
-from reknit.protocol.group_messages import Ack, Announce, Gone, Piece, Recover
-from reknit.protocol.group_settings import GroupSettings
+from reknit.protocol.multicast.effects import NotSent, Send, SendBatch, Sent
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.wire.groups import Ack, Announce, Gone, Piece, Recover
 from tests.protocol.multicast_wire import Item, Wire, member_id
 
 TEN = list(range(1, 11))

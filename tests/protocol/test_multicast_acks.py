@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.protocol.ack_table import AckTable
+from reknit.protocol.multicast.ack_table import AckTable
 
 
 def test_minimum_over_members_rises_with_the_slowest() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reknit.protocol.group_messages import Announce, Ends, Holdings, Piece, Recover, Start
-from reknit.protocol.group_settings import GroupSettings, SlowMember
+from reknit.protocol.multicast.settings import GroupSettings, SlowMember
+from reknit.wire.groups import Announce, Ends, Holdings, Piece, Recover, Start
 from tests.protocol.multicast_wire import Item, Wire, member_id
 
 PIECES = GroupSettings(capacity_events=20, piece_bytes=200)

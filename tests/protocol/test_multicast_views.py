@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reknit.outcome import Reason
-from reknit.protocol.group_effects import DeadLettered, EvictSlow
-from reknit.protocol.group_messages import Ack, AskStart, Gone, Holdings, Piece, Recover, Start
-from reknit.protocol.group_settings import GroupSettings, SlowMember
+from reknit.protocol.multicast.effects import DeadLettered, EvictSlow
+from reknit.protocol.multicast.settings import GroupSettings, SlowMember
+from reknit.wire.groups import Ack, AskStart, Gone, Holdings, Piece, Recover, Start
 from tests.protocol.multicast_wire import Item, Wire, member_id, view_of
 
 # -- joiners

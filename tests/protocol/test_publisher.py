@@ -3,8 +3,7 @@
 import pytest
 
 from reknit.outcome import Code
-from reknit.protocol.messages import Ack, Declare, Expect, Go, Hold, Refuse
-from reknit.protocol.publisher import (
+from reknit.protocol.publish.publisher import (
     Confirm,
     Connected,
     Disconnected,
@@ -15,6 +14,7 @@ from reknit.protocol.publisher import (
     SendMessage,
     State,
 )
+from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
 SOURCE = b"s" * 16
 NODE = "node"

@@ -2,7 +2,7 @@
 
 from reknit.batch import Head
 from reknit.ledger import Stream
-from reknit.protocol.queue import Queue
+from reknit.protocol.dispatch.queue import Queue
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reknit.protocol.cache import NO_SOURCE
-from reknit.protocol.recovery import Holding
-from reknit.protocol.recovery_heartbeat import Heartbeats
-from reknit.protocol.recovery_history import History
-from reknit.protocol.recovery_search import Asking
+from reknit.protocol.publish.heartbeat import Heartbeats
+from reknit.protocol.recovery.cache import NO_SOURCE
+from reknit.protocol.recovery.history import History
+from reknit.protocol.recovery.recovery import Holding
+from reknit.protocol.recovery.search import Asking
 from tests.recovery.world import ANN, BOB, TOPIC, World, batch, cache
 
 QUICK = Asking(timeout_s=1.0, patience_s=5.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.protocol.recovery import Holding
-from reknit.protocol.recovery_search import Asking
+from reknit.protocol.recovery.recovery import Holding
+from reknit.protocol.recovery.search import Asking
 from tests.recovery.world import ANN, BOB, World, batch, cache
 
 EVENTS = 24

@@ -5,9 +5,9 @@ from __future__ import annotations
 import doctest
 from random import Random
 
-import reknit.protocol.retry
+import reknit.protocol.dispatch.retry
 from reknit.backoff import Backoff
-from reknit.protocol.retry import Retry
+from reknit.protocol.dispatch.retry import Retry
 
 
 def test_delays_are_anything_up_to_the_ceiling() -> None:
@@ -32,4 +32,4 @@ def test_attempts_are_unlimited_unless_a_limit_is_set() -> None:
 
 
 def test_examples_run() -> None:
-    assert doctest.testmod(reknit.protocol.retry).failed == 0
+    assert doctest.testmod(reknit.protocol.dispatch.retry).failed == 0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.protocol.seen import GRACE_S, Seen
+from reknit.protocol.tunnel.seen import GRACE_S, Seen
 
 
 def test_a_key_is_new_once() -> None:

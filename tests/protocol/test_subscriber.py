@@ -2,19 +2,7 @@
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
-from reknit.protocol.messages import (
-    Credit,
-    Held,
-    Lost,
-    Row,
-    Settle,
-    Settled,
-    Start,
-    Subscribe,
-    Subscribed,
-    Unsubscribed,
-)
-from reknit.protocol.subscriber import (
+from reknit.protocol.subscribe.subscriber import (
     Booked,
     Connected,
     Delivered,
@@ -28,6 +16,18 @@ from reknit.protocol.subscriber import (
     SendMessage,
     State,
     Subscriber,
+)
+from reknit.wire.messages import (
+    Credit,
+    Held,
+    Lost,
+    Row,
+    Settle,
+    Settled,
+    Start,
+    Subscribe,
+    Subscribed,
+    Unsubscribed,
 )
 
 SOURCE = b"s" * 16

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from reknit.errors import MalformedFrame
 from reknit.protocol.tunnel.elements import fingerprint, is_hop_by_hop
-from reknit.protocol.tunnel.simple import SimpleDecoder, encode, quote, unquote
+from reknit.protocol.tunnel.simple_format import SimpleDecoder, encode, quote, unquote
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(
     lambda name: name != "kn_payload"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.protocol.window import Window
+from reknit.protocol.multicast.window import Window
 
 
 def window(capacity: int, offset: int = 0, bytes_max: int = 1 << 40) -> Window[str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reknit.errors import MalformedFrame
-from reknit.protocol.codec import Decoder, Item, encode
-from reknit.protocol.messages import VERSION, Bye, Hello, Message, Welcome
+from reknit.wire.codec import Decoder, Item, encode
+from reknit.wire.messages import VERSION, Bye, Hello, Message, Welcome
 
 HELLO = encode(Hello(VERSION, "raw"))
 PATIENCE_S = 10.0

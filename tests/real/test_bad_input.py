@@ -17,8 +17,9 @@ import reknit
 from reknit.batch import Batch
 from reknit.frame import KIND_MESSAGE, KIND_RECORD, wrap
 from reknit.outcome import Code
-from reknit.protocol.codec import encode
-from reknit.protocol.messages import (
+from reknit.testing.processes import NodeProcess
+from reknit.wire.codec import encode
+from reknit.wire.messages import (
     VERSION,
     Ack,
     Answer,
@@ -38,7 +39,6 @@ from reknit.protocol.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.testing.processes import NodeProcess
 from tests.real.raw import HELLO, RawConnection, raw
 
 pytestmark = pytest.mark.real

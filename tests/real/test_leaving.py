@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reknit.client.outcomes import OutcomePublisher
+from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import connect
 from reknit.outcome import Outcome
 from reknit.testing.processes import NodeProcess, ending, free_port

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import reknit
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, TransportSettings
 from reknit.testing.processes import NodeProcess, ending
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.protocol.messages import Start, Subscribe, Subscribed
 from reknit.testing.processes import NodeProcess, ending
+from reknit.wire.messages import Start, Subscribe, Subscribed
 from tests.real.raw import raw
 
 pytestmark = pytest.mark.real

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from reknit.batch import Batch
-from reknit.client.publisher import Publisher
+from reknit.client.publish.publisher import Publisher
 from reknit.client.session import Session, connect
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
-from reknit.node.feed import Feed
 from reknit.node.node import Node
-from reknit.protocol import subscriber as subscribing
+from reknit.node.replication.local_publisher import Feed
+from reknit.protocol.subscribe import subscriber as subscribing
 
 TOPIC = "plant/temp"
 SOURCE = b"p" * 16

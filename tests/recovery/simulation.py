@@ -12,8 +12,8 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.protocol.cache import Bounds, Cache, answer
-from reknit.protocol.recovery import (
+from reknit.protocol.recovery.cache import Bounds, Cache, answer
+from reknit.protocol.recovery.recovery import (
     Answered,
     Dropped,
     Found,
@@ -26,9 +26,9 @@ from reknit.protocol.recovery import (
     Told,
     Unreachable,
 )
-from reknit.protocol.recovery_messages import Heartbeat, Recover
-from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, Asking
 from reknit.topic import Pattern
+from reknit.wire.recovery import Heartbeat, Recover
 
 TOPIC = "plant/temp"
 END_S = 5.0

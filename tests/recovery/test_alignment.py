@@ -11,10 +11,10 @@ import pytest
 from reknit.client.session import connect
 from reknit.config import Config, NodeSettings, RecoverySettings, SecuritySettings
 from reknit.errors import Refused
-from reknit.node.aligner import Aligner
 from reknit.node.node import Node
-from reknit.node.relay import Relay
-from reknit.protocol import subscriber as subscribing
+from reknit.node.replication.aligner import Aligner
+from reknit.node.replication.relay import Relay
+from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.topic import Pattern
 from tests.recovery.fabric import (
     CLIENT,

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from reknit.client.session import Session, connect
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, RecoverySettings
-from reknit.node.aligner import Aligner
 from reknit.node.node import Node
-from reknit.protocol import subscriber as subscribing
-from reknit.protocol.alignment import Digest
-from reknit.protocol.cache import NO_SOURCE, Bounds, Cache
-from reknit.protocol.recovery_messages import Heartbeat, Offer, Recover
+from reknit.node.replication.aligner import Aligner
+from reknit.protocol.recovery.alignment import Digest
+from reknit.protocol.recovery.cache import NO_SOURCE, Bounds, Cache
+from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern
+from reknit.wire.recovery import Heartbeat, Offer, Recover
 from tests.recovery.fabric import (
     QUICK,
     TOPIC,

@@ -12,7 +12,7 @@ from reknit.batch import Batch
 from reknit.config import Config, NodeSettings, RecoverySettings
 from reknit.errors import InvalidConfig
 from reknit.node.node import Node
-from reknit.node.relay import Relay, parse_relay
+from reknit.node.replication.relay import Relay, parse_relay
 from reknit.testing.processes import free_port
 from tests.recovery.fabric import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
 

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from reknit.client.cache import Cache
+from reknit.client.recovery.caches import Cache
 from reknit.client.session import Session
 from reknit.config import Config, DispatchSettings, TopicSettings
-from reknit.letter import Letter, read_letter
-from reknit.node.keepers import JournalKeeper
+from reknit.dead_letter import Letter, read_letter
 from reknit.node.node import Node
+from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
-from reknit.protocol import subscriber as subscribing
-from reknit.protocol.cache import Bounds, answer
-from reknit.protocol.messages import Rejection, Settle
-from reknit.protocol.recovery_messages import Recover
+from reknit.protocol.recovery.cache import Bounds, answer
+from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
 from reknit.topic import Pattern
+from reknit.wire.messages import Rejection, Settle
+from reknit.wire.recovery import Recover
 from tests.recovery.fabric import (
     SOURCE,
     TOPIC,

@@ -12,13 +12,13 @@ import pytest
 from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
 from reknit.node.node import Node
-from reknit.node.relay import Relay
+from reknit.node.replication.relay import Relay
 from reknit.outcome import End
-from reknit.protocol.cache import Cache
-from reknit.protocol.recovery_messages import Offer
-from reknit.store.records import Skipped, apply, decode, encode
+from reknit.protocol.recovery.cache import Cache
+from reknit.records import Skipped, apply, decode, encode
 from reknit.testing.processes import tied
 from reknit.topic import Pattern
+from reknit.wire.recovery import Offer
 from tests.recovery.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
 
 pytestmark = pytest.mark.real

@@ -12,9 +12,9 @@ import pytest
 
 from reknit.client.session import connect
 from reknit.node.node import Node
-from reknit.protocol.codec import Decoder, Frames
-from reknit.protocol.messages import Ack, Credit, Deliver, Ping, Pong, Settle, Settled
 from reknit.testing.processes import tied
+from reknit.wire.codec import Decoder, Frames
+from reknit.wire.messages import Ack, Credit, Deliver, Ping, Pong, Settle, Settled
 from tests.recovery.fabric import CLIENT, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reknit.batch import Batch
-from reknit.protocol.cache import Bounds, Cache, answer
-from reknit.protocol.recovery import (
+from reknit.protocol.recovery.cache import Bounds, Cache, answer
+from reknit.protocol.recovery.history import History
+from reknit.protocol.recovery.recovery import (
     Answered,
     Dropped,
     Found,
@@ -18,10 +19,9 @@ from reknit.protocol.recovery import (
     SurveyCache,
     Told,
 )
-from reknit.protocol.recovery_history import History
-from reknit.protocol.recovery_messages import Heartbeat, Recover
-from reknit.protocol.recovery_search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, Asking
 from reknit.topic import Pattern
+from reknit.wire.recovery import Heartbeat, Recover
 
 ALL = Pattern("**")
 TOPIC = "plant/temp"

@@ -10,10 +10,10 @@ import pytest
 
 import reknit
 from reknit.address import Address
-from reknit.client.rpc_outlet import Outlet
-from reknit.client.rpc_service import Request
+from reknit.client.rpc.attribute_publisher import Outlet
+from reknit.client.rpc.service import Request
 from reknit.errors import RequestFailed
-from reknit.node.dead_letters import Letter, read_letter
+from reknit.node.core.dead_letters import Letter, read_letter
 from reknit.outcome import Code
 
 DOORS = Address.parse("//vcu/10/1/7")

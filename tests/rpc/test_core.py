@@ -16,12 +16,12 @@ from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.columns import fields_of, read_attributes
 from reknit.envelope.ids import make_id
 from reknit.frame import Buffer
-from reknit.node.core import Core
+from reknit.node.core.core import Core
 from reknit.outcome import Code
-from reknit.protocol.codec import Frames
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Start, Subscribe
 from reknit.store.memory import SimJournal
+from reknit.wire.codec import Frames
+from reknit.wire.messages import Start, Subscribe
 from tests.envelope.making import SOUND
 
 ZERO_US = 1_700_000_000_000_000

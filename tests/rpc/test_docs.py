@@ -7,8 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from reknit.node.permissions import Rules
-from reknit.protocol.rpc import CODES
+from reknit.node.peers.permissions import Rules
+from reknit.protocol.rpc.open_requests import CODES
 from reknit.topic import Pattern
 
 ROOT = Path(__file__).parents[2]

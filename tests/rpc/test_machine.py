@@ -13,8 +13,9 @@ from msgspec import structs
 from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
-from reknit.protocol import rpc, rpc_requests
-from reknit.protocol.rpc import (
+from reknit.protocol.rpc import open_requests as rpc
+from reknit.protocol.rpc import requests as rpc_requests
+from reknit.protocol.rpc.open_requests import (
     CARRIED_S,
     CODES,
     Asked,
@@ -26,7 +27,7 @@ from reknit.protocol.rpc import (
     Watch,
     answer_code,
 )
-from reknit.protocol.rpc_requests import Answered, Failed, Requests, Sent, Settle
+from reknit.protocol.rpc.requests import Answered, Failed, Requests, Sent, Settle
 from tests.envelope.making import SOUND
 
 REQUEST = SOUND[Kind.REQUEST]

@@ -11,8 +11,8 @@ import pytest
 
 import reknit
 from reknit.address import Address
-from reknit.client.rpc import Caller
-from reknit.client.rpc_service import Request
+from reknit.client.rpc.requests import Caller
+from reknit.client.rpc.service import Request
 from reknit.config import (
     Config,
     DispatchSettings,

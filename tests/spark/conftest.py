@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.spark.session import build_session
+from reknit.spark.runtime.session import build_session
 from tests.spark.quick import SMALL_QUERIES, quick_environ
 from tests.spark.running import RunningNode
 

@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reknit.batch import Batch
-from reknit.spark.capture import capture_batch
-from reknit.spark.schema import BATCHES, OUTCOMES
-from reknit.spark.settle_events import events_lake
-from reknit.spark.tables_log import Lake
-from reknit.spark.tables_spark import read
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.source.schema import BATCHES, OUTCOMES
+from reknit.spark.stages.capture import capture_batch
+from reknit.spark.stages.settle_events import events_lake
 from tests.spark.cluster import Program
 
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from reknit.spark.java import find_java
+from reknit.spark.runtime.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,7 +62,7 @@ def _write(program: Path, java: Path, option: str) -> None:
 
 def use_spark(folder: Path) -> None:
     """Do a little of everything, so that its classes are loaded, and return when Java has ended."""
-    from reknit.spark.session import build_session
+    from reknit.spark.runtime.session import build_session
 
     spark = build_session("local[2]", "classes", {"spark.sql.warehouse.dir": folder.as_uri()}, memory="1g")
     spark.range(100).selectExpr("id % 7 AS key", "id").write.partitionBy("key").parquet(f"{folder}/rows")

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from reknit.batch import Batch
 from reknit.config import Config, load
 from reknit.errors import NotConnected
-from reknit.node.metrics import NodeCollector
+from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
-from reknit.protocol.messages import Ack, Refuse
-from reknit.spark.nodes import NodeLink
+from reknit.spark.source.nodes import NodeLink
+from reknit.wire.messages import Ack, Refuse
 
 T = TypeVar("T")
 

@@ -23,13 +23,7 @@ from pyspark.sql.types import StructType
 from reknit.batch import Batch
 from reknit.ledger import Ledger
 from reknit.outcome import End
-from reknit.seqset import SeqSet
-from reknit.spark.audit import ledger, problems, segments
-from reknit.spark.capture import batch_rows
-from reknit.spark.outcomes import outcome_rows
-from reknit.spark.schema import BATCHES, OUTCOMES
-from reknit.spark.settle import candidates, covered, decide, settle
-from reknit.store.records import (
+from reknit.records import (
     OutcomeRow,
     Outcomes,
     Record,
@@ -38,6 +32,12 @@ from reknit.store.records import (
     SubscriberOpened,
     apply,
 )
+from reknit.seqset import SeqSet
+from reknit.spark.source.outcome_rows import outcome_rows
+from reknit.spark.source.schema import BATCHES, OUTCOMES
+from reknit.spark.stages.audit import ledger, problems, segments
+from reknit.spark.stages.capture import batch_rows
+from reknit.spark.stages.settle import candidates, covered, decide, settle
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -22,17 +22,17 @@ from pyspark.sql import SparkSession
 from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import End
-from reknit.protocol.cache import Cache
-from reknit.protocol.recovery import Recovery
-from reknit.protocol.subscriber import Hand, Subscriber
+from reknit.protocol.recovery.cache import Cache
+from reknit.protocol.recovery.recovery import Recovery
+from reknit.protocol.subscribe.subscriber import Hand, Subscriber
+from reknit.records import Outcomes, SubscriberClosed
 from reknit.seqset import SeqSet
-from reknit.spark.audit_run import audit_lake
-from reknit.spark.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
-from reknit.spark.outcomes import outcome_rows
-from reknit.spark.settle_run import settle_lake
-from reknit.spark.tables_log import Lake
-from reknit.spark.tables_spark import read
-from reknit.store.records import Outcomes, SubscriberClosed
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.source.outcome_rows import outcome_rows
+from reknit.spark.stages.audit_run import audit_lake
+from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
+from reknit.spark.stages.settle_run import settle_lake
 from reknit.testing.faults import FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.simulation import Parts, Simulation
@@ -276,8 +276,8 @@ def journal_records(node: SimNode) -> list[tuple[int, Any]]:
 
 def capture_all(spark: SparkSession, lake: Lake, fabrics: list[Fabric]) -> None:
     """Bring all journals into the lake, as the source would."""
-    from reknit.spark.capture import capture_batch
-    from reknit.spark.schema import BATCHES
+    from reknit.spark.source.schema import BATCHES
+    from reknit.spark.stages.capture import capture_batch
     from tests.spark.lakes import batch_row, frame
 
     rows, records = [], []

@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.errors import MalformedFrame
-from reknit.spark import arrow
-from reknit.spark.arrow import BatchTables, EventTables
-from reknit.spark.scan import Frames, scan
-from reknit.spark.schema import BATCHES, EVENTS
-from reknit.spark.wanted import Wanted
-from reknit.store.records import SubscriberClosed, encode
+from reknit.records import SubscriberClosed, encode
+from reknit.spark.source import arrow
+from reknit.spark.source.arrow import BatchTables, EventTables
+from reknit.spark.source.filters import Wanted
+from reknit.spark.source.frame_scan import Frames, scan
+from reknit.spark.source.schema import BATCHES, EVENTS
 from reknit.topic import Pattern
 
 POSITION = 4096

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reknit.spark.session import LOCAL_SETTINGS
-from reknit.spark.tables_log import Lake
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.runtime.session import LOCAL_SETTINGS
 from tests.spark.cluster import Cluster, Program, conf, executor_of, pipeline_command
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.quick import SMALL_QUERIES

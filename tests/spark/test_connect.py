@@ -22,8 +22,8 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from reknit.spark.capture import batch_rows
-from reknit.spark.settle import settle
+from reknit.spark.stages.capture import batch_rows
+from reknit.spark.stages.settle import settle
 
 url, folder = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -29,7 +29,7 @@ libraries:
       include: fabric.py
 """
 DEFINITIONS = """
-from reknit.spark.declarative import define
+from reknit.spark.pipeline.declarative import define
 
 define(nodes="{url}")
 """

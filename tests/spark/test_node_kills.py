@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
-from reknit.spark.tables_log import Lake
+from reknit.spark.lake.commit_log import Lake
 from reknit.testing.processes import NodeProcess, ending
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, wait_until

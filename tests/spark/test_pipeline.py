@@ -17,15 +17,15 @@ from reknit.config import Config, MulticastSettings
 from reknit.errors import LocalError
 from reknit.event import Event
 from reknit.frame import KIND_BATCH, PREFIX_BYTES, peek
-from reknit.spark.audit_run import audit_lake
-from reknit.spark.dead_letters import dead_letters_by
-from reknit.spark.maintain import compact
-from reknit.spark.options import SinkOptions
-from reknit.spark.pipeline import LATE_WORKER, SLOW_STARTS_MAX, Pipeline, PipelineFailed, Settings
-from reknit.spark.redrive import redrive
-from reknit.spark.source import ReknitDataSource
-from reknit.spark.tables_log import Lake
-from reknit.spark.tables_spark import read
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.maintenance import compact
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.pipeline.pipeline import LATE_WORKER, SLOW_STARTS_MAX, Pipeline, PipelineFailed, Settings
+from reknit.spark.source.data_source import ReknitDataSource
+from reknit.spark.source.options import SinkOptions
+from reknit.spark.stages.audit_run import audit_lake
+from reknit.spark.stages.dead_letters import dead_letters_by
+from reknit.spark.stages.redrive import redrive
 from reknit.store.repair import repair
 from tests.spark.lakes import ranges
 from tests.spark.running import RunningNode, batches

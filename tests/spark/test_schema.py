@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reknit.spark.options import InvalidOption, SinkOptions, SourceOptions
-from reknit.spark.schema import BATCHES, EVENTS, KINDS, OUTCOMES, check_schema, full_schema
+from reknit.spark.source.options import InvalidOption, SinkOptions, SourceOptions
+from reknit.spark.source.schema import BATCHES, EVENTS, KINDS, OUTCOMES, check_schema, full_schema
 from reknit.topic import Pattern
 
 

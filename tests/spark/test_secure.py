@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from reknit.spark.nodes import NodeLink
-from reknit.spark.options import SourceOptions
-from reknit.spark.pipeline import Pipeline, Settings
-from reknit.spark.schema import full_schema
-from reknit.spark.settle_recover import NodeCache
-from reknit.spark.settle_run import settle_lake
-from reknit.spark.source import ReknitDataSource
-from reknit.spark.stream import ReknitStreamReader
-from reknit.spark.tables_log import Lake
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.pipeline.pipeline import Pipeline, Settings
+from reknit.spark.source.data_source import ReknitDataSource
+from reknit.spark.source.nodes import NodeLink
+from reknit.spark.source.options import SourceOptions
+from reknit.spark.source.schema import full_schema
+from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.stages.settle_recover import NodeCache
+from reknit.spark.stages.settle_run import settle_lake
 from tests.spark.lakes import captured, check_events, events
 from tests.spark.running import RunningNode, batches, keep, source
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from pyspark.sql import SparkSession
 
-from reknit.spark.session import SETTINGS, build_session
+from reknit.spark.runtime.session import SETTINGS, build_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

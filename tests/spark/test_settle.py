@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 
 from reknit.batch import Batch
 from reknit.errors import NotConnected
-from reknit.spark.audit_run import losses_lake
-from reknit.spark.dead_letters import dead_letters_lake
-from reknit.spark.history import Archive
-from reknit.spark.maintain import compact
-from reknit.spark.settle_recover import Gap, recover
-from reknit.spark.settle_run import settle_lake
-from reknit.spark.tables_log import Lake, LakeError
-from reknit.spark.tables_spark import read
+from reknit.spark.lake.commit_log import Lake, LakeError
+from reknit.spark.lake.history import Archive
+from reknit.spark.lake.maintenance import compact
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.stages.audit_run import losses_lake
+from reknit.spark.stages.dead_letters import dead_letters_lake
+from reknit.spark.stages.settle_recover import Gap, recover
+from reknit.spark.stages.settle_run import settle_lake
 from tests.spark.lakes import captured, events, ranges
 from tests.spark.running import batch, batches, source
 

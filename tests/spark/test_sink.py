@@ -13,10 +13,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from reknit.batch import Batch
 from reknit.errors import NotConnected
-from reknit.spark.nodes import NodeLink
-from reknit.spark.options import InvalidOption, SinkOptions
-from reknit.spark.outlet import source_of
-from reknit.spark.sink import check_columns, write_rows
+from reknit.spark.sink.outlet import source_of
+from reknit.spark.sink.sink import check_columns, write_rows
+from reknit.spark.source.nodes import NodeLink
+from reknit.spark.source.options import InvalidOption, SinkOptions
 from tests.spark.running import RunningNode, batches
 
 PLACE = "plant/alerts"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from reknit.outcome import End
-from reknit.store.records import OutcomeRow, Outcomes, Record, SubscriberClosed, SubscriberOpened
+from reknit.records import OutcomeRow, Outcomes, Record, SubscriberClosed, SubscriberOpened
 from tests.spark.running import RunningNode, batch, batches, source
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

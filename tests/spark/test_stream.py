@@ -13,12 +13,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from reknit.checkpoint import Checkpoint
 from reknit.errors import NotConnected
-from reknit.spark import fabric
-from reknit.spark.options import InvalidOption, SourceOptions
-from reknit.spark.parts import DataLoss, JournalReplaced, Part
-from reknit.spark.schema import full_schema
-from reknit.spark.source import ReknitReader
-from reknit.spark.stream import ReknitStreamReader
+from reknit.spark.source import fabric
+from reknit.spark.source.data_source import ReknitReader
+from reknit.spark.source.options import InvalidOption, SourceOptions
+from reknit.spark.source.partitions import DataLoss, JournalReplaced, Part
+from reknit.spark.source.schema import full_schema
+from reknit.spark.source.stream import ReknitStreamReader
 from tests.spark.running import RunningNode, batch, batches, source
 
 ALL = ReadAllAvailable()

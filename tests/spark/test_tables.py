@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reknit.spark.maintain import compact, expire
-from reknit.spark.tables import TABLE_OF, TABLES, topic_key
-from reknit.spark.tables_log import Commit, File, Lake, LakeError
+from reknit.spark.lake.commit_log import Commit, File, Lake, LakeError
+from reknit.spark.lake.maintenance import compact, expire
+from reknit.spark.lake.tables import TABLE_OF, TABLES, topic_key
 
 
 @pytest.fixture
@@ -132,5 +132,5 @@ def test_every_table_and_column_is_documented() -> None:
 
 
 def test_nothing_here_needs_spark() -> None:
-    code = "import sys, reknit.spark.history, reknit.spark.maintain; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, reknit.spark.lake.history, reknit.spark.lake.maintenance; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

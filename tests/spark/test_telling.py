@@ -12,10 +12,10 @@ from rich.console import Console
 
 from reknit.cli.status import screen
 from reknit.errors import LocalError
-from reknit.node.pipelines import PIPELINES_MAX, Pipelines
-from reknit.spark.nodes import NodeLink
-from reknit.spark.progress import Progress
-from reknit.spark.telling import Telling
+from reknit.node.admin.pipelines import PIPELINES_MAX, Pipelines
+from reknit.spark.pipeline.progress import Progress
+from reknit.spark.pipeline.progress_reporter import Telling
+from reknit.spark.source.nodes import NodeLink
 from tests.spark.running import RunningNode
 
 
@@ -35,7 +35,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 def test_status_has_the_last_word_of_each_pipeline(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reknit.spark.telling.INTERVAL_S", 0.02)
+    monkeypatch.setattr("reknit.spark.pipeline.progress_reporter.INTERVAL_S", 0.02)
     progress = Progress()
     progress.put(stage="running", lag_bytes=4096, lost=3)
     with Telling(progress, "7", "/data/lake", [node.url, "tcp://127.0.0.1:1"]):

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from reknit.spark.capture import into_table
-from reknit.spark.source import ReknitDataSource
-from reknit.spark.stream import ReknitStreamReader
-from reknit.spark.tables_log import Lake
-from reknit.spark.tables_spark import read
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.source.data_source import ReknitDataSource
+from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.stages.capture import into_table
 from tests.spark.running import RunningNode, batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(400)]

@@ -9,10 +9,7 @@ import pytest
 from reknit.batch import Batch
 from reknit.errors import Closed, Gone, JournalFull, LocalError
 from reknit.outcome import End
-from reknit.seqset import SeqSet
-from reknit.store.journal import Journal, Removed
-from reknit.store.memory import SimJournal
-from reknit.store.records import (
+from reknit.records import (
     OutcomeRow,
     Outcomes,
     SubscriberClosed,
@@ -20,6 +17,9 @@ from reknit.store.records import (
     TopicPaused,
     TopicResumed,
 )
+from reknit.seqset import SeqSet
+from reknit.store.journal import Journal, Removed
+from reknit.store.memory import SimJournal
 from reknit.store.retention import Retention
 from tests.store.making import SOURCE_A, SOURCE_B, Maker, batch, entries, keep, spans, stage
 

@@ -20,7 +20,7 @@ import sys, threading
 from reknit.batch import Batch
 from reknit.outcome import End
 from reknit.store.disk import DiskJournal
-from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
+from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
 
 directory, seed = sys.argv[1], int(sys.argv[2])

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from reknit.errors import JournalError, JournalLocked
+from reknit.records import SubscriberOpened
 from reknit.store.directory import Layout
 from reknit.store.disk import DiskJournal
 from reknit.store.index import Index
 from reknit.store.log import segment_path, segment_starts
-from reknit.store.records import SubscriberOpened
 from reknit.store.retention import Retention
 from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, stage
 

@@ -5,11 +5,13 @@ import importlib
 
 import pytest
 
-MODULES = ["disk", "memory", "reader", "records", "repair", "retention", "survey"]
+MODULES = ["reknit.records"] + [
+    f"reknit.store.{name}" for name in ("disk", "memory", "reader", "repair", "retention", "survey")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"reknit.store.{name}"))
+    result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0

@@ -13,9 +13,9 @@ import pytest
 
 from reknit.errors import JournalError, JournalFull
 from reknit.frame import Buffer
+from reknit.records import SubscriberOpened
 from reknit.store.disk import DiskJournal
 from reknit.store.log import OsFiles, segment_path, segment_starts
-from reknit.store.records import SubscriberOpened
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
 from tests.store.making import SOURCE_A, batch, entries, keep, stage

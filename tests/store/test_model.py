@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.outcome import End
+from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.store.memory import SimJournal
-from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
 from tests.store.making import SOURCE_A, SOURCE_B, SOURCE_C, Maker, batch, entries, spans, stage
 from tests.store.test_damage import SCRATCH

@@ -11,11 +11,11 @@ import pytest
 
 from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import End
+from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Removed
 from reknit.store.log import OsFiles
 from reknit.store.reader import open_reader
-from reknit.store.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
 from reknit.testing.processes import start_tied

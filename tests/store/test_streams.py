@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.ledger import Ledger
-from reknit.store.streams import EXTENT_BYTES, Streams
+from reknit.store.series import EXTENT_BYTES, Streams
 from tests.store.making import SOURCE_A, SOURCE_B, batch
 
 

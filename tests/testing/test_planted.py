@@ -6,30 +6,30 @@ from typing import Any
 import msgspec
 import pytest
 
+from reknit.attempts import Tally
 from reknit.batch import Batch, Head
 from reknit.frame import Buffer
 from reknit.ledger import Stream
-from reknit.node.core import Core
+from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
-from reknit.protocol.dispatch_inputs import Open
+from reknit.protocol.dispatch.expiry import Expiry
+from reknit.protocol.dispatch.inputs import Open
+from reknit.protocol.dispatch.lanes import Lanes
+from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.queue import Queue
+from reknit.protocol.dispatch.settlement import Settling, Word
+from reknit.protocol.dispatch.subscribers import Subscriptions
 from reknit.protocol.effects import Send
-from reknit.protocol.endings import Endings
-from reknit.protocol.expiry import Expiry
-from reknit.protocol.intake import Intake
-from reknit.protocol.lanes import Lanes
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Ack, Settle, Settled
-from reknit.protocol.publisher import Publisher
-from reknit.protocol.queue import Queue
-from reknit.protocol.settling import Settling, Word
-from reknit.protocol.subscriber import Subscriber
-from reknit.protocol.subscriptions import Subscriptions
+from reknit.protocol.publish.intake import Intake
+from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.subscribe.subscriber import Subscriber
+from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range
 from reknit.store.journal import Run
 from reknit.store.memory import SimJournal
-from reknit.store.records import AttemptRow, OutcomeRow
-from reknit.tally import Tally
 from reknit.testing.simulation import Parts, run
+from reknit.wire.messages import Ack, Settle, Settled
 
 SEEDS_MAX = 250
 

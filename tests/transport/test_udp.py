@@ -9,8 +9,8 @@ import os
 import pytest
 
 from reknit.errors import InvalidConfig
-from reknit.transport.bundle import Datagram
 from reknit.transport.udp import UdpConfig, UdpTransport, _runs, parse_address
+from reknit.wire.bundle import Datagram
 
 _ports = itertools.count(42_000 + os.getpid() % 10_000)
 

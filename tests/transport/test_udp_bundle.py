@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.errors import MalformedFrame
-from reknit.protocol.group_messages import Ack, Announce, Hello, Install, Piece, Recover
-from reknit.protocol.view import Member, View
-from reknit.transport.bundle import Bundler, unbundle
+from reknit.view import Member, View
+from reknit.wire.bundle import Bundler, unbundle
+from reknit.wire.groups import Ack, Announce, Hello, Install, Piece, Recover
 
 ME = b"m" * 16
 OTHER = b"o" * 16

@@ -12,7 +12,7 @@ import pytest
 
 import reknit
 from reknit.gateway.http.server import HttpServer
-from reknit.transport import files
+from reknit.transport import file_limits as files
 from tests.gateway.wire import Stream, Web, config, web
 from tests.tunnel.living import Living
 

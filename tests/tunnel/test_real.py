@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from reknit import tunnel
+from reknit.client import tunnel
 from tests.tunnel.living import Living
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reknit import tunnel
+from reknit.client import tunnel
 from reknit.errors import NotConnected, RemoteError
 from reknit.node.node import Node
 from tests.gateway.wire import config

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reknit.cli.choosing import choosing, read_rate
+from reknit.cli.dead_letter_filters import choosing, read_rate
 from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import cell, fail, log_to_stderr, plain, print_json, shown, table
 
 if TYPE_CHECKING:
-    from reknit.letter import Letter, Wanted
+    from reknit.dead_letter import Letter, Wanted
 
 app = typer.Typer(help="Look at events that ended undelivered, redrive or drop them.", no_args_is_help=True)
 
@@ -127,7 +127,7 @@ def drop(
 
 async def _newest(node: str, wanted: Wanted, limit: int) -> tuple[list[tuple[int, Letter]], int]:
     from reknit.cli.running import connected
-    from reknit.client.letters import letters, waiting
+    from reknit.client.dead_letters import letters, waiting
 
     found: list[tuple[int, Letter]] = []
     async with connected(node) as session:
@@ -142,9 +142,9 @@ async def _print_all(node: str, wanted: Wanted, json: bool) -> None:
     """Everything, as it comes: one line a letter."""
     import msgspec
 
-    from reknit.cli.printing import clock
+    from reknit.cli.event_output import clock
     from reknit.cli.running import connected
-    from reknit.client.letters import letters
+    from reknit.client.dead_letters import letters
 
     async with connected(node) as session:
         async for number, letter in letters(session, wanted):
@@ -157,7 +157,7 @@ async def _print_all(node: str, wanted: Wanted, json: bool) -> None:
 
 async def _one(node: str, number: int) -> Letter | None:
     from reknit.cli.running import connected
-    from reknit.client.letters import letters
+    from reknit.client.dead_letters import letters
 
     async with connected(node) as session:
         async for found, letter in letters(session, after=number - 1):
@@ -167,7 +167,7 @@ async def _one(node: str, number: int) -> Letter | None:
 
 async def _redrive(node: str, wanted: Wanted, rate: float, clears_ttl: bool, is_dry: bool) -> dict[str, Any]:
     from reknit.cli.running import connected
-    from reknit.client.letters import redrive as pages
+    from reknit.client.dead_letters import redrive as pages
 
     total: dict[str, Any] = {"count": 0, "without_payload": 0, "topics": {}}
     async with connected(node) as session:
@@ -182,7 +182,7 @@ async def _redrive(node: str, wanted: Wanted, rate: float, clears_ttl: bool, is_
 
 async def _drop(node: str, wanted: Wanted, is_dry: bool) -> int:
     from reknit.cli.running import connected
-    from reknit.client.letters import drop as pages
+    from reknit.client.dead_letters import drop as pages
 
     count = 0
     async with connected(node) as session:
@@ -216,7 +216,7 @@ async def _with_progress(
 def _print_table(found: list[tuple[int, Letter]]) -> None:
     from rich.console import Console
 
-    from reknit.cli.printing import clock
+    from reknit.cli.event_output import clock
 
     made = table(("no", "died", "topic", "seq", "subscriber", "reason", "text"), ())
     for number, letter in found:
@@ -230,7 +230,7 @@ def _line(value: Any) -> str:
 
 
 def _as_json(number: int, letter: Letter) -> dict[str, Any]:
-    from reknit.cli.printing import iso
+    from reknit.cli.event_output import iso
     from reknit.outcome import Code as Codes
 
     tries = [

@@ -16,9 +16,9 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import fail, log_to_stderr, print_json, say
 
 if TYPE_CHECKING:
-    from reknit.client.group import Group
-    from reknit.client.group_driver import GroupTransport
-    from reknit.protocol.view import View
+    from reknit.client.group.driver import GroupTransport
+    from reknit.client.group.group import Group
+    from reknit.view import View
 
 app = typer.Typer(help="Groups: programs that send events to each other, reliably.", no_args_is_help=True)
 
@@ -63,8 +63,8 @@ async def _with_group(
     use: Callable[[Group], Awaitable[None]],
 ) -> None:
     """Use a group that is brought to a node, if there is one."""
-    from reknit.client.group import Group, topic_of
-    from reknit.client.group_journal import GroupJournal
+    from reknit.client.group.group import Group, topic_of
+    from reknit.client.group.journal import GroupJournal
     from reknit.client.session import connect
 
     def member_of(journal: GroupJournal | None) -> Group:
@@ -196,7 +196,7 @@ def members(
 ) -> None:
     """List the members of a group, by rank, without joining it."""
     from reknit.cli.running import run
-    from reknit.client.group_look import look
+    from reknit.client.group.observer import look
 
     views = run(look(group, _transport(address, interface, tcp), seed or ()))
     if as_json:

@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import reknit
-from reknit.cli import config, dead_letters, demo, ledger, pub, rpc, status, sub, trail, up
+from reknit.cli import (
+    config,
+    dead_letters,
+    group,
+    journal,
+    ledger,
+    link,
+    pub,
+    route,
+    rpc,
+    status,
+    sub,
+    topic,
+    trail,
+    up,
+)
+from reknit.cli.demo import command as demo
 from reknit.cli.output import fail
-
-PARTS = ("journal", "group", "pipeline", "link", "route", "topic")
-"""Groups of commands in modules of their own, each with a Typer `app`, as far as they are installed."""
+from reknit.cli.pipeline import commands as pipeline
 
 
 class Commands(TyperGroup):
@@ -82,9 +94,12 @@ app.command("demo")(demo.demo)
 app.command("trail")(trail.trail)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(config.app, name="config")
-for part in PARTS:
-    if find_spec(f"reknit.cli.{part}") is not None:
-        app.add_typer(import_module(f"reknit.cli.{part}").app, name=part)
+app.add_typer(journal.app, name="journal")
+app.add_typer(group.app, name="group")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(link.app, name="link")
+app.add_typer(route.app, name="route")
+app.add_typer(topic.app, name="topic")
 
 
 def main() -> None:

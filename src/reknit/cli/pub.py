@@ -41,7 +41,7 @@ def pub(
 
     Without PAYLOAD every line of stdin is an event. A CloudEvent says itself where to, and needs no TOPIC.
     """
-    from reknit.cli.feeding import copies, lines, paced
+    from reknit.cli.payload_input import copies, lines, paced
     from reknit.cli.running import run
 
     if (topic is None) != (form is not None):

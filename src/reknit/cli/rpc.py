@@ -11,8 +11,8 @@ from reknit.cli.options import NodeUrl
 from reknit.cli.output import fail, log_to_stderr, say
 
 if TYPE_CHECKING:
-    from reknit.client.rpc import Reply
-    from reknit.client.rpc_service import Request
+    from reknit.client.rpc.requests import Reply
+    from reknit.client.rpc.service import Request
 
 STDERR_BYTES_MAX = 300
 

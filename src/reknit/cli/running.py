@@ -22,7 +22,7 @@ WAIT_S = 1.0
 
 def run(program: Coroutine[Any, Any, T]) -> T:
     """The program's result. A signal ends it in order, with exit code 130."""
-    from reknit.client.loops import run_until_signal
+    from reknit.client.event_loops import run_until_signal
 
     try:
         return run_until_signal(program)

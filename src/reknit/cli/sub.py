@@ -11,7 +11,7 @@ from reknit.cli.output import log_to_stderr, say
 
 if TYPE_CHECKING:
     from reknit.checkpoint import Checkpoint
-    from reknit.cli.printing import Printer
+    from reknit.cli.event_output import Printer
 
 
 def sub(
@@ -46,7 +46,7 @@ def sub(
     import sys
 
     from reknit.checkpoint import Checkpoint
-    from reknit.cli.printing import CloudEventLines, JsonLines, Lines, RawLines
+    from reknit.cli.event_output import CloudEventLines, JsonLines, Lines, RawLines
     from reknit.cli.running import run
 
     if json + raw + (form is not None) > 1:

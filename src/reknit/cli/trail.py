@@ -40,7 +40,7 @@ def trail(
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from reknit.cli.printing import iso
+    from reknit.cli.event_output import iso
 
     took = f"{(row['ended_us'] - row['sent_us']) / 1000:.1f}" if row["ended_us"] else "-"
     return [iso(row["sent_us"]), row["node"], row["path"], row["outcome"] or "under way", took, row["text"]]

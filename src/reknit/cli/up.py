@@ -82,7 +82,7 @@ def up(
     from reknit.cli.running import node_url, run
     from reknit.cli.settings import parsed
     from reknit.config import load
-    from reknit.transport.files import raise_files_max
+    from reknit.transport.file_limits import raise_files_max
 
     raise_files_max()
     given = {
@@ -109,7 +109,7 @@ async def _serve(config: Config, metrics: str | None) -> None:
 
     async with Node(config) as node:
         if metrics:
-            from reknit.node.metrics import serve_metrics
+            from reknit.node.admin.metrics import serve_metrics
 
             serve_metrics(node, metrics)
         typer.echo(_greeting(node))

@@ -14,26 +14,26 @@ import xxhash
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
-from reknit.client.cache import Recoverable
-from reknit.client.group import Group, topic_of, transport_of
-from reknit.client.group_journal import GroupJournal
-from reknit.client.outcomes import OutcomePublisher
-from reknit.client.publisher import Kept, Publisher
-from reknit.client.recovering import Recovering, past_of
-from reknit.client.rpc import Caller, Reply, address_of, default_address
-from reknit.client.rpc_outlet import Outlets
-from reknit.client.rpc_service import Handler, Service
-from reknit.client.subscription import OnLost, Subscription
-from reknit.client.switchboard import Sender, Switchboard
+from reknit.client.group.group import Group, topic_of, transport_of
+from reknit.client.group.journal import GroupJournal
+from reknit.client.message_router import Sender, Switchboard
+from reknit.client.publish.outcomes import OutcomePublisher
+from reknit.client.publish.publisher import Kept, Publisher
+from reknit.client.recovery.caches import Recoverable
+from reknit.client.recovery.subscription_recovery import Recovering, past_of
+from reknit.client.rpc.attribute_publisher import Outlets
+from reknit.client.rpc.requests import Caller, Reply, address_of, default_address
+from reknit.client.rpc.service import Handler, Service
+from reknit.client.subscribe.subscription import OnLost, Subscription
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
-from reknit.heap import keep_heap
-from reknit.protocol import subscriber as subscribing
-from reknit.protocol.group_settings import GroupSettings
-from reknit.protocol.messages import Start
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.topic import Pattern, check_topic
+from reknit.transport.heap import keep_heap
+from reknit.wire.messages import Start
 
 
 class Session:

@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from reknit.batch import SOURCE_BYTES, Batch
-from reknit.client.futures import resolve
+from reknit.connection.futures import resolve
 from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, Rejected, ReknitError, Released
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.outcome_messages import Fate, Told
-from reknit.protocol.stream_messages import Abort, Begin, Piece, Room
-from reknit.protocol.streams import PIECE_BYTES
+from reknit.protocol.streams.streams import PIECE_BYTES
+from reknit.wire.outcomes import Fate, Told
+from reknit.wire.streams import Abort, Begin, Piece, Room
 
 if TYPE_CHECKING:
     from reknit.client.session import Session

@@ -12,10 +12,10 @@ from reknit.errors import InvalidConfig
 if TYPE_CHECKING:
     from reknit.gateway.amqp.server import AmqpServer
     from reknit.gateway.http.server import HttpServer
-    from reknit.gateway.zenoh import ZenohGateway
-    from reknit.node.aligner import Aligner
+    from reknit.gateway.zenoh.gateway import ZenohGateway
     from reknit.node.node import Node
-    from reknit.node.relay import Relay
+    from reknit.node.replication.aligner import Aligner
+    from reknit.node.replication.relay import Relay
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def amqp_server(node: Node) -> AmqpServer:
 def zenoh_gateway(node: Node) -> ZenohGateway:
     """The Zenoh gateway, to be started. Raises `InvalidConfig`."""
     with _needed_by("recovery.zenoh_listen", "zenoh", node.config):
-        from reknit.gateway.zenoh import ZenohGateway
+        from reknit.gateway.zenoh.gateway import ZenohGateway
     return ZenohGateway(node)
 
 
@@ -54,11 +54,11 @@ def relays(node: Node) -> list[Relay | Aligner | ZenohGateway]:
     settings = node.config.recovery
     found: list[Relay | Aligner | ZenohGateway] = []
     if settings.relays:
-        from reknit.node.relay import Relay
+        from reknit.node.replication.relay import Relay
 
         found += [Relay(node, text) for text in settings.relays]
     if settings.align_s:
-        from reknit.node.aligner import Aligner
+        from reknit.node.replication.aligner import Aligner
 
         found += [Aligner(node, url) for url in settings.caches]
     if settings.zenoh_listen or settings.zenoh_connect:

@@ -16,37 +16,37 @@ from typing import TYPE_CHECKING
 
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
-from reknit.heap import keep_heap
 from reknit.ledger import Stream
-from reknit.node.answers import Answers
-from reknit.node.anycast import NodeAnycast
-from reknit.node.bridges import Bridges
-from reknit.node.caches import Caches
+from reknit.node.admin.admin_requests import Answers
+from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.committer import Committer
-from reknit.node.core import Core
+from reknit.node.core.core import Core
 from reknit.node.gateways import amqp_server, http_server, relays
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
-from reknit.node.links import Links
-from reknit.node.listeners import Listeners
-from reknit.node.peers import Peers, PeerState
-from reknit.node.permissions import Permissions
-from reknit.node.reception import Reception
+from reknit.node.links.links import Links
+from reknit.node.peers.listeners import Listeners
+from reknit.node.peers.peers import Peers, PeerState
+from reknit.node.peers.permissions import Permissions
+from reknit.node.peers.reception import Reception
+from reknit.node.recovery.caches import Caches
+from reknit.node.replication.bridges import Bridges
 from reknit.outcome import Code
-from reknit.protocol.codec import Item
-from reknit.protocol.dispatch_inputs import Trimmed
+from reknit.protocol.dispatch.inputs import Trimmed
 from reknit.protocol.machine import JOURNAL
-from reknit.protocol.messages import Ask, Bye
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
+from reknit.transport.heap import keep_heap
 from reknit.transport.tcp import TcpConnection
+from reknit.wire.codec import Item
+from reknit.wire.messages import Ask, Bye
 
 if TYPE_CHECKING:
     from reknit.gateway.amqp.server import AmqpServer
     from reknit.gateway.http.server import HttpServer
-    from reknit.gateway.zenoh import ZenohGateway
-    from reknit.node.aligner import Aligner
-    from reknit.node.relay import Relay
+    from reknit.gateway.zenoh.gateway import ZenohGateway
+    from reknit.node.replication.aligner import Aligner
+    from reknit.node.replication.relay import Relay
 
 log = logging.getLogger("reknit.node")
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reknit.attempts import Try
 from reknit.batch import Head
 from reknit.frame import Buffer
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Message
-from reknit.store.records import Record
-from reknit.tally import Try
+from reknit.records import Record
+from reknit.wire.messages import Message
 
 if TYPE_CHECKING:
     from reknit.store.journal import Run

@@ -10,9 +10,9 @@ from typing import Final
 
 from reknit.errors import Closed, Gone, JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
-from reknit.store.environment import MAP_BYTES
 from reknit.store.index import Index
 from reknit.store.journal import Removed
+from reknit.store.lmdb_environment import MAP_BYTES
 from reknit.store.log import (
     PREALLOCATE_BYTES,
     Appender,
@@ -29,9 +29,9 @@ from reknit.store.reading import wall_clock_us
 from reknit.store.retention import Retention, Segment, removable
 from reknit.store.rows import Snapshot, segment_row
 from reknit.store.segments import SegmentChunks
+from reknit.store.series import Extent, Stream
 from reknit.store.snapshot import AccountNumbers, Dirty, fill
 from reknit.store.staging import MARK_US, Staging
-from reknit.store.streams import Extent, Stream
 from reknit.store.tail import Chunk
 
 SEGMENT_BYTES: Final = 256 << 20

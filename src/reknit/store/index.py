@@ -27,7 +27,7 @@ import msgspec
 
 from reknit.errors import JournalError
 from reknit.ledger import Ledger
-from reknit.store.environment import MAP_BYTES, Environment, explained
+from reknit.store.lmdb_environment import MAP_BYTES, Environment, explained
 from reknit.store.retention import Segment
 from reknit.store.rows import (
     EXTENT,
@@ -50,7 +50,7 @@ from reknit.store.rows import (
     load_ends,
     load_letters,
 )
-from reknit.store.streams import Extent, Stream, Streams
+from reknit.store.series import Extent, Stream, Streams
 
 _DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
 _ADDED: Final = ("tallies", "letters")

@@ -17,8 +17,8 @@ import msgspec
 from reknit.batch import Head
 from reknit.frame import Buffer
 from reknit.ledger import Ledger
+from reknit.records import Record
 from reknit.seqset import SeqSet
-from reknit.store.records import Record
 
 READ_BYTES_MAX: Final = 1 << 20
 """How much one read gives unless told otherwise. A longer batch is given whole, alone."""

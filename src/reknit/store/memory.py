@@ -8,13 +8,13 @@ from typing import Final
 from uuid import uuid4
 
 from reknit.ledger import Ledger
+from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
 from reknit.store.journal import Removed
 from reknit.store.reading import wall_clock_us
-from reknit.store.records import apply, decode, note_paused
 from reknit.store.retention import Retention, Segment, removable
+from reknit.store.series import Extent
 from reknit.store.staging import MARK_US, Staging
-from reknit.store.streams import Extent
 from reknit.store.tail import Chunk
 
 STAGED_BYTES_MAX: Final = 64 << 20

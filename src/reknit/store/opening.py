@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from reknit.errors import JournalCorrupt, JournalError, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX
 from reknit.ledger import Ledger
+from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
 from reknit.store.directory import Layout
 from reknit.store.index import Index
 from reknit.store.journal import OpenReport, Removed
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
+from reknit.store.log_walk import Cut, cut, replay, scan
 from reknit.store.memory import forget
-from reknit.store.records import apply, decode, note_paused
-from reknit.store.recovery import Cut, cut, replay, scan
 from reknit.store.retention import Segment
 from reknit.store.rows import State
-from reknit.store.streams import EXTENT_BYTES, Extent, Streams
+from reknit.store.series import EXTENT_BYTES, Extent, Streams
 from reknit.store.tail import Chunk
 
 VERIFIED_BYTES: Final = 4 << 20

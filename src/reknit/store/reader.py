@@ -27,19 +27,19 @@ from typing import Self
 
 from reknit.errors import Closed, Gone, JournalError
 from reknit.ledger import Ledger
+from reknit.records import Record
 from reknit.seqset import SeqSet
 from reknit.store.directory import Layout, SharedEnd, is_locked
 from reknit.store.frames import Damaged
 from reknit.store.index import Index
 from reknit.store.journal import READ_BYTES_MAX, Entry, Run, Status
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
+from reknit.store.log_walk import scan
 from reknit.store.opening import Opened, load_index
 from reknit.store.reading import Reading, wall_clock_us
-from reknit.store.records import Record
-from reknit.store.recovery import scan
 from reknit.store.retention import Segment
 from reknit.store.segments import SegmentChunks
-from reknit.store.streams import Extent, Stream
+from reknit.store.series import Extent, Stream
 from reknit.store.tail import Chunk
 
 

@@ -16,11 +16,11 @@ from typing import Final
 
 from reknit.errors import Gone, LocalError
 from reknit.ledger import Ledger
+from reknit.records import Record, decode
 from reknit.seqset import SeqSet
 from reknit.store.journal import READ_BYTES_MAX, Entry, Run, Status
-from reknit.store.records import Record, decode
 from reknit.store.retention import Segment
-from reknit.store.streams import Extent, Stream, Streams
+from reknit.store.series import Extent, Stream, Streams
 from reknit.store.tail import Chunk, Tail
 
 NOTHING: Final = memoryview(b"")

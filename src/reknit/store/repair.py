@@ -17,18 +17,18 @@ import msgspec
 
 from reknit.errors import JournalError
 from reknit.ledger import Ledger
+from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
 from reknit.store.directory import DirectoryLock, Layout, shared_end
 from reknit.store.index import Index
 from reknit.store.journal import Removed
 from reknit.store.log import SegmentFiles, segment_path, segment_starts, sync_directory
+from reknit.store.log_walk import set_aside
 from reknit.store.memory import forget
-from reknit.store.records import apply, decode, note_paused
-from reknit.store.recovery import set_aside
 from reknit.store.retention import Segment
 from reknit.store.rows import Snapshot, segment_row
+from reknit.store.series import Extent, Streams
 from reknit.store.snapshot import AccountNumbers, Dirty, fill
-from reknit.store.streams import Extent, Streams
 from reknit.store.survey import Damage, Piece, Survey
 from reknit.store.tail import Chunk
 

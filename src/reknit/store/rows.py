@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from reknit.attempts import Tally
 from reknit.ledger import Account, Ledger, Letters, Redriven
 from reknit.outcome import End
 from reknit.seqset import Range, SeqSet
 from reknit.store.retention import Segment
-from reknit.store.streams import Extent, Stream, Streams
-from reknit.tally import Tally
+from reknit.store.series import Extent, Stream, Streams
 from reknit.topic import Pattern
 
 FORMAT: Final = 1

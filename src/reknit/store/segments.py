@@ -10,7 +10,7 @@ from reknit.frame import peek
 from reknit.store.frames import Damaged, parse
 from reknit.store.index import Index
 from reknit.store.log import SegmentFiles
-from reknit.store.recovery import corrupt
+from reknit.store.log_walk import corrupt
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
 

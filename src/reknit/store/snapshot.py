@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from reknit.ledger import Ledger
 from reknit.ledger import Stream as StreamKey
 from reknit.store.rows import AccountRow, Snapshot, StreamRow, ends_of
-from reknit.store.streams import Streams
+from reknit.store.series import Streams
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import msgspec
 from reknit.store.directory import Layout, is_locked, shared_end
 from reknit.store.frames import Damaged, valid_frame_after
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
-from reknit.store.recovery import scan
+from reknit.store.log_walk import scan
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
 

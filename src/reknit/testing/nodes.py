@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 from reknit.config import Config, DispatchSettings, RetentionSettings, TopicSettings
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
-from reknit.node.core import Core
-from reknit.node.keepers import JournalKeeper
-from reknit.protocol.cache import answer, total
-from reknit.protocol.codec import Decoder, Frames, Item, encode
+from reknit.node.core.core import Core
+from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import (
+from reknit.protocol.recovery.cache import answer, total
+from reknit.store.retention import Retention
+from reknit.testing.clock import START_US, Timer
+from reknit.testing.network import End
+from reknit.topic import Pattern
+from reknit.wire.codec import Decoder, Frames, Item, encode
+from reknit.wire.messages import (
     VERSION,
     Ask,
     Bye,
@@ -27,11 +31,7 @@ from reknit.protocol.messages import (
     Unsubscribe,
     Welcome,
 )
-from reknit.protocol.recovery_messages import Recover, Recovered
-from reknit.store.retention import Retention
-from reknit.testing.clock import START_US, Timer
-from reknit.testing.network import End
-from reknit.topic import Pattern
+from reknit.wire.recovery import Recover, Recovered
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation

@@ -11,12 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.client.inquiries import Inquiries
-from reknit.protocol import subscriber as subscribing
-from reknit.protocol.codec import Decoder, Frames, Item, encode
-from reknit.protocol.messages import VERSION, Deliver, Hello, Welcome
-from reknit.protocol.recovery_messages import Recovered, Surveyed
+from reknit.connection.cache_requests import Inquiries
+from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import End
+from reknit.wire.codec import Decoder, Frames, Item, encode
+from reknit.wire.messages import VERSION, Deliver, Hello, Welcome
+from reknit.wire.recovery import Recovered, Surveyed
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation

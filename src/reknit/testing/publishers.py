@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from reknit.protocol import publisher as publishing
-from reknit.protocol.codec import encode
-from reknit.protocol.messages import Ack, Expect, Go, Hold, Refuse
+from reknit.protocol.publish import publisher as publishing
 from reknit.testing.programs import Program
+from reknit.wire.codec import encode
+from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from reknit.node.core import Core
-from reknit.protocol.publisher import Publisher
-from reknit.protocol.subscriber import Subscriber
+from reknit.node.core.core import Core
+from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.store.memory import SimJournal
 from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan

@@ -8,14 +8,19 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.client.subscription import is_behind
+from reknit.client.subscribe.subscription import is_behind
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
-from reknit.protocol import recovery as recovering
-from reknit.protocol import subscriber as subscribing
-from reknit.protocol.codec import encode
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import (
+from reknit.protocol.recovery import recovery as recovering
+from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.seqset import Range, SeqSet
+from reknit.testing.clock import START_US
+from reknit.testing.programs import Program
+from reknit.testing.verdict import Seen, name_of
+from reknit.wire.codec import encode
+from reknit.wire.messages import (
     Lost,
     Message,
     Revoked,
@@ -25,12 +30,7 @@ from reknit.protocol.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.protocol.recovery_messages import Span
-from reknit.protocol.recovery_search import AskCache, Asking
-from reknit.seqset import Range, SeqSet
-from reknit.testing.clock import START_US
-from reknit.testing.programs import Program
-from reknit.testing.verdict import Seen, name_of
+from reknit.wire.recovery import Span
 
 if TYPE_CHECKING:
     from reknit.testing.simulation import Simulation

@@ -13,12 +13,12 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.ledger import Stream
-from reknit.node.dead_letters import read_letter
+from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import End, Outcome
-from reknit.protocol.subscriber import Report
+from reknit.protocol.subscribe.subscriber import Report
 from reknit.seqset import SeqSet
 from reknit.testing.clock import START_US, Clock
-from reknit.testing.letters import DEAD_LETTER_TOPIC, Grounds, WrittenLetters, may_be_unseen
+from reknit.testing.dead_letters import DEAD_LETTER_TOPIC, Grounds, WrittenLetters, may_be_unseen
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reknit.batch import Batch
-from reknit.client.loops import run_until_signal
+from reknit.client.event_loops import run_until_signal
 from reknit.client.session import connect
 from reknit.outcome import Code, Outcome
 from reknit.seqset import SeqSet

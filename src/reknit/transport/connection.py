@@ -7,7 +7,7 @@ from typing import Protocol
 
 from reknit.errors import MalformedFrame
 from reknit.frame import Buffer
-from reknit.protocol.codec import Item
+from reknit.wire.codec import Item
 
 
 class Connection(Protocol):

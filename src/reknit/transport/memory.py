@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
-from reknit.protocol.codec import Decoder
 from reknit.transport.connection import Handler
+from reknit.wire.codec import Decoder
 
 _listeners: dict[str, Handler] = {}
 

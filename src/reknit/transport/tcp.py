@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
-from reknit.protocol.codec import Decoder
 from reknit.transport.connection import Handler
+from reknit.wire.codec import Decoder
 
 DEFAULT_PORT: Final = 7440
 WRITE_BUFFER_BYTES: Final = 1 << 20

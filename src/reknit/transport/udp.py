@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from reknit.errors import InvalidConfig
-from reknit.heap import keep_heap
-from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
+from reknit.transport.heap import keep_heap
+from reknit.wire.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 Address = tuple[str, int]
 OnDatagram = Callable[[bytes | memoryview, Address], None]

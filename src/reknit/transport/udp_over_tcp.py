@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from reknit.frame import Buffer
-from reknit.transport.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 from reknit.transport.udp import Address, OnDatagram, parse_address
+from reknit.wire.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 _LENGTH: Final = struct.Struct("<I")
 _RETRY_S: Final = 0.2

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from reknit.batch import Batch
 from reknit.client.session import Session
-from reknit.client.subscription import Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Refused, ReknitError
-from reknit.node.anycast_ends import GatewayReceiver
-from reknit.node.delivering import OnHanded, OnPath, OnResults, Result, Sender, StreamTaker
+from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Result, Sender, StreamTaker
+from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.outcome import Code, Outcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.streams import Aborted, Came
+from reknit.protocol.streams.streams import Aborted, Came
 from reknit.transport import memory
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from reknit.errors import Full, InvalidTopic
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.arriving import Arriving
 from reknit.gateway.amqp.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of, modified_of
 from reknit.gateway.amqp.deliveries import Arrived, Handle
 from reknit.gateway.amqp.encoding import MalformedValue
+from reknit.gateway.amqp.incoming_stream import Arriving
 from reknit.gateway.amqp.messages import Taken, begin, columns, take
-from reknit.node.delivering import Result
+from reknit.node.anycast.gateway_api import Result
 from reknit.outcome import Code, Outcome
 from reknit.topic import check_topic
 

@@ -15,9 +15,9 @@ from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.departing import Departing, TooLong
 from reknit.gateway.amqp.encoding import MalformedValue
 from reknit.gateway.amqp.messages import give
+from reknit.gateway.amqp.outgoing_stream import Departing, TooLong
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
 

@@ -18,7 +18,7 @@ from reknit.gateway.amqp.incoming import Incoming
 from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.gateway.http.access import Rules
-from reknit.node.streams import DISTRIBUTIONS
+from reknit.node.streams.streams import DISTRIBUTIONS
 
 if TYPE_CHECKING:
     from reknit.node.node import Node

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reknit.batch import Batch
-from reknit.protocol.tunnel import simple
+from reknit.protocol.tunnel import simple_format as simple
 from reknit.protocol.tunnel.elements import (
     CHECKPOINT,
     HASH,

@@ -16,11 +16,11 @@ import xxhash
 
 from reknit.errors import Closed, MalformedFrame, Refused
 from reknit.frame import Buffer
-from reknit.protocol import publisher as machines
-from reknit.protocol.codec import Item, encode
-from reknit.protocol.messages import VERSION, Ack, Bye, Expect, Go, Hello, Hold, Ping, Pong, Refuse, Welcome
+from reknit.protocol.publish import publisher as machines
 from reknit.transport import memory
 from reknit.transport.connection import Connection, Handler
+from reknit.wire.codec import Item, encode
+from reknit.wire.messages import VERSION, Ack, Bye, Expect, Go, Hello, Hold, Ping, Pong, Refuse, Welcome
 
 PUBLISHERS_MAX: Final = 10_000
 """Topics with a publisher at hand; an idle one is dropped first, and made anew when it is needed."""

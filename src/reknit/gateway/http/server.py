@@ -21,14 +21,14 @@ from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.feed import Feed
 from reknit.gateway.http.inlet import Inlet
 from reknit.gateway.http.kn import Kn
+from reknit.gateway.http.kn_routes import Router
 from reknit.gateway.http.requests import Request
-from reknit.gateway.http.router import Router
 from reknit.gateway.http.scope import Scope
-from reknit.gateway.http.streams import Streams
+from reknit.gateway.http.sse import Streams
 from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.promise import Held
 from reknit.protocol.tunnel.server import TunnelServer
-from reknit.transport.files import files_max
+from reknit.transport.file_limits import files_max
 
 if TYPE_CHECKING:
     from reknit.node.node import Node

@@ -9,12 +9,12 @@ import msgspec
 
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.messages import Effect, Offered, Resolve, Tried
+from reknit.protocol.anycast.inputs import Effect, Offered, Resolve, Tried
 from reknit.protocol.anycast.state import GONE, HERE, Delivery, Join, Path
 from reknit.protocol.anycast.waiting import Deadlines, Parked
+from reknit.protocol.dispatch.retry import Retry
 from reknit.protocol.machine import Peer
-from reknit.protocol.outcome_messages import Fate
-from reknit.protocol.retry import Retry
+from reknit.wire.outcomes import Fate
 
 NO_PATH: Final = "nobody subscribes to it who has not released it"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.deliveries import NO_PATH, Deliveries
-from reknit.protocol.anycast.messages import Hand, Pass
+from reknit.protocol.anycast.inputs import Hand, Pass
 from reknit.protocol.anycast.paths import Paths, rank
 from reknit.protocol.anycast.state import Delivery, Join, Path
 from reknit.protocol.anycast.waiting import Queues, Waiting

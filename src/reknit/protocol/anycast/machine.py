@@ -29,7 +29,7 @@ from reknit.batch import SEQ_MAX
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.deliveries import Deliveries
 from reknit.protocol.anycast.forwarding import Forwarding
-from reknit.protocol.anycast.messages import (
+from reknit.protocol.anycast.inputs import (
     Attach,
     Detach,
     Effect,
@@ -46,13 +46,13 @@ from reknit.protocol.anycast.messages import (
 )
 from reknit.protocol.anycast.paths import Paths
 from reknit.protocol.anycast.state import GONE, Delivery, Path
-from reknit.protocol.link_messages import Return
+from reknit.protocol.dispatch.retry import Retry
 from reknit.protocol.machine import Peer
-from reknit.protocol.messages import Row
-from reknit.protocol.outcome_messages import Fate
-from reknit.protocol.retry import Retry
-from reknit.protocol.routes import Routes
+from reknit.protocol.routing.routes import Routes
 from reknit.topic import Pattern
+from reknit.wire.links import Return
+from reknit.wire.messages import Row
+from reknit.wire.outcomes import Fate
 
 IN_DOUBT: Final = "the path was lost with it on the way: whether it was processed is not known"
 

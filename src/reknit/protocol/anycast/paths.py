@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reknit.protocol.anycast.messages import Attach
+from reknit.protocol.anycast.inputs import Attach
 from reknit.protocol.anycast.state import Delivery, Path
 from reknit.protocol.machine import Peer
-from reknit.protocol.routes import Routes
+from reknit.protocol.routing.routes import Routes
 from reknit.topic import TopicIndex
 
 Candidate = tuple[int, int, int, Path]

@@ -17,8 +17,8 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.outcome_messages import Fate
 from reknit.topic import Pattern
+from reknit.wire.outcomes import Fate
 
 HERE: Final = "here"
 """Upstream of what was published on this node."""

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from reknit.protocol.anycast.state import Delivery
-from reknit.protocol.retry import Retry
+from reknit.protocol.dispatch.retry import Retry
 
 STALE_MIN: Final = 64
 

@@ -13,8 +13,8 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from reknit.protocol.machine import Peer
-from reknit.protocol.seen import ENTRIES_MAX, GRACE_S, Seen
 from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, LOCATION, SCHEME, STATUS, TIMEOUT, seen_key
+from reknit.protocol.tunnel.seen import ENTRIES_MAX, GRACE_S, Seen
 
 EVENT_HASH: Final = "kn_event_hash"
 BACKOFF_S_MIN: Final = 0.1

@@ -1,0 +1,71 @@
+"""The demo on the terminal: who runs, how far it is, what was done. Without a terminal, a line for what was done."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from reknit.cli.output import table
+
+if TYPE_CHECKING:
+    from reknit.cli.demo.fabric import Fabric
+
+
+class Screen:
+    """Shows a fabric."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._live.stop()
+
+    def tell(self, text: str) -> None:
+        """Something was done: a line that stays."""
+        style = "red" if text.startswith("kill") else ""
+        seconds = time.monotonic() - self._begun
+        self._console.print(Text(f"{seconds:5.1f} s  ", style="dim"), Text(text, style=style), sep="")
+        self.show()
+
+    def show(self) -> None:
+        """Time passed."""
+        if self._console.is_terminal:
+            self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> RenderableType:
+        return Group(Text(), self._processes(), Text(), self._progress())
+
+    def _processes(self) -> Table:
+        made = table(("process", "state"), ("killed",))
+        for process in self._fabric.processes:
+            state = "[green]running[/]" if process.is_running else "[red]dead[/]"
+            if process.code == 0:
+                state = "[dim]done[/]"
+            made.add_row(process.name, state, str(process.kills or ""))
+        return made
+
+    def _progress(self) -> Table:
+        fabric = self._fabric
+        grid = Table.grid(padding=(0, 2))
+        rows = [("published", fabric.published, fabric.total)]
+        for subscriber in fabric.subscribers:
+            own = [row for row in fabric.rows if row["subscriber"] == subscriber.name]
+            ended = sum(row["accepted"] + row["dead_lettered"] for row in own)
+            rows.append((subscriber.name, ended, fabric.count * max(1, len(own))))
+        for name, done, total in rows:
+            grid.add_row(name, ProgressBar(total=total, completed=min(done, total), width=40), f"{done:,}")
+        return grid

@@ -1,0 +1,147 @@
+"""Receiving in a thread: batches come over as many at a time as there are, outcomes go back the same way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from operator import length_hint
+from typing import TYPE_CHECKING, Any
+
+from reknit.batch import Batch
+from reknit.checkpoint import Checkpoint
+from reknit.client.blocking.streams import read_pieces
+from reknit.client.subscribe.subscription import GIVEN_BACK, Subscription, is_behind
+from reknit.errors import Closed
+from reknit.event import Event
+from reknit.outcome import Outcome
+
+if TYPE_CHECKING:
+    from reknit.client.blocking.session import LoopThread
+
+
+class SyncSubscription:
+    """Made by `session.subscribe(pattern)`; open while in its `with`.
+
+    As in the async client, an event counts as accepted when the next one is asked for, unless `auto_accept` is off.
+    """
+
+    def __init__(
+        self, thread: LoopThread, subscription: Subscription, auto_accept: bool, idle_s: float | None
+    ) -> None:
+        self._thread = thread
+        self._subscription = subscription
+        self._auto_accept = auto_accept
+        self._idle_s = idle_s
+        self._batches: deque[Batch] = deque()
+        self._current: Batch | None = None
+        self._events: Iterator[Event] = iter(())
+        self._lock = threading.Lock()
+        self._outcomes: list[partial[Any]] = []
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Everything up to here is settled: a portable place to go on from, without a loss."""
+        if self._current is not None and self._auto_accept:
+            self._accept(self._current, self._current.stop - length_hint(self._events) - 1)
+        return self._thread.call(self._settled)
+
+    def _settled(self) -> Checkpoint:
+        self._settle_gathered()
+        return self._subscription.checkpoint
+
+    def __enter__(self) -> SyncSubscription:
+        self._thread.run(self._subscription.__aenter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:
+        self._accept_handed(all_of_it=kind is None)
+        try:
+            self._thread.run(self._leave(kind))
+        except Closed:
+            if kind is None:
+                raise
+
+    async def _leave(self, kind: type[BaseException] | None) -> None:
+        self._settle_gathered()
+        await self._subscription.__aexit__(kind)
+
+    def close(self) -> None:
+        """End it from any thread: whoever takes events from it comes to the end."""
+        self._thread.run(self._leave(None))
+
+    def forget(self) -> None:
+        """End a durable subscription for good: nothing is kept for it from now on."""
+        self._thread.run(self._subscription.forget())
+
+    # -- events
+
+    def __iter__(self) -> SyncSubscription:
+        return self
+
+    def __next__(self) -> Event:
+        for event in self._events:
+            return event
+        self._current = self._next_batch()
+        self._events = iter(self._current.events())
+        return next(self._events)
+
+    def batches(self) -> Iterator[Batch]:
+        """The same events a batch at a time: `batch.payloads()` is the fastest way to all of them."""
+        while True:
+            try:
+                self._current = self._next_batch()
+            except StopIteration:
+                return
+            yield self._current
+
+    def pieces(self, event: Event) -> Iterator[bytes]:
+        """An event's payload in pieces, as they come; see `Event.pieces`."""
+        return read_pieces(self._thread, event)
+
+    def _next_batch(self) -> Batch:
+        self._accept_handed(all_of_it=True)
+        if not self._batches:
+            self._batches.extend(self._thread.run(self._subscription.take_all(self._idle_s)))
+        if not self._batches:
+            raise StopIteration
+        batch = self._batches.popleft()
+        batch.settle = partial(self._settle, batch, batch.settle)
+        return batch
+
+    # -- outcomes
+
+    def _accept_handed(self, all_of_it: bool) -> None:
+        """Accept what the application took of the current batch: all, or all but the event it was at."""
+        batch, self._current = self._current, None
+        if batch is None or not self._auto_accept:
+            return
+        stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
+        self._events = iter(())
+        self._accept(batch, stop)
+
+    def _accept(self, batch: Batch, stop: int) -> None:
+        if batch.stream is not None:
+            self._settle(
+                batch, partial(self._subscription.accept_read, batch), batch.first, stop, Outcome.ACCEPTED
+            )
+        elif stop > batch.first and batch.settle is not None:
+            batch.settle(batch.first, stop, Outcome.ACCEPTED)
+
+    def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
+        """Keep an outcome for the loop, and wake it for the first."""
+        if batch.ordered_to and args[2] in GIVEN_BACK:  # what is behind has to wait
+            self._events = iter(()) if batch is self._current else self._events
+            self._batches = deque(one for one in self._batches if not is_behind(one, batch))
+        with self._lock:
+            self._outcomes.append(partial(settle, *args, **details))
+            is_first = len(self._outcomes) == 1
+        if is_first:
+            self._thread.soon(self._settle_gathered)
+
+    def _settle_gathered(self) -> None:
+        with self._lock:
+            outcomes, self._outcomes = self._outcomes, []
+        for settle in outcomes:
+            settle()

@@ -1,0 +1,92 @@
+"""Dead letters over a session: page by page, so that a million of them are as little trouble as ten.
+
+async for number, letter in letters(session, Wanted(reason="expired")): ...
+async for step in redrive(session, Wanted(topic="plant/**"), rate=500): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from reknit.dead_letter import Letter, Wanted
+
+if TYPE_CHECKING:
+    from reknit.client.session import Session
+
+PAGE_MAX: Final = 1_000
+STEP_S: Final = 0.1
+"""A rate is kept within steps of this length."""
+NEWEST: Final = (1 << 63) - 1
+
+
+async def letters(
+    session: Session, wanted: Wanted | None = None, *, newest_first: bool = False, after: int = 0
+) -> AsyncIterator[tuple[int, Letter]]:
+    """The node's dead letters that wait and fit, with their numbers, the oldest first unless told otherwise."""
+    place: dict[str, int] = {"before": NEWEST} if newest_first else {"after": after}
+    while True:
+        body = await session.ask("dead_letters", wanted=_plain(wanted), limit=PAGE_MAX, **place)
+        for number, row in body["letters"]:
+            yield number, msgspec.convert(row, Letter)
+        if body["is_end"]:
+            return
+        place = {"before": body["next"]} if newest_first else {"after": body["next"]}
+
+
+async def waiting(session: Session) -> int:
+    """How many dead letters wait on the node."""
+    return int((await session.ask("dead_letters", limit=0))["waiting"])
+
+
+async def redrive(
+    session: Session,
+    wanted: Wanted | None = None,
+    *,
+    rate: float = 0.0,
+    clears_ttl: bool = False,
+    is_dry: bool = False,
+) -> AsyncIterator[dict[str, Any]]:
+    """Publish dead letters again on their topics, a page at a time, at most `rate` a second; 0: as fast as it goes.
+
+    Yields what each page did. A letter is published once, however often this is run or interrupted. What dies again
+    meanwhile is a new letter, and waits for the next time.
+    """
+    limit = min(max(int(rate * STEP_S), 1), PAGE_MAX) if rate else PAGE_MAX
+    options = {"wanted": _plain(wanted), "limit": limit, "clears_ttl": clears_ttl, "is_dry": is_dry}
+    async for body in _pages(session, "redrive", rate, options):
+        yield body
+
+
+async def drop(
+    session: Session, wanted: Wanted | None = None, *, is_dry: bool = False
+) -> AsyncIterator[dict[str, Any]]:
+    """Drop dead letters for good, a page at a time."""
+    options = {"wanted": _plain(wanted), "limit": PAGE_MAX, "is_dry": is_dry}
+    async for body in _pages(session, "drop_dead_letters", 0.0, options):
+        yield body
+
+
+async def _pages(
+    session: Session, what: str, rate: float, options: dict[str, Any]
+) -> AsyncIterator[dict[str, Any]]:
+    """Go through everything that is there at the beginning."""
+    stop = int((await session.ask("dead_letters", limit=0))["last"])
+    place, loop = 0, asyncio.get_running_loop()
+    while place < stop:
+        began = loop.time()
+        body = await session.ask(what, after=place, stop=stop, **options)
+        yield body
+        if body["is_end"]:
+            return
+        place = body["next"]
+        if rate and body["count"]:
+            await asyncio.sleep(max(0.0, body["count"] / rate - (loop.time() - began)))
+
+
+def _plain(wanted: Wanted | None) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(wanted or Wanted())
+    return plain

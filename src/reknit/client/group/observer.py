@@ -1,0 +1,57 @@
+"""Look at a group from outside: who is in it, without joining."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from reknit.client.group.driver import GroupTransport
+from reknit.errors import MalformedFrame
+from reknit.view import View
+from reknit.wire.bundle import Bundler, group_hash, unbundle
+from reknit.wire.groups import AskView, Install
+
+ASK_S = 0.2
+"""How often the question is asked while nobody has answered."""
+
+
+async def look(
+    name: str, transport: GroupTransport, seeds: Sequence[str] = (), wait_s: float = 1.0
+) -> list[View]:
+    """The views that the members have: one, or several where the group is divided. The latest comes first."""
+    views: dict[int, View] = {}
+    group = group_hash(name)
+
+    def on_datagram(data: bytes | memoryview, address: tuple[str, int]) -> None:
+        try:
+            _, items = unbundle(data, group)
+        except MalformedFrame:
+            return
+        for item in items:
+            if isinstance(item, Install):
+                known = views.get(item.view.fingerprint)
+                if known is None or known.key < item.view.key:
+                    views[item.view.fingerprint] = item.view
+
+    await transport.listen()
+    await transport.open(on_datagram, lambda: None)
+    transport.set_peers(seeds)
+    bundler = Bundler(group, os.urandom(16), transport.datagram_bytes)
+    try:
+        for _ in range(max(1, round(wait_s / ASK_S))):
+            bundler.add(AskView())
+            question = bundler.take_parts(0)
+            transport.send_all(question)
+            for seed in seeds:
+                transport.send(question, seed)
+            await asyncio.sleep(ASK_S)
+    finally:
+        await transport.close()
+    latest = sorted(views.values(), key=lambda view: view.key, reverse=True)
+    return [view for at, view in enumerate(latest) if not _is_outdated(view, latest[:at])]
+
+
+def _is_outdated(view: View, later: list[View]) -> bool:
+    """True if its members are all in a later view."""
+    return any(set(view.ids) <= set(other.ids) for other in later)

@@ -1,0 +1,201 @@
+"""Requests to addresses: each waits for the first response to its id.
+
+That comes from who serves the address, or from a node that could not deliver the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+import xxhash
+
+from reknit.address import Address
+from reknit.batch import Batch
+from reknit.client.rpc.attribute_publisher import Kept
+from reknit.envelope.attributes import Attributes, Kind, Priority, check
+from reknit.envelope.columns import read_attributes
+from reknit.envelope.ids import IdMaker
+from reknit.envelope.status import from_status
+from reknit.errors import Closed, Full, InvalidAttributes, Refused, ReknitError, RequestFailed
+from reknit.outcome import Code
+from reknit.protocol.rpc.requests import Answered, Failed, Requests, Sent
+
+if TYPE_CHECKING:
+    from reknit.client.session import Session
+
+log = logging.getLogger("reknit.client")
+
+CLIENT_ENTITY = 0xFFFE
+"""The service number in the addresses of sessions that were given none."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What came back for a request that went well."""
+
+    payload: bytes
+    attributes: Attributes
+
+
+def address_of(address: Address | str) -> Address:
+    """An address, also from its text."""
+    return Address.parse(address) if isinstance(address, str) else address
+
+
+def default_address(name: str, id_: bytes) -> Address:
+    """Where a session gets its responses that was given no address: the same one for the same name.
+
+    >>> str(default_address("", bytes(8)))
+    'up://0000000000000000/FFFE/1/0'
+    """
+    unique = xxhash.xxh3_64_digest(name.encode()) if name else id_
+    return Address(unique.hex(), CLIENT_ENTITY, 1, 0)
+
+
+class Caller:
+    """The requests of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.requests = Requests()
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._ids = IdMaker()
+        self._waiting: dict[UUID, tuple[asyncio.Future[Reply], Attributes]] = {}
+        self._ready: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def request(self, attributes: Attributes, payload: bytes) -> Reply:
+        """The reply to a request. Raises `RequestFailed`, and `Full` at the limit."""
+        requests_max = self._session.config.rpc.requests_max
+        if len(self.requests) >= requests_max:
+            raise Full(f"{requests_max} requests wait for their responses", "rpc.requests_max")
+        due = self._loop.time() + attributes.ttl_ms / 1000 + self._session.config.rpc.grace_s
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting[attributes.id] = (future, attributes)
+        self.requests.receive(Sent(attributes.id, due), "", self._loop.time())
+        self._perform()
+        try:
+            await self._listen(future)
+            if not future.done():
+                sent = self._session.outlets.send(attributes, payload)
+                sent.add_done_callback(partial(self._sent, attributes.id))
+            return await future
+        finally:
+            self._waiting.pop(attributes.id, None)
+            self._fail([attributes.id], Code.CANCELLED, "given up")
+
+    def make(
+        self, address: Address, ttl_ms: int | None, priority: int | None, more: dict[str, object]
+    ) -> Attributes:
+        """The attributes of a request, checked. Raises `InvalidAttributes`."""
+        if priority is not None and priority not in list(Priority):
+            raise InvalidAttributes("priority", f"must be from CS4 to CS6, not {priority!r:.40}")
+        return check(
+            Attributes(
+                id=self._ids(),
+                type=Kind.REQUEST,
+                source=self._session.address,
+                sink=address,
+                priority=Priority.CS4 if priority is None else Priority(priority),
+                ttl_ms=self._session.config.rpc.ttl_ms if ttl_ms is None else ttl_ms,
+                **more,  # type: ignore[arg-type]
+            )
+        )
+
+    # -- sending
+
+    def _sent(self, id_: UUID, kept: Kept) -> None:
+        """The node took a request in, or did not: that ends it here, where it came from."""
+        error = None if kept.cancelled() else kept.exception()
+        if isinstance(error, Refused):
+            self._fail([id_], error.code, error.text)
+        elif error is not None:
+            self._fail([id_], Code.UNAVAILABLE, str(error))
+
+    def _fail(self, ids: list[UUID], code: int, text: str) -> None:
+        self.requests.receive(Failed(ids, code, text), "", self._loop.time())
+        self._perform()
+
+    # -- responses
+
+    async def _listen(self, future: asyncio.Future[Reply]) -> None:
+        """Return when responses can come, or the request has ended without."""
+        if self._ready is None or (self._ready.done() and self._ready.exception() is not None):
+            self._ready = self._loop.create_future()
+            self._task = self._loop.create_task(self._receive(self._ready))
+        if not self._ready.done():
+            either: set[asyncio.Future[Any]] = {self._ready, future}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._ready.done() and (error := self._ready.exception()) is not None:
+            raise error
+
+    async def _receive(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with self._session.subscribe(self._session.address.topic) as events:
+                ready.set_result(None)
+                async for batch in events.batches():
+                    self._take(batch)
+            error: ReknitError = Closed("the session")
+        except ReknitError as caught:
+            error = caught
+        if not ready.done():
+            ready.set_exception(error)
+            ready.exception()  # retrieved here: whoever waits for it may have gone
+        self._ready = None
+        self._fail(list(self._waiting), getattr(error, "code", Code.UNAVAILABLE), str(error))
+
+    def _take(self, batch: Batch) -> None:
+        try:
+            several = read_attributes(batch)
+        except InvalidAttributes as error:
+            log.warning("%s got events that are no responses: %s", self._session.address, error)
+            return
+        for attributes, payload in zip(several, batch.payloads(), strict=False):
+            self.requests.receive(Answered(attributes, payload), "", self._loop.time())
+        self._perform()
+
+    # -- the machine's side
+
+    def _perform(self) -> None:
+        for effect in self.requests.take_effects():
+            waiting = self._waiting.pop(effect.id, None)
+            if waiting is not None and not waiting[0].done():
+                _settle(*waiting, effect.answer)
+        due = self.requests.next_deadline()
+        if due is not None and self._timer is None:
+            self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.requests.tick(self._loop.time())
+        self._perform()
+
+    async def close(self) -> None:
+        """End everything that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for future, _ in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(Closed("the session", "connect again"))
+
+
+def _settle(future: asyncio.Future[Reply], request: Attributes, answer: Answered | Failed) -> None:
+    address = str(request.sink)
+    if isinstance(answer, Failed):
+        future.set_exception(RequestFailed(answer.code, answer.text, address))
+        return
+    code = answer.attributes.commstatus or Code.OK
+    if code is Code.OK:
+        future.set_result(Reply(answer.payload, answer.attributes))
+        return
+    status = from_status(answer.payload)
+    text = status[1] if status is not None and status[0] == code else code.name
+    future.set_exception(RequestFailed(code, text, address, answer.payload))

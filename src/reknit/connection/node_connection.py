@@ -1,0 +1,241 @@
+"""The link to one node: connected, introduced, kept alive, and opened again with back-off when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Sequence
+from typing import Protocol
+
+from reknit.config import Config
+from reknit.errors import MalformedFrame, NotConnected, Refused, VersionMismatch
+from reknit.frame import Buffer
+from reknit.outcome import Code
+from reknit.transport import memory, tcp
+from reknit.transport.connection import Connection
+from reknit.wire.codec import Item, encode
+from reknit.wire.messages import VERSION, Bye, Hello, Message, Ping, Pong, Welcome
+
+log = logging.getLogger("reknit.client")
+
+
+class LinkUser(Protocol):
+    """Who is told about a link."""
+
+    def linked(self, welcome: Welcome) -> None:
+        """The node is there (again) and has introduced itself."""
+
+    def unlinked(self) -> None:
+        """The connection is gone; it is being opened again."""
+
+    def items(self, items: list[Item]) -> None:
+        """Messages and batches came in."""
+
+
+class Link:
+    """One connection to a node that comes back by itself."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        user: LinkUser,
+        config: Config,
+        token: str = "",
+        tls: ssl.SSLContext | None = None,
+        role: str = "client",
+    ) -> None:
+        self.url = url
+        self.welcome: Welcome | None = None
+        self._hello = Hello(VERSION, name, token or config.security.token, role)
+        self._user = user
+        self._config = config
+        self._tls = tls
+        self._connection: Connection | None = None
+        self._ready: asyncio.Future[Welcome] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
+        self._refusal: Exception | None = None
+        self._is_closing = False
+        self._room: asyncio.Event = asyncio.Event()
+        self._room.set()
+
+    @property
+    def is_up(self) -> bool:
+        return self.welcome is not None
+
+    def send(self, *messages: Message) -> None:
+        """Say something, if the node is there; otherwise nothing: what matters is said again after a reconnection."""
+        self.send_buffers([encode(message) for message in messages])
+
+    def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        if self._connection is not None and self.welcome is not None:
+            self._connection.send(buffers)
+
+    # -- life
+
+    async def open(self, wait_s: float) -> None:
+        """Connect, trying for `wait_s`; then keep the connection until `close`. Raises `NotConnected`, `RemoteError`."""
+        deadline = asyncio.get_running_loop().time() + wait_s
+        attempt = 0
+        while True:
+            try:
+                await self._connect()
+                break
+            except (OSError, NotConnected) as error:
+                attempt += 1
+                left_s = deadline - asyncio.get_running_loop().time()
+                if left_s <= 0:
+                    why = getattr(error, "why", None) or getattr(error, "strerror", None) or str(error)
+                    raise NotConnected(self.url, why) from None
+                await asyncio.sleep(min(self._pause_s(attempt), left_s))
+        self._task = asyncio.create_task(self._keep())
+
+    async def _connect(self) -> None:
+        """Open a connection and wait for the node's welcome."""
+        self._gone.clear()
+        self._refusal = None
+        self._ready = asyncio.get_running_loop().create_future()
+        if self.url.startswith("memory://"):
+            memory.connect(self.url, self)
+        else:
+            await tcp.connect(self.url, self, tls=self._tls)
+        try:
+            async with asyncio.timeout(self._config.transport.hello_timeout_s):
+                await self._ready
+        except TimeoutError:
+            self.drop()
+            raise NotConnected(self.url, "somebody answers there, but not as a node") from None
+
+    async def _keep(self) -> None:
+        """Watch the connection; open it again whenever it is gone."""
+        while True:
+            await self._watch()
+            attempt = 0
+            while not self.is_up:
+                attempt += 1
+                await asyncio.sleep(self._pause_s(attempt))
+                try:
+                    await self._connect()
+                    log.info("connected to %s again", self.url)
+                except (OSError, NotConnected, Refused, VersionMismatch) as error:
+                    log.debug("%s: attempt %d to reconnect failed: %s", self.url, attempt, error)
+
+    async def _watch(self) -> None:
+        settings = self._config.transport
+        loop = asyncio.get_running_loop()
+        while not self._gone.is_set():
+            try:
+                async with asyncio.timeout(settings.heartbeat_s):
+                    await self._gone.wait()
+            except TimeoutError:
+                if self._connection is None:
+                    return
+                silent_s = loop.time() - self._connection.received_at
+                if silent_s > settings.peer_timeout_s:
+                    log.warning("%s was silent for %.1f s: connecting again", self.url, silent_s)
+                    self.drop()
+                elif silent_s > settings.heartbeat_s:
+                    self.send(Ping())
+
+    def _pause_s(self, attempt: int) -> float:
+        settings = self._config.transport
+        ceiling = min(
+            settings.reconnect_backoff_s_max, settings.reconnect_backoff_s_min * 2.0 ** min(attempt - 1, 30)
+        )
+        return random.uniform(ceiling / 2, ceiling)
+
+    def drop(self) -> None:
+        """Break the connection; it is opened again."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def close(self) -> None:
+        """Say goodbye and stay away."""
+        self._is_closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            self.send(Bye(Code.OK, "done"))
+            self._connection.close()
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._gone.wait()
+            except TimeoutError:
+                self.drop()
+
+    # -- the connection's side
+
+    def opened(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.send((encode(self._hello),))
+
+    def received(self, connection: Connection, items: list[Item]) -> None:
+        rest: list[Item] = []
+        for item in items:
+            match item:
+                case Ping():
+                    self.send(Pong())
+                case Pong():
+                    pass
+                case Welcome():
+                    self._welcomed(item)
+                case Bye(code=code, text=text):
+                    self._dismissed(code, text)
+                case _:
+                    rest.append(item)
+        if rest:
+            self._user.items(rest)
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.version != VERSION:
+            self._fail(VersionMismatch(VERSION, welcome.version))
+            self.drop()
+            return
+        self.welcome = welcome
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(welcome)
+        self._user.linked(welcome)
+
+    def _dismissed(self, code: int, text: str) -> None:
+        if code not in (Code.OK, Code.UNAVAILABLE):
+            log.warning("%s closed the connection: %s", self.url, text)
+        self._refusal = Refused(code, text)
+
+    def malformed(self, connection: Connection, error: MalformedFrame) -> None:
+        log.error("%s does not speak our protocol: %s", self.url, error)
+        self._refusal = error
+        connection.abort()
+
+    def blocked(self, connection: Connection, is_blocked: bool) -> None:
+        if is_blocked:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def lost(self, connection: Connection) -> None:
+        was_up = self.is_up
+        self._connection = None
+        self.welcome = None
+        self._room.set()
+        self._gone.set()
+        self._fail(self._refusal or NotConnected(self.url, "the connection was closed before a welcome came"))
+        if was_up:
+            if not self._is_closing:
+                log.warning("%s is gone%s: connecting again", self.url, self._last_words())
+            self._user.unlinked()
+
+    @property
+    def last_words(self) -> str:
+        """What the node said when it closed the connection, if it did."""
+        return self._refusal.text if isinstance(self._refusal, Refused) else ""
+
+    def _last_words(self) -> str:
+        return f" ({self.last_words})" if self.last_words else ""
+
+    def _fail(self, error: Exception) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(error)

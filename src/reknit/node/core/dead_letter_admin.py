@@ -1,0 +1,223 @@
+"""What people do with dead letters: look through them page by page, publish them again, drop them.
+
+A redrive writes down which letters it is about before it publishes their events, in one piece of the log. A crash
+between the two is seen on the next start and the letters wait again: so each is published once, whatever happens.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from reknit.batch import Batch
+from reknit.dead_letter import Letter, Wanted, read_letter
+from reknit.envelope.columns import ID
+from reknit.envelope.ids import make_id
+from reknit.errors import Gone, JournalFull
+from reknit.node.core.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
+from reknit.outcome import Code
+from reknit.records import LettersBack, LettersRedriven
+from reknit.seqset import Range, SeqSet
+from reknit.topic import Pattern
+
+PAGE_MAX: Final = 1_000
+SCAN_MAX: Final = 5_000
+"""So many letters are looked at for one answer, so that no answer takes long."""
+Found = tuple[int, Letter]
+
+
+class LetterOffice:
+    """Works on the dead letters of one node."""
+
+    def __init__(self, letters: DeadLetters) -> None:
+        self._letters = letters
+        self._put_back_torn()
+
+    def _put_back_torn(self) -> None:
+        """A redrive whose events never reached the disk did not happen."""
+        last = self._letters.letters.last
+        if last is None:
+            return
+        published = self._letters.journal.ledger.published.get((last.topic, last.source), SeqSet())
+        if not published.covers(last.first, last.stop):
+            self._back(last.ranges)
+
+    def _back(self, ranges: list[Range]) -> None:
+        letters = self._letters
+        letters.journal.stage_record(LettersBack(letters.source, ranges, letters.now_us()))
+        letters.waiting.back(ranges)
+
+    # -- looking
+
+    def page(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Letters that fit, a page of them: upwards after `after`, or downwards before `before`."""
+        wanted, limit = _wanted(args), min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
+        is_downwards = "before" in args
+        place = int(args["before"] if is_downwards else args.get("after", 0))
+        found, place, is_end = self._look(wanted, place, limit, is_downwards) if limit else ([], place, True)
+        return {
+            "letters": [[seq, msgspec.to_builtins(letter, builtin_types=(bytes,))] for seq, letter in found],
+            "next": place,
+            "is_end": is_end,
+            **self.counts(),
+            "last": self._letters.published.last if self._letters.published else 0,
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many letters wait, were redriven, and were dropped by people or because there were too many."""
+        done = self._letters.letters
+        return {
+            "waiting": self._letters.waiting.count,
+            "redriven": done.redriven.count,
+            "dropped": done.dropped.count,
+        }
+
+    def _look(
+        self, wanted: Wanted, place: int, limit: int, is_downwards: bool = False
+    ) -> tuple[list[Found], int, bool]:
+        """Letters that fit, the place to go on from, and whether that is the end."""
+        pattern = Pattern(wanted.topic) if wanted.topic else None
+        found: list[Found] = []
+        seen = 0
+        for seq, letter in self._down(place) if is_downwards else self._up(place + 1):
+            if letter is not None and wanted.fits(letter, pattern):
+                found.append((seq, letter))
+            seen, place = seen + 1, seq
+            if len(found) >= limit or seen >= SCAN_MAX:
+                return found, place, False
+        return found, place, True
+
+    def _up(self, start: int) -> Iterator[tuple[int, Letter | None]]:
+        published = self._letters.published
+        last = published.last if published else 0
+        while start <= last:
+            stop = min(start + PAGE_MAX, last + 1)
+            yield from self._within(start, stop)
+            yield stop - 1, None
+            start = stop
+
+    def _down(self, stop: int) -> Iterator[tuple[int, Letter | None]]:
+        published = self._letters.published
+        stop = min(stop, published.last + 1) if published else 1
+        while stop > 1:
+            start = max(stop - PAGE_MAX, 1)
+            yield from reversed(list(self._within(start, stop)))
+            yield start, None
+            stop = start
+
+    def _within(self, start: int, stop: int) -> Iterator[Found]:
+        """The letters in `[start, stop)` that wait."""
+        letters = self._letters
+        done = letters.letters
+        waiting = [part for one in done.redriven.missing(start, stop) for part in done.dropped.missing(*one)]
+        for low, high in waiting:
+            for entry in letters.journal.find(letters.topic, letters.source, low, high):
+                try:
+                    batch = Batch.parse(letters.journal.fetch(entry))
+                except Gone:
+                    continue
+                payloads = batch.payloads()
+                for seq in range(max(low, batch.first), min(high, batch.stop)):
+                    yield seq, read_letter(payloads[seq - batch.first])
+
+    # -- doing
+
+    def redrive(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Publish a page of letters again on their topics; `after` says where to go on."""
+        found, place, is_end = self._chosen(args)
+        whole = [one for one in found if one[1].has_payload]
+        if not args.get("is_dry"):
+            for group in _groups(whole):
+                self._publish(group, bool(args.get("clears_ttl")))
+        counts: dict[str, int] = {}
+        for _, letter in whole:
+            counts[letter.topic] = counts.get(letter.topic, 0) + 1
+        body = {"count": len(whole), "without_payload": len(found) - len(whole), "topics": counts}
+        return {**body, "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
+
+    def drop(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Drop a page of letters."""
+        found, place, is_end = self._chosen(args)
+        if found and not args.get("is_dry"):
+            self._letters.drop(_ranges(found), self._letters.now_us())
+        return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
+
+    def _chosen(self, args: dict[str, Any]) -> tuple[list[Found], int, bool]:
+        """A page of what is to be done; `stop` is the last letter that was there when it began."""
+        limit = min(max(int(args.get("limit", PAGE_MAX)), 1), PAGE_MAX)
+        found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
+        stop = int(args.get("stop", 0)) or place
+        return [one for one in found if one[0] <= stop], place, is_end or place >= stop
+
+    def _publish(self, group: list[Found], clears_ttl: bool) -> None:
+        letters = self._letters
+        topic, now_us = group[0][1].topic, letters.now_us()
+        source = xxhash.xxh3_128_digest(f"redrive\0{letters.node}\0{topic}".encode())
+        first = letters.journal.sources(topic).get(source, 0) + 1
+        batch = _batch(source, first, [letter for _, letter in group], now_us, clears_ttl)
+        ranges = _ranges(group)
+        record = LettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
+        letters.journal.stage_record(record)
+        letters.waiting.went(ranges)
+        try:
+            letters.journal.stage(bytes(batch.data), [batch.head])
+        except JournalFull:
+            self._back(ranges)
+            raise
+
+
+def _wanted(args: dict[str, Any]) -> Wanted:
+    wanted = msgspec.convert(args.get("wanted", {}), Wanted)
+    if wanted.code and wanted.code.upper() not in Code.__members__:
+        raise ValueError(f"{wanted.code!r} is no google.rpc code")
+    return wanted
+
+
+def _groups(found: list[Found]) -> Iterator[list[Found]]:
+    """Letters that can go out as one batch, in their order within a topic."""
+    groups: dict[tuple[Any, ...], list[Found]] = {}
+    for seq, letter in found:
+        alike = (letter.topic, letter.priority, letter.type, letter.flags, *sorted(letter.columns))
+        groups.setdefault(alike, []).append((seq, letter))
+    yield from groups.values()
+
+
+def _batch(source: bytes, first: int, letters: list[Letter], now_us: int, clears_ttl: bool) -> Batch:
+    """The events of letters under new ids, with their first ones in a header."""
+    one = letters[0]
+    ttls = [0 if clears_ttl else letter.ttl_ms for letter in letters]
+    columns = {name: [letter.columns[name] for letter in letters] for name in one.columns}
+    columns.pop("time", None)
+    columns.pop("ttl", None)
+    if any(ttl_ms != ttls[0] for ttl_ms in ttls):
+        columns["ttl"] = ttls
+    columns["headers"] = [_headers(letter) for letter in letters]
+    if ID in columns:
+        columns[ID] = [make_id(now_us // 1000, secrets.randbits(74)).bytes for _ in letters]
+    payloads = [letter.payload for letter in letters]
+    fields: dict[str, Any] = {
+        "ttl_ms": max(ttls),
+        "priority": one.priority,
+        "type": one.type,
+        "flags": one.flags,
+    }
+    return Batch.build(source, one.topic, first, payloads, now_us, columns=columns, **fields)
+
+
+def _headers(letter: Letter) -> dict[str, str]:
+    """What tells a redriven event from a new one, and whom it failed for."""
+    return {
+        **(letter.columns.get("headers") or {}),
+        REDRIVEN: letter.original or letter.id,
+        REDRIVEN_COUNT: str(letter.redriven + 1),
+        "redriven-for": letter.subscriber,
+        "redriven-reason": letter.reason,
+    }
+
+
+def _ranges(found: list[Found]) -> list[Range]:
+    return SeqSet.from_ranges((seq, seq + 1) for seq, _ in found).ranges()

@@ -1,0 +1,82 @@
+"""Where a subscription begins, resolved against the journal."""
+
+from __future__ import annotations
+
+import time
+
+from reknit.errors import InvalidCheckpoint
+from reknit.ledger import Stream
+from reknit.protocol.dispatch.inputs import Open
+from reknit.store.journal import Journal
+from reknit.topic import Pattern
+from reknit.wire.messages import Start, Subscribe
+
+
+def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
+    """A subscription with its pattern parsed and its start as a position. Raises `LocalError`."""
+    pattern = Pattern(request.pattern)
+    start = request.start
+    if start.position is not None and start.epoch == epoch:
+        is_new = bool(request.name) and request.name not in journal.ledger.accounts
+        since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
+        return Open(request, pattern, start.position, since, seen=_after(start))
+    if start.history and (start.count or start.age_s):
+        position, after = _recent(journal, pattern, start)
+        return Open(request, pattern, position, _since_held(journal, pattern, after), after)
+    if start.history or start.checkpoint is not None:
+        after = _after(start)
+        return Open(request, pattern, journal.start, _since_held(journal, pattern, after), after)
+    return Open(request, pattern, -1, _since_now(journal, pattern))
+
+
+def _after(start: Start) -> dict[bytes, int]:
+    try:
+        after = {bytes.fromhex(source): seq for source, seq in (start.checkpoint or {}).items()}
+    except ValueError:
+        raise InvalidCheckpoint(str(start.checkpoint), "names sources as 32 hexadecimal digits") from None
+    return after
+
+
+def _recent(journal: Journal, pattern: Pattern, start: Start) -> tuple[int, dict[bytes, int]]:
+    """Where the wanted part of history begins, and after which seqs: the last so many, or what is no older."""
+    oldest_us = time.time_ns() // 1000 - int(start.age_s * 1e6) if start.age_s else 0
+    position, after = journal.end, {}
+    for (topic, source), seqs in journal.ledger.published.items():
+        if not seqs or not pattern.matches(topic):
+            continue
+        first = max(journal.first_held(topic, source), seqs.last + 1 - start.count if start.count else 1)
+        entries = journal.find(topic, source, first, seqs.last + 1) if first <= seqs.last else []
+        old = [entry.head.stop for entry in entries if entry.head.time_us < oldest_us]
+        after[source] = max([first, *old]) - 1
+        position = min(
+            [position, *(entry.position for entry in entries if entry.head.stop > after[source] + 1)]
+        )
+    return max(position, journal.start), after
+
+
+def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:
+    """A new durable subscriber is owed what comes after what is published by now."""
+    published = journal.ledger.published
+    return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
+
+
+def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Stream, int]:
+    """… or what is held, after its checkpoint."""
+    return {
+        (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
+        for topic, source in journal.ledger.published
+        if pattern.matches(topic)
+    }
+
+
+def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Stream, int]:
+    """… or what lies behind a position: everything but what the journal holds before it."""
+    since = _since_now(journal, pattern)
+    while position < journal.end:
+        run = journal.read(position)
+        for entry in run.entries:
+            stream = (entry.head.topic, entry.head.source)
+            if stream in since:
+                since[stream] = min(since[stream], entry.head.first)
+        position = run.next_position
+    return since

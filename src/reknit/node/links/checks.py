@@ -1,0 +1,71 @@
+"""What a node takes from those who say that they are nodes, and what it does not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reknit.config import LINK_COST_MAX, LinkSettings
+from reknit.errors import InvalidConfig, InvalidTopic
+from reknit.topic import Pattern
+from reknit.transport.tcp import parse_url
+from reknit.wire.codec import Item
+from reknit.wire.links import Announce, Forward, Link, LinkState
+
+NAME_CHARS_MAX: Final = 255
+MODES: Final = ("multicast", "closest", "balanced")
+
+
+def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
+    """The address and the cost of a link.
+
+    >>> parse_link("tcp://10.0.0.7:7440=10")
+    ('tcp://10.0.0.7:7440', 10)
+    >>> parse_link("tcp://10.0.0.7:7440")
+    ('tcp://10.0.0.7:7440', 1)
+    """
+    url, _, given = text.partition("=")
+    parse_url(url)
+    if given and not (given.isdigit() and 0 < int(given) <= LINK_COST_MAX):
+        raise InvalidConfig(
+            "links.to", text, f"has no cost from 1 to {LINK_COST_MAX}: write tcp://HOST:PORT=10"
+        )
+    return url, int(given) if given else cost
+
+
+def objection(hello: Link, name: str, settings: LinkSettings, others: set[str]) -> str:
+    """Why there can't be a link to a node, if so; `others` are the neighbours that there are."""
+    if not 0 < len(hello.node) <= NAME_CHARS_MAX or not hello.node.isprintable():
+        return f"a node's name has 1 to {NAME_CHARS_MAX} characters that can be printed"
+    if hello.node == name:
+        return f"both nodes are called {name!r}: give each a name of its own (node.name)"
+    if settings.edge and others - {hello.node}:
+        return f"{name} is an edge and has its one link already (links.edge)"
+    if hello.is_edge and settings.edge:
+        return "two edges can't be linked: one of them has to be no edge (links.edge)"
+    return ""
+
+
+def unsound(item: Item) -> str:
+    """Why a message can't be taken from another node, if so.
+
+    >>> unsound(LinkState("a", 1, 1, {"b": 0}))
+    'a link costs from 1 to 1000000'
+    """
+    match item:
+        case LinkState(links=links):
+            sound = all(0 < cost <= LINK_COST_MAX for cost in links.values())
+            return "" if sound else f"a link costs from 1 to {LINK_COST_MAX}"
+        case Announce(added=added, removed=removed):
+            return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
+        case Forward(mode=mode):
+            return "" if mode in MODES else f"{mode!r} is no distribution of events with outcomes"
+        case _:
+            return ""
+
+
+def _unsound_interest(pattern: str, mode: str) -> str:
+    try:
+        Pattern(pattern)
+    except InvalidTopic as error:
+        return str(error)
+    return "" if mode in ("journal", "any", "stream") else f"{mode!r} is no way to subscribe"

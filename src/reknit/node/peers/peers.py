@@ -1,0 +1,105 @@
+"""The connections of a node: who is there, is it alive, and does it speak our protocol."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reknit.config import Config
+from reknit.frame import Buffer
+from reknit.outcome import Code
+from reknit.transport.connection import Connection
+from reknit.wire.codec import encode
+from reknit.wire.messages import Bye, Message, Ping
+
+log = logging.getLogger("reknit.node")
+
+
+@dataclass(slots=True, eq=False)
+class PeerState:
+    """One connection, seen from the node."""
+
+    id: int
+    connection: Connection
+    opened_at: float
+    name: str = ""
+    identity: str = ""
+    """Who it has shown to be, where there are rules about that."""
+    is_welcome: bool = False
+    is_leaving: bool = False
+    subscriptions: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name or 'peer'} ({self.connection.peer})"
+
+    def send(self, message: Message) -> None:
+        self.connection.send((encode(message),))
+
+    def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        self.connection.send(buffers)
+
+    def dismiss(self, code: Code, text: str) -> None:
+        """Say why, and close; once."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            log.warning("closing the connection of %s: %s: %s", self, code.name, text)
+            self.send(Bye(code, text))
+            self.connection.close()
+
+
+class Peers:
+    """All connections of a node, by connection and by id."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._by_connection: dict[Connection, PeerState] = {}
+        self._by_id: dict[int, PeerState] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[PeerState]:
+        return iter(list(self._by_id.values()))
+
+    def get(self, peer_id: object) -> PeerState | None:
+        return self._by_id.get(peer_id) if isinstance(peer_id, int) else None
+
+    def send_buffers(self, peer_id: object, buffers: Sequence[Buffer]) -> None:
+        """Send frames to a peer, if it is still there."""
+        peer = self.get(peer_id)
+        if peer is not None:
+            peer.connection.send(buffers)
+
+    def of(self, connection: Connection) -> PeerState | None:
+        return self._by_connection.get(connection)
+
+    def add(self, connection: Connection, now: float) -> PeerState:
+        """A new connection. One too many is told so and closed."""
+        self._count += 1
+        peer = PeerState(self._count, connection, now)
+        self._by_connection[connection] = self._by_id[peer.id] = peer
+        if len(self._by_id) > self._config.limits.connections_max:
+            text = f"the node has {self._config.limits.connections_max} connections (limits.connections_max)"
+            peer.dismiss(Code.RESOURCE_EXHAUSTED, text)
+        return peer
+
+    def remove(self, connection: Connection) -> PeerState | None:
+        peer = self._by_connection.pop(connection, None)
+        if peer is not None:
+            del self._by_id[peer.id]
+        return peer
+
+    def check(self, now: float) -> None:
+        """Ask quiet peers for a sign, and part with those that give none or never introduced themselves."""
+        settings = self._config.transport
+        for peer in self:
+            silent_s = now - peer.connection.received_at
+            if not peer.is_welcome and now - peer.opened_at > settings.hello_timeout_s:
+                peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello came (transport.hello_timeout_s)")
+            elif silent_s > settings.peer_timeout_s:
+                log.warning("%s was silent for %.1f s: connection closed", peer, silent_s)
+                peer.connection.abort()
+            elif silent_s > settings.heartbeat_s and not peer.is_leaving:
+                peer.send(Ping())

@@ -1,0 +1,350 @@
+"""Who may publish and subscribe what, and as whom: rules from the configuration, asked before anything is touched.
+
+    NAME publish PATTERN      may publish on these topics, and offer to hold their events for others
+    NAME subscribe PATTERN    may subscribe to these topics, and read their past
+    NAME as ADDRESS           may be the source of events with such an address
+    NAME admin                may ask and change everything
+
+NAME comes from the token, or from the certificate, that a connection showed; `anonymous` is who showed none, and `*`
+is everyone. Where a PATTERN begins with `/` or `up:` it is one of addresses. Without any rule everyone may do
+everything.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reknit.address import Address
+from reknit.batch import Batch
+from reknit.config import Config
+from reknit.envelope.columns import read_attributes
+from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
+from reknit.ledger import Stream
+from reknit.outcome import Code, Outcome, Reason
+from reknit.protocol.machine import Peer
+from reknit.protocol.publish.intake import Problem
+from reknit.topic import Pattern
+from reknit.wire.codec import Frames, Item
+from reknit.wire.links import Skip, Via
+from reknit.wire.messages import (
+    Answer,
+    Ask,
+    Bye,
+    Credit,
+    Declare,
+    Ping,
+    Pong,
+    Settle,
+    Subscribe,
+    Unsubscribe,
+    Unsubscribed,
+)
+from reknit.wire.outcomes import Fate, Told, Want
+from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
+from reknit.wire.streams import Abort, Begin, Piece, Room
+
+if TYPE_CHECKING:
+    from reknit.node.peers.peers import Peers, PeerState
+
+log = logging.getLogger("reknit.node")
+
+EVERYONE: Final = "*"
+ANONYMOUS: Final = "anonymous"
+ITSELF: Final = ""
+"""The identity of what runs in the node's own process: relays and gateways, which have rules of their own."""
+VERBS: Final = ("publish", "subscribe", "as", "admin")
+EVERYTHING: Final = Pattern("**")
+_READING: Final = frozenset(
+    ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
+)
+"""Questions that tell of everything, or that only who reads everything has: for who may subscribe to everything."""
+_BY_PATTERN: Final = {"find": "topic", "checkpoint": "pattern", "align": "pattern"}
+"""Questions about some topics, and where they name them."""
+
+
+class Rules:
+    """The rules of one node.
+
+    >>> rules = Rules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
+    >>> rules.may("ann", "publish", Pattern("plant/7")), rules.may("bob", "publish", Pattern("plant/7"))
+    (True, False)
+    >>> rules.may_be("ann", Address.parse("//vcu/10/1/8001"))
+    True
+    """
+
+    def __init__(self, allow: Sequence[str], tokens: dict[str, str] | None = None) -> None:
+        self._tokens = {name: token.encode() for name, token in (tokens or {}).items()}
+        self._patterns: dict[tuple[str, str], list[Pattern]] = {}
+        self._addresses: dict[str, list[Address]] = {}
+        for rule in allow:
+            try:
+                self._add(*rule.split())
+            except (TypeError, InvalidTopic, InvalidAddress) as error:
+                forms = "NAME publish|subscribe PATTERN, NAME as ADDRESS, or NAME admin"
+                why = f"has {rule!r}, which is no rule ({error}); write {forms}"
+                raise InvalidConfig("security.allow", "settings", why) from None
+
+    def _add(self, name: str, verb: str, text: str = "") -> None:
+        if verb not in VERBS or (verb == "admin") != (not text):
+            raise TypeError(f"{verb!r} has to be one of {', '.join(VERBS)}, and all but admin need a pattern")
+        if verb == "as":
+            self._addresses.setdefault(name, []).append(Address.parse(text))
+        else:
+            pattern = EVERYTHING if verb == "admin" else read_pattern(text)
+            self._patterns.setdefault((name, verb), []).append(pattern)
+
+    def who(self, token: str, certified: str = "") -> str | None:
+        """The name behind a token, or behind a certificate; None for a token that is not known."""
+        if not token:
+            return certified or ANONYMOUS
+        given, found = token.encode(), None
+        for name, known in self._tokens.items():
+            if hmac.compare_digest(known, given):
+                found = name
+        return found
+
+    def may(self, name: str, verb: str, wanted: Pattern) -> bool:
+        """Whether everything that is wanted is allowed by one rule."""
+        if name == ITSELF:
+            return True
+        allowed = [pattern for who in (name, EVERYONE) for pattern in self._patterns.get((who, verb), ())]
+        return any(pattern.includes(wanted) for pattern in allowed)
+
+    def may_be(self, name: str, source: Address) -> bool:
+        """Whether events from this address may come from that name."""
+        allowed = [one for who in (name, EVERYONE) for one in self._addresses.get(who, ())]
+        return name == ITSELF or any(one.matches(source) for one in allowed)
+
+    def publishes(self, name: str) -> bool:
+        """Whether a name may publish anything at all."""
+        return self._has(name, "publish")
+
+    def is_admin(self, name: str) -> bool:
+        return self._has(name, "admin")
+
+    def _has(self, name: str, verb: str) -> bool:
+        return name == ITSELF or any((who, verb) in self._patterns for who in (name, EVERYONE))
+
+
+def read_pattern(text: str) -> Pattern:
+    """A pattern of topics, also where it is written as one of addresses.
+
+    >>> read_pattern("//vcu/FFFFFFFF/1/FFFF").text, read_pattern("plant/**").text
+    ('up/vcu/*/*/1/*', 'plant/**')
+    """
+    return Address.parse(text).pattern if text.startswith(("/", "up:")) else Pattern(text)
+
+
+class Permissions:
+    """What a node asks before it does anything for a peer."""
+
+    def __init__(self, config: Config, peers: Peers, streams: Iterable[Stream] = ()) -> None:
+        self._rules = Rules(config.security.allow, read_tokens(config.security.tokens_file))
+        self._peers = peers
+        self._sources_max = config.limits.sources_max
+        self._owners: dict[bytes, str] = {}
+        """By source: the name that first published as it, while the node runs."""
+        self._topics = {source: topic for topic, source in streams}
+        """By source: the one topic that it publishes on, as the journal knows or as was permitted since."""
+        self._subscribers: dict[str, str] = {}
+        """By durable subscriber: the name that first subscribed as it, while the node runs."""
+        self._subscribers_max = config.limits.subscriptions_max
+
+    def _name(self, peer: Peer) -> str:
+        state = self._peers.get(peer)
+        return ANONYMOUS if state is None else state.identity
+
+    def greet(self, token: str, peer: PeerState) -> bool:
+        """Find out who a peer is. False if it showed a token that nobody has: it was told so."""
+        if peer.connection.is_inside:
+            peer.identity = ITSELF
+            return True
+        name = self._rules.who(token, peer.connection.certified)
+        if name is None:
+            peer.dismiss(Code.UNAUTHENTICATED, "this token is not known here (security.tokens_file)")
+            return False
+        peer.identity = name
+        return True
+
+    # -- publishing
+
+    def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
+        """Why a peer may not publish as a source on a topic; if it may, the source is its own from now on."""
+        name = self._name(peer)
+        problem = self._objection(name, source, topic)
+        if problem is None and name != ITSELF:
+            self._claim(name, source, topic)
+        return problem
+
+    def _objection(self, name: str, source: bytes, topic: str) -> Problem | None:
+        try:
+            is_allowed = self._rules.may(name, "publish", Pattern(topic))
+        except InvalidTopic as error:
+            return Problem(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
+        if not is_allowed:
+            return Problem(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
+        if name != ITSELF and (text := self._not_theirs(name, source, topic)):
+            return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+        return None
+
+    def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
+        """Why a name may not speak for a source, or nothing. What a group carries any of its members brings."""
+        if self._owners.get(source, name) != name:
+            return f"source {source.hex()} is not {name}'s: publish under a name of your own"
+        if self._topics.get(source, topic) != topic:
+            return f"source {source.hex()} publishes on another topic: use one source for each"
+        return ""
+
+    def _claim(self, name: str, source: bytes, topic: str) -> None:
+        if len(self._topics) < self._sources_max:
+            self._topics.setdefault(source, topic)
+        if not topic.startswith("group/") and len(self._owners) < self._sources_max:
+            self._owners.setdefault(source, name)
+
+    def may_be(self, peer: Peer, address: Address) -> bool:
+        """Whether events from an address may come from a peer."""
+        return self._rules.may_be(self._name(peer), address)
+
+    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+        """Why events with attributes, which are sound, may not come from a peer."""
+        name = self._name(peer)
+        for source in dict.fromkeys(one.source for one in read_attributes(batch)):
+            if not self._rules.may_be(name, source):
+                text = f"{name} may not be {source}: let security.allow say '{name} as {source}'"
+                return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+        return None
+
+    # -- everything else
+
+    def admits(self, item: Item, peer: PeerState) -> bool:
+        """Whether a peer may say this. If not, it has been told, or nothing is done."""
+        name = peer.identity
+        match item:
+            case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Ping() | Pong() | Bye():
+                return True
+            case Recovered() | Surveyed():
+                return True
+            case Subscribe(sub=sub):
+                problem = self._may_subscribe(name, item)
+                if problem:
+                    peer.send(Unsubscribed(sub, Code.PERMISSION_DENIED, problem))
+                return not problem
+            case Recover(topic=topic):
+                is_allowed = self._may_read(name, topic)
+                if not is_allowed:
+                    peer.send(Recovered(item.id, 0, item.ranges))
+                return is_allowed
+            case Survey(pattern=pattern):
+                is_allowed = self._may_read(name, pattern)
+                if not is_allowed:
+                    peer.send(Surveyed(item.id, []))
+                return is_allowed
+            case Offer(pattern=pattern) | Heartbeat(topic=pattern) | Require(topic=pattern):
+                return self._may(name, "publish", pattern)
+            case Want(topic=pattern):
+                return self._may(name, "publish", pattern)
+            case Skip(topic=pattern, source=source):
+                return self._may(name, "publish", pattern) and not self._not_theirs(name, source, pattern)
+            case Begin(source=source, topic=topic):
+                # Its source is of this stream alone: nobody else's, and not worth remembering.
+                objection = self._objection(name, source, topic)
+                if objection is not None:
+                    log.warning("%s may not begin a stream: %s", name or "the node", objection.text)
+                    why = (objection.code, objection.text)
+                    peer.send(Told(source, [Fate(1, 2, Outcome.REJECTED, *why, attempts=0)]))
+                return objection is None
+            case Via(source=source):
+                return self._may_say_via(name, source)
+            case Piece() | Room() | Abort():
+                return True
+            case Ask():
+                return self._may_ask(item, peer)
+            case _:
+                if not self._rules.is_admin(name):
+                    text = f"{name} may not send {type(item).__name__}: let security.allow say '{name} admin'"
+                    peer.dismiss(Code.PERMISSION_DENIED, text)
+                return not peer.is_leaving
+
+    def _may(self, name: str, verb: str, text: str) -> bool:
+        try:
+            is_allowed = self._rules.may(name, verb, Pattern(text))
+        except InvalidTopic:
+            return True  # it is refused for what it is
+        if not is_allowed:
+            log.warning("%s may not %s %r: refused", name or "the node", verb, text)
+        return is_allowed
+
+    def _may_say_via(self, name: str, source: bytes) -> bool:
+        """Where a source has been is for who brings its events to say: a bridge, which publishes."""
+        is_theirs = name == ITSELF or self._owners.get(source, name) == name
+        is_allowed = is_theirs and self._rules.publishes(name)
+        if not is_allowed:
+            log.warning("%s may not say where source %s has been: refused", name, source.hex())
+        return is_allowed
+
+    def _may_read(self, name: str, text: str) -> bool:
+        return self._may(name, "subscribe", text)
+
+    def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
+        """Why a subscription is not permitted, or nothing. A durable one belongs to who opened it first."""
+        if not self._may_read(name, wanted.pattern):
+            return f"{name} may not subscribe to {wanted.pattern!r}"
+        if not wanted.name or self._rules.is_admin(name):
+            return ""
+        owner = self._subscribers.get(wanted.name)
+        if owner is None and len(self._subscribers) < self._subscribers_max:
+            owner = self._subscribers[wanted.name] = name
+        return (
+            "" if owner in (None, name) else f"subscriber {wanted.name!r} is not {name}'s: use another name"
+        )
+
+    def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
+        name = peer.identity
+        pattern = _asked_pattern(ask)
+        if ask.what == "skip" and self._may_skip(name, str(ask.args.get("topic")), ask.args.get("source")):
+            return True
+        if self._rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
+            return True
+        needed = f"subscribe {pattern}" if pattern is not None else "admin"
+        text = f"{name} may not ask for {ask.what!r}: let security.allow say '{name} {needed}'"
+        peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
+        return False
+
+    def _may_skip(self, name: str, topic: str, source: Any) -> bool:
+        """Whether a name may say that nobody has some events of a source."""
+        try:
+            known = bytes.fromhex(str(source))
+        except ValueError:
+            return True  # it is refused for what it is
+        return self._may(name, "publish", topic) and not self._not_theirs(name, known, topic)
+
+
+def _asked_pattern(ask: Ask) -> str | None:
+    """The topics that an answer tells of; None for what only an admin may ask."""
+    if ask.what in _READING:
+        return EVERYTHING.text
+    argument: Any = ask.args.get(_BY_PATTERN.get(ask.what, ""))
+    return argument if isinstance(argument, str) else None
+
+
+def read_tokens(path: str) -> dict[str, str]:
+    """Names and their tokens, from a file with one of each on a line. Raises `InvalidConfig`."""
+    if not path:
+        return {}
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig("security.tokens_file", path, f"can't be read: {error}") from None
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2:
+            raise InvalidConfig("security.tokens_file", f"{path} line {number}", "needs a name and a token")
+        tokens[words[0]] = words[1]
+    return tokens

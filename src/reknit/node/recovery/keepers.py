@@ -1,0 +1,87 @@
+"""Who can give back events on a node: its journal, and several keepers as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from reknit.batch import Batch
+from reknit.errors import Gone
+from reknit.ledger import Stream
+from reknit.protocol.recovery.cache import Keeper, total
+from reknit.seqset import SeqSet
+from reknit.store.journal import Journal
+from reknit.topic import Pattern
+from reknit.wire.recovery import Span
+
+
+class JournalKeeper:
+    """A journal as a cache: it survives restarts, and retention bounds it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
+        """What is held of `[start, stop)`, cut to it, in seq order."""
+        found: list[Batch] = []
+        while bytes_max > 0 and start < stop:
+            # It gives as many as fit. What does not fit is asked for until the limit is passed: less means no more.
+            entries = self._journal.find(topic, source, start, stop, bytes_max)
+            if not entries:
+                break
+            for entry in entries:
+                bytes_max -= entry.head.length
+                try:
+                    found.append(Batch(entry.head, self._journal.fetch(entry)).cut(start, stop))
+                except Gone:
+                    continue
+            start = max(start, entries[-1].head.stop)
+        return found
+
+    def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
+        """What is held of every stream that matches."""
+        oldest_us = time.time_ns() // 1000 - int(age_s * 1e6) if age_s else 0
+        spans: list[Span] = []
+        for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
+            if seqs and pattern.matches(topic):
+                first = self._first(topic, source, seqs.last + 1, oldest_us)
+                spans.append(
+                    Span(topic, source, seqs.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
+                )
+        return spans
+
+    def _first(self, topic: str, source: bytes, stop: int, oldest_us: int) -> int:
+        first = self._journal.first_held(topic, source)
+        if oldest_us and first < stop:
+            for entry in reversed(self._journal.find(topic, source, first, stop)):
+                if entry.head.time_us < oldest_us:
+                    return entry.head.stop
+        return first
+
+
+class Keepers:
+    """Several caches as one: what the first lacks is taken from the next."""
+
+    def __init__(self, keepers: Sequence[Keeper]) -> None:
+        self._keepers = keepers
+
+    def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
+        """What is held of `[start, stop)`, cut to it, in seq order."""
+        found = self._keepers[0].find(topic, source, start, stop, bytes_max)
+        if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
+            return found  # all of it; or it may hold more of it, which is asked for next
+        for keeper in self._keepers[1:]:
+            have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
+            for low, high in have.missing(start, stop):
+                found += keeper.find(topic, source, low, high, bytes_max)
+        return sorted(found, key=lambda batch: batch.first)
+
+    def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
+        """What is held of every stream that matches, by any."""
+        spans: dict[Stream, tuple[SeqSet, int]] = {}
+        for keeper in self._keepers:
+            for span in keeper.survey(pattern, age_s):
+                stream = (span.topic, span.source)
+                seqs, last = spans.get(stream, (SeqSet(), 0))
+                spans[stream] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
+        return [Span(*stream, seqs.ranges(), last) for stream, (seqs, last) in sorted(spans.items())]

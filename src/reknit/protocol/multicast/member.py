@@ -1,0 +1,115 @@
+"""A member of a group: its multicast, and who says who the members are. What a driver or a simulator runs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from reknit.protocol.multicast.effects import EvictSlow, GroupEffect, Left, Viewed
+from reknit.protocol.multicast.membership import Membership
+from reknit.protocol.multicast.multicast import Multicast
+from reknit.protocol.multicast.sender import NEVER
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.view import Member, View
+from reknit.wire.groups import AnyGroupMessage, MembershipMessage, Piece
+
+
+class GivenMembership:
+    """The members are known from elsewhere, such as a node's links: `give` says who they are.
+
+    >>> given = GivenMembership(Member(b"a"))
+    >>> given.give([Member(b"a"), Member(b"b")])
+    >>> given.view.ids
+    (b'a', b'b')
+    """
+
+    def __init__(self, me: Member) -> None:
+        self.me = me
+        self.view: View | None = None
+        self._effects: list[GroupEffect] = []
+
+    def give(self, members: list[Member]) -> None:
+        """The members from now on, us among them."""
+        counter = 1 if self.view is None else self.view.counter + 1
+        self.view = View(counter, b"", tuple(members))
+        self._effects.append(Viewed(self.view))
+
+    def leave(self) -> None:
+        """Go at once; the others are told by whoever told us."""
+        self._effects.append(Left(""))
+
+    def take_effects(self) -> list[GroupEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+class GroupMember:
+    """Membership and multicast as one machine."""
+
+    def __init__(
+        self,
+        topic: str,
+        settings: GroupSettings,
+        membership: Membership | GivenMembership,
+        rng: Random,
+        wall_s: float = 0.0,
+    ) -> None:
+        self.membership = membership
+        self.multicast = Multicast(membership.me.id, topic, settings, rng, wall_s)
+        self._membership_at = float("-inf")
+
+    @property
+    def me(self) -> Member:
+        return self.membership.me
+
+    @property
+    def view(self) -> View | None:
+        return self.multicast.view
+
+    def leave(self, now: float) -> None:
+        """Release every waiting sender and say goodbye."""
+        self.multicast.close(now)
+        if isinstance(self.membership, Membership):
+            self.membership.leave(now)
+            self._membership_at = now
+        else:
+            self.membership.leave()
+
+    # -- the contract
+
+    def receive(self, message: Piece | AnyGroupMessage, peer: bytes, now: float) -> None:
+        if type(message) is not Piece and isinstance(message, MembershipMessage):
+            if isinstance(self.membership, Membership):
+                self.membership.receive(message, peer, now)
+                self._membership_at = now
+            return
+        if isinstance(self.membership, Membership):
+            self.membership.heard(peer, now)
+        self.multicast.receive(message, peer, now)
+
+    def tick(self, now: float) -> None:
+        if self._membership_at <= now and isinstance(self.membership, Membership):
+            self.membership.tick(now)
+            deadline = self.membership.next_deadline()
+            self._membership_at = NEVER if deadline is None else deadline
+        self.multicast.tick(now)
+
+    def next_deadline(self) -> float | None:
+        deadline = self.multicast.next_deadline()
+        if isinstance(self.membership, GivenMembership):
+            return deadline
+        return self._membership_at if deadline is None else min(deadline, self._membership_at)
+
+    def take_effects(self, now: float) -> list[GroupEffect]:
+        """What is to be done. A new view is installed on the way, and a slow member reported to its judge."""
+        out: list[GroupEffect] = []
+        for effect in self.membership.take_effects():
+            if isinstance(effect, Viewed):
+                self.multicast.install(effect.view, now)
+            out.append(effect)
+        for done in self.multicast.take_effects():
+            if isinstance(done, EvictSlow) and isinstance(self.membership, Membership):
+                self.membership.evict(done.member, done.why, now)
+                self._membership_at = now
+                out += self.membership.take_effects()
+            out.append(done)
+        return out

@@ -1,0 +1,270 @@
+"""The commit log: which files of a lake count. A commit is one file, written last, by an atomic rename.
+
+    LAKE/lake.json                      format and id
+    LAKE/_log/<stage>/<id>.json         what one commit of a stage wrote, in all its tables at once
+    LAKE/_log/<stage>/<id>.folded.json  the same for all commits up to this id (made by compaction)
+    LAKE/_lock                          locked by the pipeline that writes
+
+A file that no commit names does not exist for a reader: it is left from a writer that died. A commit's id is the
+micro-batch's, so a micro-batch that runs again after a crash finds that it is done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+
+from reknit.errors import LocalError
+from reknit.spark.lake.tables import FORMAT, TABLE_OF, TABLES
+
+__all__ = ["Commit", "File", "Lake", "LakeError", "Log"]
+
+STAGES: Final = tuple(dict.fromkeys(table.stage for table in TABLES))
+COMPACT: Final = "compact"
+
+
+class LakeError(LocalError):
+    """A lake can't be used as it is.
+
+    >>> print(LakeError("./lake", "there is no lake", "run the pipeline first"))
+    ./lake: there is no lake; run the pipeline first
+    """
+
+    def __init__(self, where: str, what: str, do: str) -> None:
+        super().__init__(where, what, do)
+        self.where, self.what, self.do = where, what, do
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; {self.do}"
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Parquet file. `path` is relative to the lake."""
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+    day: str = ""
+    topic_key: str = ""
+    commit: int = 0
+
+
+class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one commit says."""
+
+    stage: str
+    id: int
+    time_us: int
+    files: list[File] = []
+    removes: list[str] = []
+    """Paths that count no longer: only compaction and expiry remove."""
+    meta: dict[str, Any] = {}
+
+
+class Label(msgspec.Struct, frozen=True):
+    """What `lake.json` says."""
+
+    format: int
+    id: str
+
+
+_decoder = msgspec.json.Decoder(Commit)
+
+
+class Log:
+    """One stage's commits."""
+
+    def __init__(self, root: Path, stage: str) -> None:
+        self.stage = stage
+        self.folder = root / "_log" / stage
+        self._known: dict[str, Commit] = {}
+
+    def commits(self) -> list[Commit]:
+        """Every commit, oldest first; those that were folded are one."""
+        names = self._names()
+        folded = max((name for name in names if name.endswith(".folded.json")), default="")
+        wanted = [name for name in names if name[:20] > folded[:20] and not name.endswith(".folded.json")]
+        return [self._read(name) for name in sorted([folded, *wanted] if folded else wanted)]
+
+    def last(self) -> Commit | None:
+        """The newest."""
+        newest = max(self._names(), default="")
+        return self._read(newest) if newest else None
+
+    def has(self, id: int) -> bool:
+        """True if this commit was made."""
+        if (self.folder / f"{id:020d}.json").exists():
+            return True
+        return any(int(name[:20]) >= id for name in self._names() if name.endswith(".folded.json"))
+
+    def add(self, commit: Commit) -> None:
+        """Make a commit. Its files are on disk already. An id is given out once."""
+        if self.has(commit.id):
+            raise LakeError(
+                str(self.folder), f"commit {commit.id} is there already", "run one pipeline a lake"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_file(self.folder / f"{commit.id:020d}.json", msgspec.json.encode(commit))
+
+    def fold(self, through: int) -> int:
+        """Put all commits up to this id into one file; gives how many there were. Nobody may wait for one of them."""
+        old = [commit for commit in self.commits()[:-1] if commit.id <= through]
+        if len(old) < 2:
+            return 0
+        last = old[-1]
+        files = [
+            msgspec.structs.replace(file, commit=file.commit or commit.id)
+            for commit in old
+            for file in commit.files
+            if not TABLE_OF[file.table].is_state
+        ]
+        removes = [path for commit in old for path in commit.removes]
+        folded = Commit(self.stage, last.id, last.time_us, files, removes, last.meta)
+        write_file(self.folder / f"{last.id:020d}.folded.json", msgspec.json.encode(folded))
+        for name in self._names():
+            is_folded = name.endswith(".folded.json")
+            if int(name[:20]) < last.id or (int(name[:20]) == last.id and not is_folded):
+                (self.folder / name).unlink(missing_ok=True)
+        return len(old)
+
+    def _names(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self.folder) if name.endswith(".json")]
+        except FileNotFoundError:
+            return []
+
+    def _read(self, name: str) -> Commit:
+        commit = self._known.get(name)
+        if commit is None:
+            try:
+                commit = _decoder.decode((self.folder / name).read_bytes())
+            except FileNotFoundError:  # folded at this moment
+                newest = max(n for n in self._names() if n.endswith(".folded.json"))
+                return self._read(newest)
+            except msgspec.DecodeError as error:
+                where = str(self.folder / name)
+                raise LakeError(where, f"can't be read ({error})", "restore it from a copy") from None
+            self._known[name] = commit
+        return commit
+
+
+class Lake:
+    """A lake's files, as its commits name them. Needs no Spark.
+
+    >>> import tempfile
+    >>> lake = Lake.create(tempfile.mkdtemp())
+    >>> lake.files("events")
+    []
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).absolute()
+        try:
+            label = msgspec.json.decode((self.root / "lake.json").read_bytes(), type=Label)
+        except FileNotFoundError:
+            what = "there is no lake" if self.root.exists() else "there is no such folder"
+            do = "name the folder that `reknit pipeline run --lake` wrote"
+            raise LakeError(str(root), what, do) from None
+        except (msgspec.DecodeError, NotADirectoryError) as error:
+            raise LakeError(str(root), f"its label can't be read ({error})", "restore lake.json") from None
+        if label.format != FORMAT:
+            do = f"read it with the reknit that wrote it, or start a new one: this one reads format {FORMAT}"
+            raise LakeError(str(root), f"it has format {label.format}", do)
+        self.id = label.id
+        self._logs = {stage: Log(self.root, stage) for stage in (*STAGES, COMPACT)}
+
+    @classmethod
+    def create(cls, root: str | Path) -> Lake:
+        """The lake in a folder, made if it is not there."""
+        path = Path(root)
+        if not (path / "lake.json").exists():
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                do = "name a folder that can be written"
+                raise LakeError(str(root), f"can't be made ({error.strerror})", do) from None
+            write_file(path / "lake.json", msgspec.json.encode(Label(FORMAT, uuid4().hex)))
+        return cls(path)
+
+    def log(self, stage: str) -> Log:
+        return self._logs[stage]
+
+    @contextmanager
+    def locked(self, name: str = "_lock") -> Iterator[None]:
+        """Hold the lake for writing; goes with the process, however that ends. Raises `LakeError` if it is held."""
+        with open(self.root / name, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                do = "stop it, or use another lake"
+                raise LakeError(str(self.root), "another process writes this lake", do) from None
+            yield
+
+    def files(
+        self,
+        table: str,
+        after: int | None = None,
+        through: int | None = None,
+        topic_keys: Iterable[str] | None = None,
+    ) -> list[File]:
+        """The files of a table that count.
+
+        Of the commits `(after, through]` alone where given: that must not reach behind what compaction has touched.
+        """
+        about = TABLE_OF[table]
+        if about.is_state:
+            last = self.log(about.stage).last()
+            return [] if last is None else [file for file in last.files if file.table == table]
+        found = [file for file in self._added(about.stage) if file.table == table]
+        if after is None and through is None:
+            changes = self.log(COMPACT).commits()
+            removed = {path for commit in changes for path in commit.removes}
+            found += [f for commit in changes for f in commit.files if f.table == table]
+            found = [file for file in found if file.path not in removed]
+        found = [
+            f
+            for f in found
+            if (after is None or f.commit > after) and (through is None or f.commit <= through)
+        ]
+        if topic_keys is not None:
+            wanted = set(topic_keys)
+            found = [file for file in found if file.topic_key in wanted]
+        return found
+
+    def _added(self, stage: str) -> Iterator[File]:
+        for commit in self.log(stage).commits():
+            for file in commit.files:
+                yield file if file.commit else msgspec.structs.replace(file, commit=commit.id)
+
+    def paths(self, files: Iterable[File]) -> list[str]:
+        return [str(self.root / file.path) for file in files]
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a small file so that it is there as a whole or not at all, also after a power cut."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    with open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some shared file systems refuse it, and need it not
+            os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,161 @@
+"""Keeping a lake small: small files become larger ones, old days go, and what nobody names is deleted.
+
+Runs beside a pipeline. Only files that no stage still waits for are touched, and a file that counts no longer stays
+for a while, for whoever is reading it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import pyarrow.parquet as pq
+
+from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, File, Lake, sync_folder
+from reknit.spark.lake.tables import TABLES
+
+__all__ = ["Upkeep", "compact", "expire", "settled_floor"]
+
+FILE_BYTES: Final = 128 << 20
+"""Files are put together up to about this size."""
+KEEP_S: Final = 3600.0
+ORPHAN_S: Final = 86_400.0
+"""A file that no commit names may be about to be committed; after a day it is left over from a crash."""
+
+
+class Upkeep(msgspec.Struct):
+    """What was done."""
+
+    files_before: int = 0
+    files_after: int = 0
+    commits_folded: int = 0
+    files_expired: int = 0
+    rows_expired: int = 0
+    files_deleted: int = 0
+    bytes_deleted: int = 0
+
+
+def settled_floor(lake: Lake) -> tuple[int, int]:
+    """(settle, capture): the last commits of each that no stage will look at again."""
+    settles = lake.log("settle").commits()
+    lasts = [lake.log(stage).last() for stage in ("events", "dead_letters")]
+    seen = [int(last.meta["through"]) for last in lasts if last is not None]
+    if not settles or not seen:
+        return -1, -1
+    behind = min(seen)
+    waiting = [int(commit.meta["since"]) for commit in settles if commit.id > behind]
+    return behind, min([*waiting, int(settles[-1].meta["since"]), int(settles[-1].meta["through"])])
+
+
+def _touchable(lake: Lake, table: str) -> list[File]:
+    settle, capture = settled_floor(lake)
+    limit = {"batches": capture, "settled": settle}.get(table)
+    return [file for file in lake.files(table) if limit is None or file.commit <= limit]
+
+
+def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> Upkeep:
+    """Put small files together and commits into one, then delete what is no longer needed."""
+    done = Upkeep()
+    with lake.locked("_upkeep"):
+        made: list[File] = []
+        gone: list[str] = []
+        for table in TABLES:
+            if table.is_state:
+                continue
+            folders: dict[tuple[str, str], list[File]] = {}
+            for file in _touchable(lake, table.name):
+                folders.setdefault((file.day, file.topic_key), []).append(file)
+            for files in folders.values():
+                for group in _groups(files, file_bytes):
+                    made.append(_join(lake, group))
+                    gone += [file.path for file in group]
+        done.files_before, done.files_after = len(gone), len(made)
+        if made:
+            _commit(lake, made, gone)
+        settle, capture = settled_floor(lake)
+        for stage in STAGES:
+            through = {"capture_batches": capture, "settle": settle}.get(stage, 1 << 62)
+            done.commits_folded += lake.log(stage).fold(through)
+        _delete(lake, keep_s, done)
+    return done
+
+
+def expire(lake: Lake, before_day: str, tables: Iterable[str] = (), keep_s: float = KEEP_S) -> Upkeep:
+    """Remove the days before `before_day` (2026-01-31) from these tables, or from all that are split by day."""
+    done = Upkeep()
+    wanted = set(tables) or {table.name for table in TABLES if table.time and not table.is_state}
+    with lake.locked("_upkeep"):
+        old = [f for t in sorted(wanted) for f in _touchable(lake, t) if f.day and f.day < before_day]
+        done.files_expired, done.rows_expired = len(old), sum(file.rows for file in old)
+        if old:
+            _commit(lake, [], [file.path for file in old])
+        _delete(lake, keep_s, done)
+    return done
+
+
+def _groups(files: list[File], file_bytes: int) -> list[list[File]]:
+    """Runs of small files, in commit order, each run about one file's size."""
+    groups: list[list[File]] = [[]]
+    size = 0
+    for file in sorted(files, key=lambda file: file.commit):
+        if file.bytes >= file_bytes:
+            continue
+        if size + file.bytes > file_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def _join(lake: Lake, files: list[File]) -> File:
+    first = files[0]
+    place = (lake.root / first.path).parent / f"compact-{uuid4().hex[:12]}.parquet"
+    schema = pq.read_schema(lake.root / first.path)
+    with pq.ParquetWriter(place, schema, compression="zstd") as writer:
+        for file in files:
+            for rows in pq.ParquetFile(lake.root / file.path).iter_batches():
+                writer.write_batch(rows.select(schema.names).cast(schema))
+    with open(place, "rb") as written:
+        os.fsync(written.fileno())
+    sync_folder(place.parent)
+    rows_total, newest = sum(file.rows for file in files), max(file.commit for file in files)
+    relative = str(place.relative_to(lake.root))
+    return File(
+        first.table, relative, rows_total, place.stat().st_size, first.day, first.topic_key, commit=newest
+    )
+
+
+def _commit(lake: Lake, made: list[File], gone: list[str]) -> None:
+    log = lake.log(COMPACT)
+    last = log.last()
+    log.add(Commit(COMPACT, 0 if last is None else last.id + 1, time.time_ns() // 1000, made, gone))
+
+
+def _delete(lake: Lake, keep_s: float, done: Upkeep) -> None:
+    """Delete what was removed long enough ago, and what a crashed writer left."""
+    now = time.time()
+    named = {file.path for stage in STAGES for commit in lake.log(stage).commits() for file in commit.files}
+    changes = lake.log(COMPACT).commits()
+    named |= {file.path for commit in changes for file in commit.files}
+    removed = {path: commit.time_us / 1e6 for commit in changes for path in commit.removes}
+    for table in (*(table.name for table in TABLES), "_staging"):
+        for path in (lake.root / table).rglob("*.parquet"):
+            relative = str(path.relative_to(lake.root))
+            if relative in removed:
+                is_due = now - removed[relative] >= keep_s
+            else:
+                is_due = relative not in named and now - path.stat().st_mtime >= ORPHAN_S
+            if is_due:
+                _unlink(path, done)
+
+
+def _unlink(path: Path, done: Upkeep) -> None:
+    done.bytes_deleted += path.stat().st_size
+    done.files_deleted += 1
+    path.unlink()

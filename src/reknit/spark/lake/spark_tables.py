@@ -1,0 +1,195 @@
+"""Reading and writing a lake's tables with Spark.
+
+A `Transaction` writes files where nobody looks, moves them to their places, makes data and folders durable, and
+then commits them all at once. Until the commit no reader sees any of it; a crash leaves files that nobody names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reknit.errors import LocalError
+from reknit.spark.lake.commit_log import Commit, File, Lake, sync_folder
+from reknit.spark.lake.tables import SLUG_CHARS_MAX, TABLE_OF, Table
+
+__all__ = ["Transaction", "check_format", "read", "read_files"]
+
+FORMATS: Final = ("parquet", "delta", "iceberg")
+_PACKAGES: Final = {
+    "delta": "io.delta:delta-spark_2.13:VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+}
+_PARTITIONS: Final = ["day", "topic_key"]
+
+
+def read(
+    spark: SparkSession, lake: Lake, table: str, after: int | None = None, through: int | None = None
+) -> DataFrame:
+    """A table, or what the commits `(after, through]` added to it."""
+    return read_files(spark, lake, table, lake.files(table, after, through))
+
+
+def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[File]) -> DataFrame:
+    """These files of a table."""
+    about = TABLE_OF[table]
+    paths = lake.paths(files)
+    if not paths:
+        return empty(spark, table)
+    return spark.read.schema(about.ddl).parquet(*paths)
+
+
+def empty(spark: SparkSession, table: str) -> DataFrame:
+    """No rows, with a table's columns; Spark sees that, and leaves out what would be done with them."""
+    columns = TABLE_OF[table].columns
+    return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
+
+
+def with_places(frame: DataFrame, about: Table) -> DataFrame:
+    """Add the columns that say in which folder a row lies."""
+    if not about.time:
+        return frame
+    return frame.withColumn("day", day_of(F.col(about.time))).withColumn("topic_key", key_of(F.col("topic")))
+
+
+def day_of(time: Column) -> Column:
+    return F.coalesce(F.date_format(time, "yyyy-MM-dd"), F.lit("none"))
+
+
+def key_of(topic: Column) -> Column:
+    """As `tables.topic_key`."""
+    slug = F.substring(F.regexp_replace(topic, "[^A-Za-z0-9_-]", "_"), 1, SLUG_CHARS_MAX)
+    key = F.concat(slug, F.lit("-"), F.substring(F.md5(topic.cast("binary")), 1, 12))
+    return F.coalesce(key, F.lit("none"))
+
+
+class Transaction:
+    """One commit of a stage: write its tables, then `commit`."""
+
+    def __init__(self, lake: Lake, stage: str, id: int) -> None:
+        self.lake, self.stage, self.id = lake, stage, id
+        self._name = f"{stage}-{id}-{uuid4().hex[:8]}"
+        self._staging = lake.root / "_staging" / self._name
+        self._files: list[File] = []
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def write(self, table: str, frame: DataFrame) -> int:
+        """Write rows of one table; gives how many."""
+        about = TABLE_OF[table]
+        placed = with_places(frame.select(*about.names), about)
+        return self.write_parts(placed, {"": table}, _PARTITIONS if about.time else [])
+
+    def write_parts(self, frame: DataFrame, tables: dict[str, str], partitions: list[str]) -> int:
+        """Write rows of several tables in one job: column `what`, if there is one, says which.
+
+        `tables` gives the table for each value of `what`.
+        """
+        staging = self._staging / uuid4().hex[:8]
+        # Spark's default is a kind of time that other tools can't write back, and that has no statistics.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        by = ([] if "" in tables else ["what"]) + partitions
+        writer = frame.write.mode("errorifexists").option("compression", "zstd")
+        (writer.partitionBy(*by) if by else writer).parquet(str(staging))
+        before = len(self._files)
+        for path in sorted(staging.rglob("*.parquet")):
+            self._take(path, staging, tables)
+        return sum(file.rows for file in self._files[before:])
+
+    def write_arrow(self, table: str, rows: pa.Table) -> None:
+        """Write a few rows from the driver itself."""
+        if rows.num_rows == 0:
+            return
+        self._staging.mkdir(parents=True, exist_ok=True)
+        path = self._staging / f"{uuid4().hex[:8]}.parquet"
+        pq.write_table(rows, path, compression="zstd")
+        self._take(path, self._staging, {"": table})
+
+    def _take(self, path: Path, staging: Path, tables: dict[str, str]) -> None:
+        """Move a finished file to its place and make it durable."""
+        parts = dict(part.split("=", 1) for part in path.relative_to(staging).parts[:-1])
+        table = tables[parts.pop("what", "")]
+        rows = pq.read_metadata(path).num_rows
+        if rows == 0:
+            return
+        folder = self.lake.root.joinpath(table, *(f"{name}={value}" for name, value in parts.items()))
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / f"{self._name}-{len(self._files)}.parquet"
+        _sync(path)
+        os.rename(path, place)
+        relative = str(place.relative_to(self.lake.root))
+        day, key = parts.get("day", ""), parts.get("topic_key", "")
+        self._files.append(File(table, relative, rows, place.stat().st_size, day, key))
+
+    def rows(self, table: str) -> int:
+        """How many rows were written to a table."""
+        return sum(file.rows for file in self._files if file.table == table)
+
+    @property
+    def files(self) -> list[File]:
+        return self._files
+
+    def commit(self, meta: dict[str, Any] | None = None, removes: Iterable[str] = ()) -> Commit:
+        """From here on everything that was written counts."""
+        for folder in _folders(self.lake.root, self._files):
+            sync_folder(folder)
+        now_us = time.time_ns() // 1000
+        commit = Commit(self.stage, self.id, now_us, self._files, list(removes), meta or {})
+        self.lake.log(self.stage).add(commit)
+        return commit
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _folders(root: Path, files: Iterable[File]) -> Iterator[Path]:
+    """Every folder above these files, innermost first, each once."""
+    seen: set[Path] = {root}
+    yield root
+    for file in files:
+        folder = (root / file.path).parent
+        while folder not in seen:
+            seen.add(folder)
+            yield folder
+            folder = folder.parent
+
+
+def check_format(spark: SparkSession, name: str) -> str:
+    """The table format for `events`, if this Spark can write it. Raises `LocalError` where it can't."""
+    if name not in FORMATS:
+        raise LocalError(f"{name!r} is no table format: use {', '.join(FORMATS)}")
+    if name == "parquet":
+        return name
+    try:
+        spark.read.format(name).schema("seq bigint").load("/nowhere").isEmpty()
+    except Exception as error:  # only Spark knows which kinds there are
+        if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
+            add = f"add its package, as in --conf spark.jars.packages={_PACKAGES[name]}"
+            do = f"{add} with what fits this Spark's version ({spark.version}), or leave --format {name} away"
+            raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
+    return name
+
+
+def timestamp(time_us: int) -> datetime:
+    """Microseconds since 1970 as Spark takes them."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC)

@@ -1,0 +1,130 @@
+"""A Spark session with the settings that reknit's source, sink and pipeline were tried with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
+
+from reknit.spark.runtime.java import find_java
+
+__all__ = ["SETTINGS", "build_session"]
+
+log = logging.getLogger("reknit.spark")
+
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Fixed in the checkpoint of a stateful query: a later change of it does nothing there.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Without it, timers in processing time keep a query with availableNow from ending.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Between Java and its Python workers: rows come half again as fast as over TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+"""What holds everywhere."""
+
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One driver on a local disk: this one forks less, and a small micro-batch takes two thirds of the time.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+}
+"""What holds where everything runs in one process on this machine."""
+
+ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark looks at each value of a column once and in bounds; Arrow need not check it again each time."""
+
+
+def build_session(
+    master: str = "local[*]",
+    app: str = "reknit",
+    settings: Mapping[str, Any] | None = None,
+    memory: str = "2g",
+    log_path: Path | None = None,
+) -> SparkSession:
+    """A session, or the one that is there already. `settings` win over ours.
+
+    Java is found (`JavaNotFound` says what to do if there is none), and Spark's workers run this Python. What Spark
+    and its workers have to say goes to `log_path`, a file in the folder for temporary files unless told: errors
+    that matter are raised.
+    """
+    is_local = master.startswith("local")
+    _prepare(is_local)
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName(app)
+    chosen = {
+        "spark.driver.memory": memory,
+        **SETTINGS,
+        **(LOCAL_SETTINGS if is_local else {}),
+        **(settings or {}),
+    }
+    logging_to = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    _add(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {logging_to}")
+    _add(chosen, "spark.executor.extraJavaOptions", ARROW_OPTIONS)
+    for name, value in chosen.items():
+        builder = builder.config(name, str(value))
+    with _stderr_to(log_path or Path(tempfile.gettempdir(), f"reknit-spark-{os.getpid()}.log")):
+        session: SparkSession = builder.getOrCreate()
+    # It hears from Java, and would print a trace to the terminal when that ends first.
+    server = cast(Any, session.sparkContext)._accumulatorServer
+    server.handle_error = lambda *_: log.debug("Spark's Java left", exc_info=True)
+    return session
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write their errors to a file. Java keeps it for its life."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _add(settings: dict[str, Any], name: str, options: str) -> None:
+    settings[name] = f"{settings.get(name, '')} {options}".strip()
+
+
+def _prepare(is_local: bool) -> None:
+    """What Spark reads from the environment when it starts. What the user set stays."""
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # What it logs it raises too, or tells Java, which does: a trace in the terminal would say nothing more.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4j)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """The same for what py4j writes to the root logger."""
+    return Path(record.pathname).parent.name != "py4j"

@@ -1,0 +1,170 @@
+"""A journal's log read from its files, by processes on the node's machine.
+
+Only what a node has called durable is read: every end comes from it. The files are mapped, not copied, so that a
+column can be built right on them; a file that retention removes meanwhile stays readable for as long as it is
+mapped.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from reknit.batch import HEADER
+from reknit.errors import Gone, JournalCorrupt, MalformedFrame
+from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
+from reknit.spark.source.frame_scan import Frames, scan
+from reknit.store.directory import Layout
+from reknit.store.log import segment_path, segment_starts
+
+__all__ = ["LogFiles", "Survey", "epoch_of"]
+
+WINDOW_BYTES: Final = 8 << 20
+NO_LIMIT: Final = 1 << 62
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """Where a part of a journal can be split, and how many events are in it."""
+
+    marks: list[int]
+    """The first batch at or after `origin + k * step`, for each k."""
+    events: int
+    next: int
+    """Where to go on."""
+    full: bool
+    """As many events as were wanted."""
+
+
+def epoch_of(directory: Path | str) -> str:
+    """The epoch of the journal in a directory; empty where there is none to be read."""
+    try:
+        return Path(directory, "epoch").read_text().strip()
+    except OSError:
+        return ""
+
+
+class LogFiles:
+    """The log in a journal's directory, up to positions that are known to be durable."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self._directory = Layout(Path(directory)).log
+
+    def frames(
+        self, position: int, stop: int, records: list[tuple[int, memoryview]] | None = None
+    ) -> Iterator[Frames]:
+        """The batches of `[position, stop)`, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
+        for start, window in self._windows(position, stop):
+            try:
+                frames, _ = scan(window, start, records=records)
+            except MalformedFrame as error:
+                raise JournalCorrupt(str(self._directory), start, str(error)) from None
+            yield frames
+
+    def surveys(
+        self, position: int, stop: int, origin: int, step: int, events_max: int = NO_LIMIT
+    ) -> Iterator[Survey]:
+        """As the node's question `index`, from the files, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
+        due = origin + -(-(position - origin) // step) * step
+        for start, window in self._windows(position, stop):
+            events, marks, at, size = 0, list[int](), 0, len(window)
+            while at < size:
+                _, kind, _, length = LEAD.unpack_from(window, at)
+                if kind == KIND_BATCH:
+                    place, count = start + at, HEADER.unpack_from(window, at)[7]
+                    if events + count > events_max and place > origin:
+                        yield Survey(marks, events, place, True)
+                        return
+                    events += count
+                    if place >= due:
+                        marks.append(place)
+                        due = origin + ((place - origin) // step + 1) * step
+                at += length
+            events_max -= events
+            yield Survey(marks, events, start + size, events_max <= 0)
+
+    def _windows(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Whole frames of `[position, stop)` back to back, with the position of the first."""
+        while position < stop:
+            segment, size = self._segment(position, stop)
+            if segment >= stop:
+                return
+            position = max(position, segment)
+            path = segment_path(self._directory, segment)
+            with open(path, "rb") as file:
+                while position < min(stop, segment + size):
+                    window = _window(file.fileno(), position - segment, min(stop - segment, size))
+                    if not window:
+                        # Room that a crash left unused, and the log goes on in the next file; or damage.
+                        _check_unused(path, position - segment, segment_starts(self._directory)[-1] > segment)
+                        position = segment + size
+                        break
+                    yield position, window
+                    position += len(window)
+
+    def _segment(self, position: int, stop: int) -> tuple[int, int]:
+        """The start of the file that holds a position, or of the next one, and its size."""
+        while True:
+            starts = segment_starts(self._directory)
+            if not starts or position < starts[0]:
+                raise Gone(starts[0] if starts else stop, f"the journal in {self._directory.parent}")
+            at = bisect_right(starts, position) - 1
+            try:
+                size = segment_path(self._directory, starts[at]).stat().st_size
+            except FileNotFoundError:
+                continue  # removed since: look again
+            if position < starts[at] + size:
+                return starts[at], size
+            if at + 1 == len(starts):
+                path = segment_path(self._directory, starts[at])
+                raise JournalCorrupt(str(path), size, "the log ends before what is kept")
+            position = starts[at + 1]
+
+
+def _check_unused(path: Path, offset: int, is_followed: bool) -> None:
+    with path.open("rb") as file:
+        file.seek(offset)
+        if not is_followed or file.read().strip(b"\0"):
+            raise JournalCorrupt(str(path), offset, "there is no frame")
+
+
+def _window(fd: int, offset: int, stop: int) -> memoryview:
+    """Whole frames at `offset` of a file, at least one; empty where only zeros follow."""
+    size = min(WINDOW_BYTES, stop - offset)
+    while True:
+        view = _mapped(fd, offset, size)
+        end = _whole(view)
+        if end or len(view) < LEAD_BYTES:
+            return view[:end]
+        magic, _, _, wanted = LEAD.unpack_from(view, 0)
+        if magic != MAGIC or wanted > FRAME_BYTES_MAX or offset + wanted > stop:
+            return view[:0]
+        size = wanted
+
+
+def _mapped(fd: int, offset: int, size: int) -> memoryview:
+    low = offset - offset % mmap.ALLOCATIONGRANULARITY
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    mapped = mmap.mmap(fd, offset + size - low, flags=flags, prot=mmap.PROT_READ, offset=low)
+    return memoryview(mapped)[offset - low :]
+
+
+def _whole(view: memoryview) -> int:
+    """Where the last whole frame ends."""
+    at, size, unpack = 0, len(view), LEAD.unpack_from
+    while at + LEAD_BYTES <= size:
+        magic, _, _, length = unpack(view, at)
+        if magic != MAGIC or length < LEAD_BYTES or at + length > size:
+            break
+        at += length
+    return at
+
+
+def is_here(directory: str, epoch: str) -> bool:
+    """True if a journal of this epoch can be read from a directory of this machine."""
+    return bool(directory) and epoch_of(directory) == epoch and os.access(Path(directory, "log"), os.R_OK)

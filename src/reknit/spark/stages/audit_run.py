@@ -1,0 +1,214 @@
+"""The audit of a lake: everything that the command and the report show, as values."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import read
+from reknit.spark.stages.audit import latency, ledger, problems, segments, windows
+from reknit.spark.stages.dead_letters import dead_letters_by
+
+__all__ = ["Audit", "LedgerRow", "audit_lake", "latency_lake", "losses_lake", "plain_row"]
+
+STRIPS_MAX: Final = 40
+RANGES_MAX: Final = 5000
+WINDOWS_MAX: Final = 5000
+PROBLEMS_MAX: Final = 1000
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """A line of the ledger; with `window`, of a part of it."""
+
+    node: str
+    subscriber: str
+    topic: str
+    published: int
+    accepted: int
+    dead_lettered: int
+    lost: int
+    in_flight: int
+    retries: int
+    wrong: int
+    """Events with a problem."""
+    window: str = ""
+
+    @property
+    def balanced(self) -> bool:
+        ended = self.accepted + self.dead_lettered + self.lost
+        return self.wrong == 0 and self.published == ended + self.in_flight
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` that keep the ledger from balancing, and why."""
+
+    node: str
+    subscriber: str
+    topic: str
+    source: str
+    start: int
+    stop: int
+    problem: str
+
+
+class Strip(msgspec.Struct):
+    """A stream, for a picture: how far it is decided, and where it has holes."""
+
+    topic: str
+    source: str
+    next: int
+    lost: list[tuple[int, int, str]] = []
+    late: list[tuple[int, int]] = []
+    held: list[tuple[int, int]] = []
+
+
+class Audit(msgspec.Struct):
+    """What the tables say. `positions` is how far, in each node's journal, both sides were complete."""
+
+    lake: str
+    time_us: int
+    positions: dict[str, int]
+    rows: list[LedgerRow]
+    problems: list[Problem]
+    windows: list[LedgerRow] = []
+    latency: list[dict[str, Any]] = []
+    letters: list[dict[str, Any]] = []
+    strips: list[Strip] = []
+    streams: int = 0
+    events: int = 0
+    lost: int = 0
+    """Events that were numbered and that nobody has: holes in streams, whoever was subscribed."""
+    late: int = 0
+    held: int = 0
+    recovered: int = 0
+    duplicates: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        return not self.problems and all(row.balanced for row in self.rows)
+
+
+def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: bool = True) -> Audit:
+    """Audit a lake. Without `is_full` only the ledger and its problems."""
+    cut = _cut(lake)
+    parts = _segments(spark, lake, cut).persist()
+    try:
+        audit = Audit(
+            str(lake.root),
+            time.time_ns() // 1000,
+            cut,
+            [LedgerRow(**row.asDict()) for row in ledger(parts).collect()],
+            [Problem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
+        )
+        if is_full:
+            _fill(spark, lake, audit, parts, window_s)
+    finally:
+        parts.unpersist()
+    return audit
+
+
+def _segments(spark: SparkSession, lake: Lake, cut: dict[str, int]) -> DataFrame:
+    slim = read(spark, lake, "batches").drop("data")
+    losses = read(spark, lake, "losses") if lake.files("losses") else None
+    return segments(slim, read(spark, lake, "outcomes"), losses, cut)
+
+
+def latency_lake(spark: SparkSession, lake: Lake, by: list[str]) -> list[dict[str, Any]]:
+    """Quantiles of the time from publishing to acceptance, for each of `by`."""
+    return [plain_row(row) for row in latency(_segments(spark, lake, _cut(lake)), by).collect()]
+
+
+def _fill(spark: SparkSession, lake: Lake, audit: Audit, parts: DataFrame, window_s: int) -> None:
+    lines = windows(parts, window_s).limit(WINDOWS_MAX).collect()
+    audit.windows = [LedgerRow(**{**r.asDict(), "window": _stamp(r["window"])}) for r in lines]
+    audit.latency = [plain_row(row) for row in latency(parts, ["node", "subscriber", "topic"]).collect()]
+    letters = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic", "subscriber"])
+    audit.letters = [plain_row(row) for row in letters.limit(PROBLEMS_MAX).collect()]
+    _sum(spark, lake, audit)
+    audit.strips = _strips(spark, lake)
+
+
+def _cut(lake: Lake) -> dict[str, int]:
+    """The position, in each node's journal, up to which both batches and outcomes were captured."""
+    ends = []
+    for stage in ("capture_batches", "capture_outcomes"):
+        last = lake.log(stage).last()
+        ends.append({} if last is None else dict(last.meta.get("ends") or {}))
+    both = ends[0].keys() & ends[1].keys()
+    return {node: min(int(end[node]) for end in ends) for node in sorted(both)}
+
+
+def _sum(spark: SparkSession, lake: Lake, audit: Audit) -> None:
+    size = F.sum(F.col("stop") - F.col("start"))
+    for name, table in (("events", "settled"), ("lost", "losses"), ("late", "late"), ("held", "held")):
+        if lake.files(table):
+            frame = read(spark, lake, table)
+            found = (frame.where("reason = 'missing'") if table == "losses" else frame).agg(size).first()
+            setattr(audit, name, int(found[0] or 0) if found is not None else 0)
+    audit.recovered = sum(file.rows for file in lake.files("recovered"))
+    audit.duplicates = sum(file.rows for file in lake.files("duplicates"))
+    audit.streams = sum(file.rows for file in lake.files("coverage"))
+
+
+def _strips(spark: SparkSession, lake: Lake) -> list[Strip]:
+    """The streams with the most losses, then the longest."""
+    size = F.aggregate("lost", F.lit(0).cast("bigint"), lambda sum, r: sum + r["stop"] - r["start"])
+    rows = read(spark, lake, "coverage").withColumn("size", size)
+    top = rows.orderBy(F.desc("size"), F.desc("next"), "topic", "source").limit(STRIPS_MAX).collect()
+    strips = {
+        (row["topic"], bytes(row["source"])): Strip(row["topic"], bytes(row["source"]).hex(), row["next"])
+        for row in top
+    }
+    for table in ("losses", "late", "held"):
+        if not lake.files(table):
+            continue
+        for row in read(spark, lake, table).limit(RANGES_MAX).collect():
+            strip = strips.get((row["topic"], bytes(row["source"])))
+            if strip is not None:
+                bounds = (row["start"], row["stop"])
+                if table == "losses":
+                    strip.lost.append((*bounds, row["reason"]))
+                else:
+                    getattr(strip, table).append(bounds)
+    return list(strips.values())
+
+
+def losses_lake(spark: SparkSession, lake: Lake, topic: str = "", limit: int = 1000) -> list[dict[str, Any]]:
+    """What was given up, by range, and how much of it came late after all."""
+    losses = read(spark, lake, "losses")
+    losses = losses.where(F.col("topic") == topic) if topic else losses
+    late = read(spark, lake, "late").select(
+        "topic", "source", F.col("start").alias("a"), F.col("stop").alias("b")
+    )
+    overlap = F.greatest(F.lit(0), F.least("stop", "b") - F.greatest("start", "a"))
+    came = (
+        losses.join(late, ["topic", "source"], "left")
+        .groupBy(*losses.columns)
+        .agg(F.coalesce(F.sum(overlap), F.lit(0)).cast("bigint").alias("came_late"))
+    )
+    named = came.withColumn("events", F.col("stop") - F.col("start"))
+    columns = ["topic", "source", "start", "stop", "events", "came_late", "reason", "noticed", "time"]
+    return [
+        plain_row(row)
+        for row in named.orderBy("topic", "source", "start").limit(limit).select(*columns).collect()
+    ]
+
+
+def plain_row(row: Any) -> dict[str, Any]:
+    """A row for JSON and for people: ids in hex, times in ISO form."""
+    return {name: _value(value) for name, value in row.asDict().items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    return _stamp(value) if hasattr(value, "isoformat") else value
+
+
+def _stamp(value: Any) -> str:
+    return "" if value is None else f"{value.isoformat(sep=' ', timespec='milliseconds')}Z"

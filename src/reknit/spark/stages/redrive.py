@@ -1,0 +1,196 @@
+"""Redrive: dead letters back into the fabric, chosen by a condition, at a rate, each once.
+
+What is redriven is written down before the first event is published. A redrive that was interrupted is finished
+first by the next one: the node knows how far each run got, so nothing is published twice.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reknit.errors import LocalError
+from reknit.spark.lake.commit_log import Lake, write_file
+from reknit.spark.lake.spark_tables import Transaction, read
+from reknit.spark.sink.outlet import Outlet, source_of
+from reknit.spark.source.options import SinkOptions
+
+__all__ = ["Redrive", "chosen", "fitting", "parse_rate", "redrive"]
+
+STEP_S: Final = 0.05
+"""A rate is kept within steps of this length."""
+_RATE: Final = re.compile(r"(\d+)\s*/\s*(s|min|h)")
+_LETTER: Final = ["letter_source", "letter_seq"]
+_ORDER: Final = ["topic", "letter_source", "letter_seq"]
+
+
+class Redrive(msgspec.Struct):
+    """What was chosen, and what was published."""
+
+    chosen: int = 0
+    already: int = 0
+    """Dead letters that fit and were redriven before."""
+    published: int = 0
+    resumed: int = 0
+    """Of those, events of an earlier run that had been interrupted."""
+    topics: dict[str, int] = {}
+    is_dry: bool = False
+
+
+def parse_rate(text: str) -> float:
+    """Events a second, from text; 0 is as fast as it goes.
+
+    >>> parse_rate("1000/s"), parse_rate("30/min"), parse_rate("0")
+    (1000.0, 0.5, 0.0)
+    """
+    if text.strip() in ("", "0"):
+        return 0.0
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise LocalError(f"{text!r} is no rate; write it as 1000/s, 30/min or 500/h")
+    return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
+
+
+def fitting(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
+    """The dead letters that fit a condition in SQL. Raises `LocalError` where it can't be read.
+
+    A reason fits in any case: many write it as a constant.
+    """
+    letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER)
+    if not where.strip():
+        return letters
+    reason = F.col("reason")
+    try:
+        found = letters.withColumn("reason", F.collate(reason, "UTF8_LCASE")).where(where)
+        return found.withColumn("reason", F.collate(reason, "UTF8_BINARY"))
+    except PySparkException as error:
+        what = str(error).splitlines()[0]
+        names = ", ".join(letters.columns)
+        raise LocalError(f"--where {where!r} can't be read ({what}); columns are {names}") from None
+
+
+def chosen(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]:
+    """The dead letters that fit and were not redriven yet, and how many were."""
+    letters = fitting(spark, lake, where)
+    before = read(spark, lake, "redrives").select(*_LETTER)
+    already = letters.join(before, _LETTER, "semi").count() if lake.files("redrives") else 0
+    return letters.join(before, _LETTER, "anti"), already
+
+
+def redrive(
+    spark: SparkSession,
+    lake: Lake,
+    to: SinkOptions,
+    where: str = "",
+    rate: float = 0.0,
+    is_dry: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Redrive:
+    """Publish the dead letters that fit on their own topics again; `progress(done, total)` is told."""
+    done = Redrive(is_dry=is_dry)
+    with lake.locked("_redrive"):
+        if not is_dry:
+            for run in _unfinished(lake):
+                done.resumed += _publish(spark, lake, run, to, rate, None)
+        fresh, done.already = chosen(spark, lake, where)
+        counts = fresh.groupBy("topic").count().orderBy("topic").collect()
+        done.topics = {row["topic"]: int(row["count"]) for row in counts}
+        done.chosen = sum(done.topics.values())
+        if done.chosen and not is_dry:
+            run = _plan(spark, lake, fresh, done.topics)
+            done.published = _publish(spark, lake, run, to, rate, progress)
+        done.published += done.resumed
+    return done
+
+
+def _sink(lake: Lake) -> str:
+    return f"redrive {lake.id}"
+
+
+def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, int]) -> int:
+    """Write down what is going to be published; gives the run's number."""
+    last = lake.log("redrive").last()
+    run = 0 if last is None else last.id + 1
+    sources = F.create_map(*(F.lit(x) for t in topics for x in (t, source_of(_sink(lake), t, 0))))
+    rows = fresh.withColumns(
+        {
+            "run": F.lit(run).cast("bigint"),
+            "source": sources[F.col("topic")],
+            "time": F.lit(datetime.now(UTC)),
+        }
+    )
+    with Transaction(lake, "redrive", run) as transaction:
+        transaction.write("redrives", rows)
+        transaction.commit({"topics": topics})
+    return run
+
+
+def _mark(lake: Lake, run: int) -> Path:
+    return lake.root / "_log" / "redrive" / f"{run:020d}.done"
+
+
+def _unfinished(lake: Lake) -> list[int]:
+    runs = {file.commit for file in lake.files("redrives", after=-1)}
+    return sorted(run for run in runs if not _mark(lake, run).exists())
+
+
+def _publish(
+    spark: SparkSession,
+    lake: Lake,
+    run: int,
+    to: SinkOptions,
+    rate: float,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    """Publish one run, and mark it as done when the node has everything."""
+    planned = read(spark, lake, "redrives", run - 1, run).select(*_LETTER)
+    letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
+    rows = letters.orderBy(*_ORDER)
+    total = planned.count() if progress else 0
+    outlet = Outlet(to, _sink(lake), run, 0)
+    step = max(1, int(rate * STEP_S)) if rate else 1000
+    try:
+        for topic, group in _groups(rows.toLocalIterator(prefetchPartitions=True), step):
+            began = time.monotonic()
+            payloads = [bytes(row["payload"]) for row in group]
+            outlet.put(topic, payloads, {"headers": [_headers(row) for row in group]})
+            if progress:
+                progress(outlet.count, total)
+            if rate:
+                time.sleep(max(0.0, len(group) / rate - (time.monotonic() - began)))
+        outlet.close()
+    except BaseException:
+        outlet.abort()
+        raise
+    write_file(_mark(lake, run), b"")
+    return outlet.count - outlet.dropped
+
+
+def _headers(row: Any) -> dict[str, str]:
+    """What tells a redriven event from a new one, and whom it failed for."""
+    return {
+        "redriven": f"{bytes(row['source']).hex()}:{row['seq']}",
+        "redriven-for": row["subscriber"] or "",
+        "redriven-reason": row["reason"] or "",
+    }
+
+
+def _groups(rows: Iterator[Any], size: int) -> Iterator[tuple[str, list[Any]]]:
+    """Rows of one topic, at most so many at once."""
+    group: list[Any] = []
+    for row in rows:
+        if group and (len(group) >= size or row["topic"] != group[0]["topic"]):
+            yield group[0]["topic"], group
+            group = []
+        group.append(row)
+    if group:
+        yield group[0]["topic"], group
