@@ -3,13 +3,13 @@
 from random import Random
 
 from reknit.batch import Batch
+from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome, Reason
 from reknit.protocol.dispatch.dispatcher import Dispatch
 from reknit.protocol.dispatch.inputs import Blocked, Open, Trimmed, Vanished
 from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Send
 from reknit.protocol.machine import JOURNAL
 from reknit.protocol.publish.intake import Left
-from reknit.store.journal import Removed
 from reknit.topic import Pattern
 from reknit.wire.messages import (
     Credit,

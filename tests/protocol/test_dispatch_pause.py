@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.dispatch.inputs import Switch, Trimmed
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import Deliver
 from reknit.protocol.machine import JOURNAL
 from reknit.protocol.publish.intake import Left
-from reknit.store.journal import Removed
 from reknit.wire.messages import Answer, Credit, Held, Lost
 from tests.protocol.dispatching import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reknit.batch import Batch
+from reknit.entries import Entry
 from reknit.store.disk import DiskJournal
-from reknit.store.journal import Entry, Journal, Readable
+from reknit.store.journal import Journal, Readable
 from reknit.store.memory import MemoryJournal, SimJournal
 from reknit.store.retention import Retention
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from reknit.batch import Batch
+from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalFull, LocalError
 from reknit.outcome import End
 from reknit.records import (
@@ -18,7 +19,7 @@ from reknit.records import (
     TopicResumed,
 )
 from reknit.seqset import SeqSet
-from reknit.store.journal import Journal, Removed
+from reknit.store.journal import Journal
 from reknit.store.memory import SimJournal
 from reknit.store.retention import Retention
 from tests.store.making import SOURCE_A, SOURCE_B, Maker, batch, entries, keep, spans, stage

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reknit.entries import Entry, Removed
 from reknit.errors import JournalCorrupt
 from reknit.outcome import End
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store import opening
 from reknit.store.disk import DiskJournal
-from reknit.store.journal import Entry, Removed
 from reknit.store.log import segment_path, segment_starts
 from reknit.store.repair import repair
 from reknit.store.survey import verify

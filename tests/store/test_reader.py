@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import End
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
-from reknit.store.journal import Removed
 from reknit.store.log import OsFiles
 from reknit.store.reader import open_reader
 from reknit.store.retention import Retention

@@ -8,6 +8,7 @@ import pytest
 
 from reknit.attempts import Tally
 from reknit.batch import Batch, Head
+from reknit.entries import Run
 from reknit.frame import Buffer
 from reknit.ledger import Stream
 from reknit.node.core.core import Core
@@ -26,7 +27,6 @@ from reknit.protocol.publish.publisher import Publisher
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range
-from reknit.store.journal import Run
 from reknit.store.memory import SimJournal
 from reknit.testing.simulation import Parts, run
 from reknit.wire.messages import Ack, Settle, Settled

@@ -15,7 +15,7 @@ from reknit.records import Record
 from reknit.wire.messages import Message
 
 if TYPE_CHECKING:
-    from reknit.store.journal import Run
+    from reknit.entries import Run
 
 
 class Send(msgspec.Struct, frozen=True):

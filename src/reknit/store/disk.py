@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalFull
 from reknit.store.directory import DirectoryLock, Layout, SharedEnd
 from reknit.store.index import Index
-from reknit.store.journal import Removed
 from reknit.store.lmdb_environment import MAP_BYTES
 from reknit.store.log import (
     PREALLOCATE_BYTES,

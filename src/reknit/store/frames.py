@@ -12,9 +12,9 @@ from typing import Final
 from xxhash import xxh3_64_intdigest
 
 from reknit.batch import HEADER, HEADER_BYTES, Head
+from reknit.entries import Entry
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_BATCH, KIND_RECORD, PREFIX, PREFIX_BYTES, peek
-from reknit.store.journal import Entry
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
 

@@ -1,4 +1,4 @@
-"""The journal's interface and the values it speaks in.
+"""The journal's interface. Its values are in `reknit.entries` and `reknit.records`.
 
 A journal keeps batches and records in the order in which they were staged. A **position** is a byte offset in
 that order; it is never used for anything else again, also not after a crash, so it is safe to keep outside.
@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.batch import Head
+from reknit.entries import Entry, Removed, Run
 from reknit.frame import Buffer
 from reknit.ledger import Ledger
 from reknit.records import Record
@@ -22,46 +23,6 @@ from reknit.seqset import SeqSet
 
 READ_BYTES_MAX: Final = 1 << 20
 """How much one read gives unless told otherwise. A longer batch is given whole, alone."""
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A batch's place in the journal."""
-
-    position: int
-    head: Head
-
-    @property
-    def end(self) -> int:
-        """The position after the batch."""
-        return self.position + self.head.length
-
-
-class Run(msgspec.Struct, frozen=True, gc=False):
-    """Whole batches back to back: `data` is exactly the entries' frames and starts at `position`.
-
-    So entries `[i, j)` are `data[entries[i].position - position : entries[j - 1].end - position]`.
-    `next_position` is where to go on; it is past the data where records or a hole follow. Neither field may
-    be changed: the list and the bytes are shared with everyone who reads the same place.
-    """
-
-    position: int
-    data: memoryview
-    entries: Sequence[Entry]
-    next_position: int
-
-    def cut(self, start: int, stop: int) -> memoryview:
-        """The bytes of entries `[start, stop)`, without a copy."""
-        entries, base = self.entries, self.position
-        return self.data[entries[start].position - base : entries[stop - 1].end - base]
-
-
-class Removed(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a stream that the journal held and holds no longer."""
-
-    topic: str
-    source: bytes
-    start: int
-    stop: int
 
 
 class OpenReport(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from uuid import uuid4
 
+from reknit.entries import Removed
 from reknit.ledger import Ledger
 from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
-from reknit.store.journal import Removed
 from reknit.store.reading import wall_clock_us
 from reknit.store.retention import Retention, Segment, removable
 from reknit.store.series import Extent

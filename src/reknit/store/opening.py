@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from reknit.entries import Removed
 from reknit.errors import JournalCorrupt, JournalError, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX
 from reknit.ledger import Ledger
@@ -16,7 +17,7 @@ from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
 from reknit.store.directory import Layout
 from reknit.store.index import Index
-from reknit.store.journal import OpenReport, Removed
+from reknit.store.journal import OpenReport
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
 from reknit.store.log_walk import Cut, cut, replay, scan
 from reknit.store.memory import forget

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from reknit.entries import Entry, Run
 from reknit.errors import Closed, Gone, JournalError
 from reknit.ledger import Ledger
 from reknit.records import Record
@@ -32,7 +33,7 @@ from reknit.seqset import SeqSet
 from reknit.store.directory import Layout, SharedEnd, is_locked
 from reknit.store.frames import Damaged
 from reknit.store.index import Index
-from reknit.store.journal import READ_BYTES_MAX, Entry, Run, Status
+from reknit.store.journal import READ_BYTES_MAX, Status
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
 from reknit.store.log_walk import scan
 from reknit.store.opening import Opened, load_index

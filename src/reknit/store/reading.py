@@ -14,11 +14,12 @@ from threading import Lock
 from time import time_ns
 from typing import Final
 
+from reknit.entries import Entry, Run
 from reknit.errors import Gone, LocalError
 from reknit.ledger import Ledger
 from reknit.records import Record, decode
 from reknit.seqset import SeqSet
-from reknit.store.journal import READ_BYTES_MAX, Entry, Run, Status
+from reknit.store.journal import READ_BYTES_MAX, Status
 from reknit.store.retention import Segment
 from reknit.store.series import Extent, Stream, Streams
 from reknit.store.tail import Chunk, Tail

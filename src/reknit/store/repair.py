@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from reknit.entries import Removed
 from reknit.errors import JournalError
 from reknit.ledger import Ledger
 from reknit.records import apply, decode, note_paused
 from reknit.seqset import SeqSet
 from reknit.store.directory import DirectoryLock, Layout, shared_end
 from reknit.store.index import Index
-from reknit.store.journal import Removed
 from reknit.store.log import SegmentFiles, segment_path, segment_starts, sync_directory
 from reknit.store.log_walk import set_aside
 from reknit.store.memory import forget

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Final
 
 from reknit.batch import Head
+from reknit.entries import Entry
 from reknit.ledger import Ledger
-from reknit.store.journal import Entry
 
 EXTENT_BYTES: Final = 128 << 10
 """No batch is added to an extent that starts so far back."""

@@ -15,10 +15,11 @@ from threading import Lock
 from typing import Final
 
 from reknit.batch import Head
+from reknit.entries import Removed
 from reknit.errors import Closed, JournalFull
 from reknit.frame import Buffer
 from reknit.records import Record, apply, encode, note_paused
-from reknit.store.journal import OpenReport, Removed
+from reknit.store.journal import OpenReport
 from reknit.store.reading import Reading
 from reknit.store.retention import Retention, Segment
 from reknit.store.tail import Chunk, joined

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
+from reknit.entries import Entry, Run
 from reknit.frame import Buffer
-from reknit.store.journal import Entry, Run
 from reknit.store.retention import Segment
 
 ENTRY_BYTES: Final = 256

@@ -14,6 +14,7 @@ from time import time_ns
 from typing import Final, cast
 
 from reknit.batch import Batch
+from reknit.entries import Entry, Run
 from reknit.errors import Gone
 from reknit.gateway.http.formats import Format, Parcel
 from reknit.gateway.http.scope import Scope
@@ -22,7 +23,7 @@ from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.routes import ROUTES_TOPIC
 from reknit.protocol.tunnel.server import Caught, Close, Effect, Grown, Open, Read, Refuse, TunnelServer
 from reknit.protocol.tunnel.server import State as TunnelState
-from reknit.store.journal import Entry, Journal, Run
+from reknit.store.journal import Journal
 from reknit.topic import Pattern, TopicIndex
 
 READ_BYTES: Final = 128 << 10

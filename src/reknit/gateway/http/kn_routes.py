@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reknit.batch import Batch
+from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.gateway.http.feed import Feed, Group, is_expired
 from reknit.gateway.http.formats import Parcel
 from reknit.gateway.http.inlet import Inlet, Kept
 from reknit.gateway.http.scope import TopicScope
 from reknit.protocol.tunnel.routes import ROUTES_MAX, ROUTES_TOPIC, Route, Routes
-from reknit.store.journal import Entry, Journal
+from reknit.store.journal import Journal
 
 SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.entries import Run
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import LetterOffice
@@ -40,7 +41,7 @@ from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.seqset import Range, SeqSet
-from reknit.store.journal import Journal, Run
+from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
 from reknit.wire.messages import (

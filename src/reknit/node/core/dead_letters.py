@@ -16,6 +16,7 @@ import xxhash
 from reknit.batch import HEADER_BYTES, Batch, Head
 from reknit.config import Config
 from reknit.dead_letter import Letter, read_letter
+from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.frame import pad8
 from reknit.ledger import Letters
@@ -23,7 +24,7 @@ from reknit.node.core.dead_letter_limits import Waiting
 from reknit.protocol.effects import DeadLetter
 from reknit.records import LettersDropped
 from reknit.seqset import SeqSet
-from reknit.store.journal import Entry, Journal
+from reknit.store.journal import Journal
 
 __all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter", "time_us"]
 

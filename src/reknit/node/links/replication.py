@@ -24,9 +24,9 @@ from reknit.wire.codec import encode
 from reknit.wire.links import Carry, Got, Pull
 
 if TYPE_CHECKING:
+    from reknit.entries import Run
     from reknit.node.links.link_connections import Line
     from reknit.node.links.links import Links
-    from reknit.store.journal import Run
 
 log = logging.getLogger("reknit.node")
 

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final
 
 from reknit.batch import Head
+from reknit.entries import Run
 from reknit.ledger import Stream
 from reknit.outcome import Reason
 from reknit.protocol.dispatch.expiry import TEXT, Expiry
@@ -20,7 +21,6 @@ from reknit.protocol.dispatch.redelivery import TURN_BYTES, Asides
 from reknit.protocol.dispatch.state import Desk
 from reknit.protocol.effects import Deliver, Piece, Scan
 from reknit.seqset import Range, SeqSet
-from reknit.store.journal import Run
 
 TAIL_BYTES_MAX: Final = 8 << 20
 """So much of the journal's newest runs is at hand; who is further behind reads from the journal."""

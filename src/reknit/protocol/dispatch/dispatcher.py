@@ -17,6 +17,7 @@ from collections.abc import Callable, Set
 from random import Random
 from typing import Final, assert_never
 
+from reknit.entries import Run
 from reknit.ledger import Ledger, Stream
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, Handing
@@ -48,7 +49,6 @@ from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Kept, Left
 from reknit.records import TopicPaused, TopicResumed
 from reknit.seqset import SeqSet
-from reknit.store.journal import Run
 from reknit.wire.messages import Answer, Credit, Settle, Unsubscribe
 
 FLOOR_S: Final = 5.0

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reknit.attempts import Tally
 from reknit.batch import Batch, Head
+from reknit.entries import Run
 from reknit.ledger import ANYCAST, Stream
 from reknit.outcome import Reason
 from reknit.protocol.dispatch.inputs import Outlived
@@ -20,7 +21,6 @@ from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import Desk
 from reknit.records import OutcomeRow
 from reknit.seqset import Range, SeqSet
-from reknit.store.journal import Run
 
 STEP_US: Final = 100_000
 TEXT: Final = "its ttl ran out before it was delivered"

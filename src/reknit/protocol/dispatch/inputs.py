@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reknit.entries import Removed
 from reknit.ledger import Stream
 from reknit.protocol.machine import Peer
-from reknit.store.journal import Removed
 from reknit.topic import Pattern
 from reknit.wire.messages import Subscribe
 
 if TYPE_CHECKING:
-    from reknit.store.journal import Run
+    from reknit.entries import Run
 
 Key = tuple[Peer, int]
 """A subscription: who, and its number there."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from reknit.entries import Removed
 from reknit.ledger import Stream
 from reknit.outcome import CODE_OF, End, Reason
 from reknit.protocol.dispatch.inputs import Vanished
@@ -14,7 +15,6 @@ from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import Desk
 from reknit.records import OutcomeRow
 from reknit.seqset import Range, SeqSet
-from reknit.store.journal import Removed
 from reknit.wire.messages import Lost
 
 REMOVED_MAX: Final = 4096

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from reknit.batch import Batch
+from reknit.entries import Run
 from reknit.ledger import Stream
 from reknit.protocol.dispatch.lanes import Lane, LaneKey
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import Desk
 from reknit.protocol.effects import Redeliver
 from reknit.seqset import Range, SeqSet
-from reknit.store.journal import Run
 
 TURN_BYTES: Final = 64 << 10
 """What one priority gets in its turn, when several wait."""

@@ -1,0 +1,49 @@
+"""Entries of a journal: where its batches lie, runs of them as they are read, and ranges that it no longer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from reknit.batch import Head
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A batch's place in the journal."""
+
+    position: int
+    head: Head
+
+    @property
+    def end(self) -> int:
+        """The position after the batch."""
+        return self.position + self.head.length
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Whole batches back to back: `data` is exactly the entries' frames and starts at `position`.
+
+    So entries `[i, j)` are `data[entries[i].position - position : entries[j - 1].end - position]`.
+    `next_position` is where to go on; it is past the data where records or a hole follow. Neither field may
+    be changed: the list and the bytes are shared with everyone who reads the same place.
+    """
+
+    position: int
+    data: memoryview
+    entries: Sequence[Entry]
+    next_position: int
+
+    def cut(self, start: int, stop: int) -> memoryview:
+        """The bytes of entries `[start, stop)`, without a copy."""
+        entries, base = self.entries, self.position
+        return self.data[entries[start].position - base : entries[stop - 1].end - base]
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a series that the journal held and holds no longer."""
+
+    topic: str
+    source: bytes
+    start: int
+    stop: int
