@@ -1,106 +1,29 @@
-"""The verdict: what applications saw, held against what publishers were promised and what the ledger says.
+"""The witness: holds what applications saw against what publishers were promised and what the ledger says.
 
-The witness stands outside the machines. It knows what was put, what was confirmed, and what every application was
-handed; it shares no code with what it judges, but for the ledger, whose every row has to agree with it.
+It stands outside the machines. It knows what was put, what was confirmed and what every application received. It shares
+no code with what it judges, except for the ledger, whose every row has to agree with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
 from reknit.batch import Batch
+from reknit.dead_letter import read_letter
 from reknit.ledger import Stream
-from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import End, Outcome
-from reknit.protocol.subscribe.subscriber import Report
 from reknit.seqset import SeqSet
 from reknit.testing.clock import START_US, Clock
-from reknit.testing.dead_letters import DEAD_LETTER_TOPIC, Grounds, WrittenLetters, may_be_unseen
-from reknit.topic import Pattern
-
-if TYPE_CHECKING:
-    from reknit.testing.nodes import SimNode
-
-
-class Seen:
-    """What one subscriber's application saw: a durable one over all its lives, an ephemeral one in its only life."""
-
-    def __init__(
-        self, name: str, node: str, pattern: str, durable: bool, history: bool, witness: Witness
-    ) -> None:
-        self.name = name
-        self.node = node
-        self.pattern = Pattern(pattern)
-        self.durable = durable
-        self.history = history
-        self.opened_at: float | None = None
-        """When its subscription was first confirmed: from then on it is owed everything."""
-        self.is_alive = True
-        self.is_forgotten = False
-        """It asked to be forgotten; nobody knows whether it was heard."""
-        self.ever: dict[Stream, SeqSet] = {}
-        self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
-        self.failed: dict[Stream, dict[int, int]] = {}
-        """How often it said of an event that it failed."""
-        self.lost: dict[Stream, SeqSet] = {}
-        self._ended: dict[Stream, SeqSet] = {}
-        self._in_hand: dict[Stream, SeqSet] = {}
-        self._next: dict[Stream, int] = {}
-        self._witness = witness
-
-    def opened(self) -> None:
-        if self.opened_at is None:
-            self.opened_at = self._witness.clock.now
-
-    def crashed(self) -> None:
-        """The process is gone with all that it knew."""
-        self.is_alive = False
-        self._in_hand.clear()
-        self._next.clear()
-
-    def handed(self, batch: Batch) -> None:
-        """The application got a batch."""
-        stream, bounds = (batch.topic, batch.source), (batch.first, batch.stop)
-        self._witness.check_known(self.name, batch)
-        self._blame(stream, _overlap(self._ended, stream, bounds), "came again after its end was booked")
-        self._blame(stream, _overlap(self._in_hand, stream, bounds), "came twice to one process")
-        expected = self._next.get(stream, batch.first)
-        if batch.attempt == 1 and batch.first < expected and not (batch.ordered_to and self.durable):
-            self._blame(stream, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
-        if not self.durable and batch.first > expected:
-            gap = self.lost.get(stream, SeqSet()).missing(expected, batch.first)
-            self._blame(stream, gap, "is missing, and was not reported as lost")
-        self._next[stream] = max(expected, batch.stop)
-        self._in_hand.setdefault(stream, SeqSet()).add(*bounds)
-        self.ever.setdefault(stream, SeqSet()).add(*bounds)
-
-    def settled(self, stream: Stream, start: int, stop: int, outcome: Outcome) -> None:
-        """The application said what became of events."""
-        self.said[outcome].setdefault(stream, SeqSet()).add(start, stop)
-        if outcome is Outcome.FAILED:
-            counts = self.failed.setdefault(stream, {})
-            counts.update({seq: counts.get(seq, 0) + 1 for seq in range(start, stop)})
-        if not outcome.is_final:
-            self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
-
-    def revoked(self, stream: Stream, start: int, stop: int) -> None:
-        """Its lease ran out: it may come again, and that counts as a failure."""
-        self.said[Outcome.LEASE_LOST].setdefault(stream, SeqSet()).add(start, stop)
-        self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
-
-    def booked(self, stream: Stream, start: int, stop: int) -> None:
-        """The node promised to remember that these have ended."""
-        self._ended.setdefault(stream, SeqSet()).add(start, stop)
-
-    def reported_lost(self, report: Report) -> None:
-        self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
-
-    def _blame(self, stream: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:
-        for start, stop in ranges:
-            self._witness.blame(f"{self.name}: {name_of(stream)} [{start}, {stop}) {what}")
+from reknit.testing.dead_letters import (
+    DEAD_LETTER_TOPIC,
+    Grounds,
+    JudgedNode,
+    WrittenLetters,
+    may_be_unseen,
+)
+from reknit.testing.observed import ObservedSubscriber, name_of, overlap
 
 
 class Witness:
@@ -109,7 +32,7 @@ class Witness:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.problems: list[str] = []
-        self.subscribers: dict[str, Seen] = {}
+        self.subscribers: dict[str, ObservedSubscriber] = {}
         self.confirmed: dict[Stream, dict[int, bytes]] = {}
         self._put: dict[Stream, dict[int, list[bytes]]] = {}
         self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
@@ -119,10 +42,12 @@ class Witness:
     def blame(self, problem: str) -> None:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
 
-    def subscriber(self, name: str, node: str, pattern: str, durable: bool, history: bool) -> Seen:
+    def subscriber(
+        self, name: str, node: str, pattern: str, durable: bool, history: bool
+    ) -> ObservedSubscriber:
         seen = self.subscribers.get(name)
         if seen is None:
-            seen = self.subscribers[name] = Seen(name, node, pattern, durable, history, self)
+            seen = self.subscribers[name] = ObservedSubscriber(name, node, pattern, durable, history, self)
         seen.is_alive = True
         return seen
 
@@ -169,7 +94,9 @@ class Witness:
 
     # -- at the end
 
-    def judge(self, nodes: list[SimNode], loses: bool, ttl_ms: int = 0, lease_s: float = 0.0) -> list[str]:
+    def judge(
+        self, nodes: Sequence[JudgedNode], loses: bool, ttl_ms: int = 0, lease_s: float = 0.0
+    ) -> list[str]:
         """Everything that must hold once all is quiet.
 
         `loses` says whether retention may take what is owed. Only with a ttl, or leases that ran out unheard, events
@@ -188,7 +115,7 @@ class Witness:
                     self.blame(f"{node.name}: the ledger does not come to rest: {row}")
         return self.problems
 
-    def _judge_journal(self, node: SimNode) -> dict[Stream, SeqSet]:
+    def _judge_journal(self, node: JudgedNode) -> dict[Stream, SeqSet]:
         """Every confirmed event is kept, once, as it was put."""
         journal = node.journal
         kept: dict[Stream, SeqSet] = {}
@@ -200,7 +127,7 @@ class Witness:
                 batch = Batch.parse(journal.fetch(entry))
                 stream = (batch.topic, batch.source)
                 self.check_known(f"the journal of {node.name}", batch)
-                for bounds in _overlap(kept, stream, (batch.first, batch.stop)):
+                for bounds in overlap(kept, stream, (batch.first, batch.stop)):
                     self.blame(f"{node.name} keeps {name_of(stream)} {bounds} twice")
                 kept.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
                 confirmed = self.confirmed.get(stream, {})
@@ -218,7 +145,12 @@ class Witness:
         return kept
 
     def _judge_subscriber(
-        self, seen: Seen, node: SimNode, kept: dict[Stream, SeqSet], loses: bool, grounds: Grounds
+        self,
+        seen: ObservedSubscriber,
+        node: JudgedNode,
+        kept: dict[Stream, SeqSet],
+        loses: bool,
+        grounds: Grounds,
     ) -> None:
         if seen.opened_at is None or seen.is_forgotten:
             return
@@ -243,7 +175,7 @@ class Witness:
             if account is not None:
                 self._judge_ends(seen, stream, account.ends.get(stream, {}), grounds)
 
-    def _owed(self, seen: Seen, stream: Stream, kept: SeqSet) -> SeqSet:
+    def _owed(self, seen: ObservedSubscriber, stream: Stream, kept: SeqSet) -> SeqSet:
         """What was put after the subscription stood, and was kept; with history all that is still there."""
         assert seen.opened_at is not None
         if seen.history and seen.durable:
@@ -252,13 +184,15 @@ class Witness:
         later = [row[1:] for row in self._put_at[stream] if row[0] > seen.opened_at]
         return SeqSet.from_ranges(later).intersection(kept.union(confirmed))
 
-    def _unseen(self, seen: Seen, stream: Stream, dead: SeqSet) -> SeqSet:
+    def _unseen(self, seen: ObservedSubscriber, stream: Stream, dead: SeqSet) -> SeqSet:
         """The dead letters whose events need not have come to the application."""
         seqs = [seq for bounds in dead.ranges() for seq in range(*bounds)]
         unseen = [seq for seq in seqs if any(map(may_be_unseen, self.letters.of(seen.name, stream, seq)))]
         return SeqSet.from_ranges((seq, seq + 1) for seq in unseen)
 
-    def _judge_ends(self, seen: Seen, stream: Stream, ends: dict[End, SeqSet], grounds: Grounds) -> None:
+    def _judge_ends(
+        self, seen: ObservedSubscriber, stream: Stream, ends: dict[End, SeqSet], grounds: Grounds
+    ) -> None:
         """An event ended as the application said."""
         said = {outcome: by_stream.get(stream, SeqSet()) for outcome, by_stream in seen.said.items()}
         accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
@@ -266,7 +200,7 @@ class Witness:
         for seq in [seq for bounds in dead.ranges() for seq in range(*bounds)]:
             self._judge_letters(seen, stream, seq, grounds)
 
-    def _judge_letters(self, seen: Seen, stream: Stream, seq: int, grounds: Grounds) -> None:
+    def _judge_letters(self, seen: ObservedSubscriber, stream: Stream, seq: int, grounds: Grounds) -> None:
         """A dead letter was written, and what it says is so."""
         letters = self.letters.of(seen.name, stream, seq)
         put_s = min(at for at, start, stop in self._put_at[stream] if start <= seq < stop)
@@ -276,16 +210,6 @@ class Witness:
             why = [(one.reason, one.died_us - START_US, one.tries) for one in letters]
             self.blame(f"{seen.name}: {name_of(stream)} {seq} is a dead letter for no reason: {why}")
 
-    def _blame_all(self, seen: Seen, stream: Stream, seqs: SeqSet, what: str) -> None:
+    def _blame_all(self, seen: ObservedSubscriber, stream: Stream, seqs: SeqSet, what: str) -> None:
         for start, stop in seqs.ranges():
             self.blame(f"{seen.name}: {name_of(stream)} [{start}, {stop}) {what}")
-
-
-def name_of(stream: Stream) -> str:
-    """A stream for people."""
-    return f"{stream[0]} of {stream[1].rstrip(b'_').decode(errors='replace')}"
-
-
-def _overlap(sets: dict[Stream, SeqSet], stream: Stream, bounds: tuple[int, int]) -> list[tuple[int, int]]:
-    seqs = sets.get(stream)
-    return [] if seqs is None else seqs.overlap(*bounds)
