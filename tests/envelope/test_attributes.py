@@ -20,7 +20,7 @@ from reknit.envelope.ids import IdMaker, check_id, make_id, parse_id, time_ms_of
 from reknit.envelope.status import from_status, to_status
 from reknit.errors import InvalidAttributes
 from reknit.outcome import Code, Reason
-from tests.envelope.making import CLIENT, METHOD, SOUND, TOPIC, TRACE, changed, sound, texts
+from tests.envelope.samples import CLIENT, METHOD, SOUND, TOPIC, TRACE, changed, sound, texts
 from tests.envelope.vectors import NO_UUIDS, UUIDS
 
 ANY_METHOD = Address.parse("//vcu/10/1/FFFF")
