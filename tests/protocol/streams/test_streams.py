@@ -1,22 +1,15 @@
-"""The machine that counts a stream's bytes, fed by hand and against a plain model; and the shelves that keep them."""
+"""The machine that counts a stream's bytes, fed by hand and against a plain model."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.batch import Batch
-from reknit.event import FLAG_STREAM
 from reknit.node.streams.spill_buffer import Shelves
-from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
-from reknit.protocol.anycast.machine import Anycast
-from reknit.protocol.anycast.state import HERE
-from reknit.protocol.routing.routes import Routes
+from reknit.outcome import Code
 from reknit.protocol.streams.streams import (
     Aborted,
     Begun,
@@ -39,8 +32,6 @@ from reknit.protocol.streams.streams import (
     Roomy,
     Streams,
 )
-from reknit.topic import Pattern
-from reknit.wire.messages import Row
 
 S = b"s" * 16
 WINDOW = 100
@@ -267,96 +258,3 @@ def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     assert world.ended == {str(world.path)}, "nobody else ever saw an end"
     world.tell(Ended(S))
     assert (len(world.streams), world.shelves.held_bytes, world.shelves.spilled_bytes) == (0, 0, 0)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    ops=st.lists(
-        st.tuples(st.sampled_from(["put", "drop"]), st.integers(0, 1), st.integers(1, 50)), max_size=80
-    ),
-    cap=st.integers(0, 300),
-)
-def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
-    ops: list[tuple[str, int, int]], cap: int
-) -> None:
-    shelves = Shelves(cap)
-    model = {b"a": b"", b"b": b""}
-    dropped = {b"a": 0, b"b": 0}
-    rng = Random(1)
-    try:
-        for op, which, size in ops:
-            source = (b"a", b"b")[which]
-            if op == "put":
-                data = rng.randbytes(size)
-                shelves.put(source, data)
-                model[source] += data
-            elif model[source]:
-                dropped[source] = min(len(model[source]), dropped[source] + size)
-                shelves.drop(source, dropped[source])
-            for one, whole in model.items():
-                assert shelves.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
-            left = sum(len(model[one]) - dropped[one] for one in model)
-            assert shelves.held_bytes <= cap
-            assert shelves.held_bytes + shelves.spilled_bytes == left
-    finally:
-        shelves.close()
-
-
-def test_a_file_is_left_behind_by_nobody(tmp_path: Path) -> None:
-    shelves = Shelves(0, tmp_path)
-    shelves.put(S, b"abc")
-    assert shelves.spilled_bytes == 3
-    assert list(tmp_path.iterdir()) == [], "it has no name"
-    shelves.close()
-
-
-# -- where a stream goes
-
-
-def stub(source: bytes = S) -> Batch:
-    return Batch.build(source, "films", 1, [b""], time_us=0, flags=FLAG_STREAM)
-
-
-def anycast(*takers: bool) -> Anycast:
-    machine = Anycast("a", Routes("a", 1), Random(1))
-    for number, takes in enumerate(takers):
-        machine.receive(Attach(Pattern("films"), "events", 1, f"p{number}", takes), number, 0.0)
-    return machine
-
-
-def test_a_stream_goes_to_those_who_take_streams_only() -> None:
-    machine = anycast(False, True, False, True)
-    tried = []
-    machine.receive(Offered(stub(), "balanced", resend=True), HERE, 0.0)
-    for _ in range(2):
-        [hand] = [effect for effect in machine.take_effects() if isinstance(effect, Hand)]
-        tried.append(hand.key)
-        machine.receive(Rows([Row("films", S, 1, 2, Outcome.RELEASED)]), hand.key, 0.0)
-    assert tried == [1, 3]
-    [resolve] = [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
-    assert (resolve.fate.outcome, machine.records()) == (Outcome.RELEASED, 0)
-
-
-def test_a_stream_that_waits_lets_plain_events_pass() -> None:
-    machine = anycast(False, True)
-    for number in range(2):
-        machine.receive(Offered(stub(bytes([number]) * 16), "balanced"), HERE, 0.0)
-    plain = Batch.build(b"p" * 16, "films", 1, [b"x"], time_us=0)
-    machine.receive(Offered(plain, "balanced"), HERE, 0.0)
-    hands = [effect.key for effect in machine.take_effects() if isinstance(effect, Hand)]
-    assert (hands, machine.waiting()) == ([1, 0], 1)
-
-
-@pytest.mark.parametrize("is_waiting", [False, True])
-def test_what_is_withdrawn_is_nowhere_any_more(is_waiting: bool) -> None:
-    machine = anycast(True)
-    if is_waiting:
-        machine.receive(Offered(stub(b"o" * 16), "balanced"), HERE, 0.0)
-    machine.receive(Offered(stub(), "balanced", resend=True), HERE, 0.0)
-    machine.take_effects()
-    machine.receive(Withdraw("films", S, "given up"), "", 1.0)
-    assert not [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
-    machine.receive(Rows([Row("films", S, 1, 2, Outcome.ACCEPTED)]), 0, 1.0)
-    machine.receive(Detach(is_clean=True), 0, 1.0)
-    machine.take_effects()
-    assert (machine.records(), machine.held_bytes) == (0, 0)
