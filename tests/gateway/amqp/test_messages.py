@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 from typing import Any
 from uuid import UUID
 
@@ -34,13 +32,6 @@ values = st.recursive(
     simple,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
 )
-
-
-@pytest.mark.parametrize("name", ["encoding", "messages", "conditions", "sasl"])
-def test_examples_in_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"reknit.gateway.amqp.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 @given(values)

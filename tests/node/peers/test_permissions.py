@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node.peers import permissions
 from reknit.node.peers.permissions import ANONYMOUS, ITSELF, Rules, read_tokens
 from reknit.topic import Pattern
 
@@ -27,11 +25,6 @@ RULES = Rules(
     ],
     {"ann": "a-token", "bob": "b-token"},
 )
-
-
-def test_the_examples_in_docstrings_run() -> None:
-    found = doctest.testmod(permissions)
-    assert (found.failed, found.attempted > 0) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 from random import Random
 
-import reknit.protocol.dispatch.retry
 from reknit.backoff import Backoff
 from reknit.protocol.dispatch.retry import Retry
 
@@ -29,7 +27,3 @@ def test_attempts_are_unlimited_unless_a_limit_is_set() -> None:
     assert not Retry().is_exhausted(10**9)
     assert Retry(attempts_max=3).is_exhausted(3)
     assert not Retry(attempts_max=3).is_exhausted(4, attempts_max=5)
-
-
-def test_examples_run() -> None:
-    assert doctest.testmod(reknit.protocol.dispatch.retry).failed == 0

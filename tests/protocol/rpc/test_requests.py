@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from uuid import UUID
 
 import pytest
@@ -13,8 +12,6 @@ from msgspec import structs
 from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
-from reknit.protocol.rpc import open_requests as rpc
-from reknit.protocol.rpc import requests as rpc_requests
 from reknit.protocol.rpc.open_requests import (
     CARRIED_S,
     CODES,
@@ -32,10 +29,6 @@ from tests.envelope.samples import SOUND
 
 REQUEST = SOUND[Kind.REQUEST]
 STREAM = (REQUEST.topic, b"s" * 16)
-
-
-def test_the_examples_in_docstrings_run() -> None:
-    assert doctest.testmod(rpc).failed == doctest.testmod(rpc_requests).failed == 0
 
 
 # -- the client's side
