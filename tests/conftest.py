@@ -23,15 +23,15 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 SESSION = "tests/spark"
 LONGEST = (
     SESSION,
-    "tests/spark/test_cluster.py",
-    "tests/spark/test_declarative.py",
-    "tests/cli/test_demo.py",
-    "tests/spark/test_node_kills.py",
-    "tests/spark/test_connect.py",
-    "tests/tunnel/test_real.py",
-    "tests/test_docs.py",
-    "tests/links/test_bridges.py",
-    "tests/recovery/test_kills.py",
+    "tests/spark/pipeline/test_cluster.py",
+    "tests/spark/pipeline/test_declarative.py",
+    "tests/cli/demo/test_command.py",
+    "tests/spark/pipeline/test_node_kills.py",
+    "tests/spark/runtime/test_connect.py",
+    "tests/real/test_tunnels.py",
+    "tests/docs/test_examples.py",
+    "tests/node/replication/test_bridges.py",
+    "tests/real/test_relay_kills.py",
 )
 """Begun first, so that in the end no worker is left with them while the other one has nothing to do."""
 
