@@ -227,7 +227,7 @@ def asking(node: Node, settings: RecoverySettings = IMPATIENT) -> Session:
 
 async def received(events: Subscription, count: int) -> list[int]:
     """The next so many, within the time of one question that is never answered."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(150):
         return await take(events, count)
 
 

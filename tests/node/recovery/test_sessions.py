@@ -258,7 +258,8 @@ def test_an_event_is_kept_when_as_many_caches_stored_it_as_the_publisher_wants()
         async with fabric() as [node], client(node) as session, client(node) as keeper:
             publisher = session.publisher(TOPIC, stored_by=2)
             kept = publisher.publish(b"1")
-            await asyncio.sleep(0.2)
+            await until(lambda: node.journal.status().events == 1)
+            await session.status()  # an ack for the event would have come before the answer
             assert not kept.done(), "only the node has it"
             async with Cache(keeper, "plant/**") as cache:
                 await kept
