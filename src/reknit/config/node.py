@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from reknit.backoff import read_backoffs, read_codes
-from reknit.batch import COUNT_MAX
+from reknit.batch_layout import COUNT_MAX
 from reknit.config.settings import Section, setting
 from reknit.frame import FRAME_BYTES_MAX
 from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic

@@ -7,19 +7,14 @@ came in.
 
 from __future__ import annotations
 
-from typing import Final
-
 from xxhash import xxh3_64_intdigest
 
-from reknit.batch import HEADER, HEADER_BYTES, Head
+from reknit.batch_layout import read_head
 from reknit.entries import Entry
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_BATCH, KIND_RECORD, PREFIX, PREFIX_BYTES, peek
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
-
-_TOPICS_MAX: Final = 4096
-_topics: dict[bytes, str] = {}
 
 
 class Damaged(Exception):
@@ -47,7 +42,7 @@ def parse(view: memoryview, position: int, segment: Segment) -> tuple[list[Chunk
                 break
             _check(view, at, length)
             if kind == KIND_BATCH:
-                entries.append(Entry(position + at, head_at(view, at)))
+                entries.append(Entry(position + at, read_head(view, at)))
             elif kind == KIND_RECORD:
                 _flush(chunks, entries, view, low, at, position, segment)
                 entries = []
@@ -68,20 +63,6 @@ def _check(view: memoryview, at: int, length: int) -> None:
     seed = int.from_bytes(view[at : at + 8], "little")
     if xxh3_64_intdigest(view[at + PREFIX_BYTES : at + length], seed=seed) != found:
         raise MalformedFrame("checksum does not match the content", f"{length} bytes")
-
-
-def head_at(view: memoryview, at: int) -> Head:
-    """The head of a batch that is known to be valid."""
-    (_, _, flags, length, _, source, first, count, topic_len, priority, type_, time_us, ttl_ms, _) = (
-        HEADER.unpack_from(view, at)
-    )
-    name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + topic_len])
-    topic = _topics.get(name)
-    if topic is None:
-        if len(_topics) >= _TOPICS_MAX:
-            _topics.clear()
-        topic = _topics[name] = name.decode()
-    return Head(source, topic, first, count, length, time_us, ttl_ms, priority, type_, flags)
 
 
 def _flush(

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from reknit.batch import HEADER_BYTES, Batch, Head, check_head
+from reknit.batch import Batch
+from reknit.batch_layout import HEADER_BYTES, Head, check_head
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
 from reknit.wire.links import LinkMessage
