@@ -116,9 +116,9 @@ def sections(topic_len: int, columns_len: int, count: int) -> tuple[int, int, in
     >>> sections(topic_len=5, columns_len=0, count=3)
     (72, 72, 88)
     """
-    columns_at = HEADER_BYTES + pad8(topic_len)
-    lengths_at = columns_at + pad8(columns_len)
-    return columns_at, lengths_at, lengths_at + pad8(4 * count)
+    columns_at = HEADER_BYTES + ((topic_len + 7) & ~7)
+    lengths_at = columns_at + ((columns_len + 7) & ~7)
+    return columns_at, lengths_at, lengths_at + ((4 * count + 7) & ~7)
 
 
 # -- reading
@@ -196,7 +196,7 @@ def _check_columns(packed: memoryview, count: int, offset: int) -> None:
         high = _COLUMN_LIMITS.get(name)
         if high is not None and not all(type(value) is int and 0 <= value < high for value in values):
             raise MalformedFrame(
-                f"column {name!r} must have integers from 0 to {high - 1}", f"offset {offset}"
+                f"column {name!r} must have numbers from 0 to {high - 1}", f"offset {offset}"
             )
         if name == "headers" and not all(value is None or isinstance(value, dict) for value in values):
             raise MalformedFrame("column 'headers' must have maps", f"offset {offset}")
