@@ -88,8 +88,8 @@ class LogState:
 
     def staged(self, segment: Segment, end: int, events: int = 0) -> None:
         """The newest segment holds more, up to `end`."""
-        segment.store(end, events)
-        self.staged_end = end
+        self.staged_end = segment.end = end
+        segment.events += events
 
     def mark(self, now_us: int, position: int) -> None:
         """Everything before the position was stored before this time."""
