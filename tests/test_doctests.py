@@ -37,6 +37,7 @@ MODULES = [
     "reknit.config.transport",
     "reknit.attempts",
     "reknit.topic",
+    "reknit.topic_index",
 ]
 
 
