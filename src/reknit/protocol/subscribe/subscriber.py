@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from reknit.batch import Batch
+from reknit.delivery import RECOVERED, Delivery
 from reknit.ledger import Stream
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.machine import Peer
@@ -232,9 +233,9 @@ class Subscriber:
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._move(message.position)
+        delivery = Delivery(message.attempt, message.counted, message.ordered_to)
+        fresh = [batch.delivered(delivery) for batch in fresh]
         for batch in fresh:
-            batch.attempt, batch.counted = message.attempt, message.counted
-            batch.ordered_to = message.ordered_to
             self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
         if message.counted:
@@ -255,8 +256,8 @@ class Subscriber:
         """Pass on what follows; what does not is held until the gap before it is filled or lost."""
         self._move(message.position)
         passed: list[Batch] = []
-        for batch in message.batches:
-            batch.counted = message.counted
+        for arrived in message.batches:
+            batch = arrived if message.counted else arrived.delivered(RECOVERED)
             self._buffered += batch.head.length if message.counted else 0
             if recovery.arrive(batch, now):
                 passed.append(batch)
