@@ -395,7 +395,7 @@ def test_a_stream_that_waits_for_room_does_not_hold_up_plain_events() -> None:
             taker = mine.subscribe("orders/**", streams=True)
             async with plain as events, taker:
                 for path in made.anycast.machine.paths():
-                    path.is_blocked = path.takes_streams
+                    path.credit.block(path.takes_streams)
                 async with publisher.stream() as out:
                     await until(lambda: made.anycast.machine.waiting() == 1)
                     done = publisher.publish(b"plain")

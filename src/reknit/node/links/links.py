@@ -24,12 +24,12 @@ from reknit.node.peers.peers import PeerState
 from reknit.node.replication.state_file import Notes
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import (
+    ForwardToNeighbour,
     NeighbourDown,
+    NeighbourOutcomes,
     NeighbourUp,
-    NewRoutes,
-    Offered,
-    Pass,
-    Returns,
+    OfferEvents,
+    RoutesChanged,
     Stall,
 )
 from reknit.protocol.routing.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
@@ -125,7 +125,7 @@ class Links:
             case Piece() | Room() | Abort():
                 self.node.anycast.streams.take_from_node(item, name)
             case Returned(rows=rows):
-                self.node.anycast.give(Returns(rows), name)
+                self.node.anycast.give(NeighbourOutcomes(rows), name)
             case Pull():
                 self.flows.pulled(name, item, line)
             case Got(position=position):
@@ -151,7 +151,7 @@ class Links:
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
-            offered = Offered(
+            offered = OfferEvents(
                 batch,
                 message.mode,
                 message.resend,
@@ -260,7 +260,7 @@ class Links:
                     is_new, has_new_ways = True, has_new_ways or yes
         if is_new:
             self.wants.forget()
-            self.node.anycast.give(NewRoutes(), self.routes.name)
+            self.node.anycast.give(RoutesChanged(), self.routes.name)
             self.node.anycast.telling.are_paths_moved = True
         if has_new_ways:
             self.flows.look_back()
@@ -277,7 +277,7 @@ class Links:
         """Subscribers of this node came and went: all others hear of it."""
         self.routes.receive(Interests(added, removed), self.routes.name, self._loop.time())
 
-    def forward(self, effect: Pass, batch: Batch, now: float) -> None:
+    def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
         """Give events to a neighbour, after all that is known of the routes."""
         self._tell_routes()
         lines = self._lines.get(str(effect.key))

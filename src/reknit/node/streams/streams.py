@@ -17,7 +17,7 @@ from reknit.event import FLAG_STREAM
 from reknit.node.peers.peers import PeerState
 from reknit.node.streams.spill_buffer import Shelves
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Offered, Resolve, Withdraw
+from reknit.protocol.anycast.inputs import OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
 from reknit.protocol.streams import streams as machines
 from reknit.topic import check_topic
@@ -136,9 +136,9 @@ class NodeStreams:
         if batch.head.ttl_ms:
             deadline = time.monotonic() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
-        self._node.anycast.give(Offered(batch, mode, resend, deadline=deadline), Here(batch.source))
+        self._node.anycast.give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
 
-    def begin_from_node(self, batch: Batch, offered: Offered, name: str) -> None:
+    def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
         """A neighbour gives a stream; if there is no place for it here, the search goes on there."""
         problem = self._problem(batch, offered.mode)
         if problem is not None:
@@ -218,7 +218,7 @@ class NodeStreams:
             case machines.Cut(path=path, source=source, text=text):
                 self._cut(path, source, text)
             case machines.GiveUp(up=up, source=source, code=code, text=text):
-                self._node.anycast.give(Withdraw(self.topics[source], source, text), "")
+                self._node.anycast.give(WithdrawStream(self.topics[source], source, text), "")
                 self._give_up(up, source, code, text)
             case machines.Forget(source=source):
                 self.shelves.forget(source)
