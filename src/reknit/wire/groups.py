@@ -1,6 +1,6 @@
 """What the members of a group say to each other.
 
-`Piece` carries events and has a layout of its own (transport.bundle); the rest is small and packed with
+`GroupPiece` carries events and has a layout of its own (transport.bundle); the rest is small and packed with
 msgpack. Who speaks is known from the datagram, so no message names its own sender. Ranges are half-open.
 """
 
@@ -13,7 +13,7 @@ from reknit.seqset import Range
 from reknit.view import Member, View
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class GroupPiece(msgspec.Struct, frozen=True, gc=False):
     """A part of a batch's bytes: all of it where it fits one datagram. `size` is how its sender cut it.
 
     `stable`: everyone has everything of the source up to and including this. `place` is where the data lies in the
@@ -38,7 +38,7 @@ class GroupMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="kind
 # -- multicast
 
 
-class Start(GroupMessage, frozen=True, tag=1):
+class GroupStart(GroupMessage, frozen=True, tag=1):
     """From a sender to a member: of my events you get those after `seq`; this is how large my window is.
 
     `buffer_bytes` is what the speaker's own socket can take in before it loses datagrams.
@@ -50,17 +50,17 @@ class Start(GroupMessage, frozen=True, tag=1):
     buffer_bytes: int
 
 
-class AskStart(GroupMessage, frozen=True, tag=2):
-    """From a member to a sender whose `Start` it lacks."""
+class GroupAskStart(GroupMessage, frozen=True, tag=2):
+    """From a member to a sender whose `GroupStart` it lacks."""
 
 
-class Ack(GroupMessage, frozen=True, tag=3):
+class GroupAck(GroupMessage, frozen=True, tag=3):
     """To a sender: my application was handed everything of yours up to and including `seq`."""
 
     seq: int
 
 
-class Announce(GroupMessage, frozen=True, tag=4):
+class GroupAnnounce(GroupMessage, frozen=True, tag=4):
     """From a sender that went quiet: I sent up to `high`, and everyone has all up to `stable`.
 
     Who lacks something asks, and everyone acks.
@@ -71,7 +71,7 @@ class Announce(GroupMessage, frozen=True, tag=4):
     is_ack_wanted: bool
 
 
-class Recover(GroupMessage, frozen=True, tag=5):
+class GroupRecover(GroupMessage, frozen=True, tag=5):
     """Heard by all, meant for `asked`: I lack these events of `source`, and these pieces of its batches."""
 
     source: bytes
@@ -80,7 +80,7 @@ class Recover(GroupMessage, frozen=True, tag=5):
     pieces: list[tuple[int, list[Range]]]
 
 
-class Gone(GroupMessage, frozen=True, tag=6):
+class GroupGone(GroupMessage, frozen=True, tag=6):
     """Of `source`, nothing up to and including `seq` can be had any more."""
 
     source: bytes
@@ -91,7 +91,7 @@ Part = tuple[int, int, int, int, list[Range]]
 """A batch of which only pieces are held: (first, count, length, size of a piece, which pieces)."""
 
 
-class Holdings(GroupMessage, frozen=True, tag=7):
+class GroupHoldings(GroupMessage, frozen=True, tag=7):
     """Of a source that left: how far I delivered, what I know it sent, and what I can give.
 
     `stamp` names my view. `lost` was given up in common with others before. `start` is what I forgot. By `stable`
@@ -110,7 +110,7 @@ class Holdings(GroupMessage, frozen=True, tag=7):
     stable: int = 0
 
 
-class Ends(GroupMessage, frozen=True, tag=8):
+class GroupEnds(GroupMessage, frozen=True, tag=8):
     """To one that was apart from me: how far I got with sources that left meanwhile. A question is answered."""
 
     ends: list[tuple[bytes, int]]
@@ -120,19 +120,19 @@ class Ends(GroupMessage, frozen=True, tag=8):
 # -- membership
 
 
-class Hello(GroupMessage, frozen=True, tag=16):
+class GroupHello(GroupMessage, frozen=True, tag=16):
     """I want in."""
 
     member: Member
 
 
-class Found(GroupMessage, frozen=True, tag=17):
+class GroupFound(GroupMessage, frozen=True, tag=17):
     """To one that wants in: there is a group, and this is its coordinator."""
 
     coordinator: Member
 
 
-class Beat(GroupMessage, frozen=True, tag=18):
+class GroupBeat(GroupMessage, frozen=True, tag=18):
     """Still here, and this is my view: `coordinator` made it, and I may be the one that coordinates it now."""
 
     counter: int
@@ -140,39 +140,58 @@ class Beat(GroupMessage, frozen=True, tag=18):
     is_coordinating: bool = False
 
 
-class Install(GroupMessage, frozen=True, tag=19):
+class GroupInstall(GroupMessage, frozen=True, tag=19):
     """From a coordinator: this is the view."""
 
     view: View
 
 
-class AskView(GroupMessage, frozen=True, tag=20):
-    """From one coordinator to another: who is with you? Answered by `Install`, so that two groups merge."""
+class GroupAskView(GroupMessage, frozen=True, tag=20):
+    """From one coordinator to another: who is with you? Answered by `GroupInstall`, so that two groups merge."""
 
 
-class Leave(GroupMessage, frozen=True, tag=21):
+class GroupLeave(GroupMessage, frozen=True, tag=21):
     """I am leaving."""
 
 
-class Suspect(GroupMessage, frozen=True, tag=22):
-    """I have not heard from these for long. Who hears its own id says `Beat` at once."""
+class GroupSuspect(GroupMessage, frozen=True, tag=22):
+    """I have not heard from these for long. Who hears its own id says `GroupBeat` at once."""
 
     members: list[bytes]
 
 
-class Evict(GroupMessage, frozen=True, tag=23):
+class GroupEvict(GroupMessage, frozen=True, tag=23):
     """To the coordinator: this member holds everyone up."""
 
     member: bytes
     why: str
 
 
-class Evicted(GroupMessage, frozen=True, tag=24):
+class GroupEvicted(GroupMessage, frozen=True, tag=24):
     """To a member: you are out, and why. A way back is a new incarnation."""
 
     why: str
 
 
-MulticastMessage = Start | AskStart | Ack | Announce | Recover | Gone | Holdings | Ends
-MembershipMessage = Hello | Found | Beat | Install | AskView | Leave | Suspect | Evict | Evicted
+MulticastMessage = (
+    GroupStart
+    | GroupAskStart
+    | GroupAck
+    | GroupAnnounce
+    | GroupRecover
+    | GroupGone
+    | GroupHoldings
+    | GroupEnds
+)
+MembershipMessage = (
+    GroupHello
+    | GroupFound
+    | GroupBeat
+    | GroupInstall
+    | GroupAskView
+    | GroupLeave
+    | GroupSuspect
+    | GroupEvict
+    | GroupEvicted
+)
 AnyGroupMessage = MulticastMessage | MembershipMessage

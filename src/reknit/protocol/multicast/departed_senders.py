@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reknit.protocol.multicast.effects import Lost, Send
-from reknit.wire.groups import Ends
+from reknit.protocol.multicast.effects import ReportLost, SendMessage
+from reknit.wire.groups import GroupEnds
 
 ENDED_MAX = 1024
 """Of so many departed senders it is remembered how far they got…"""
@@ -18,15 +18,15 @@ TOLD_MAX = 256
 """…and of so many it is told."""
 
 
-class Ended:
+class DepartedSenders:
     """The last seq of every departed sender, as we got it.
 
-    >>> ended = Ended(repeat_s=0.1)
+    >>> ended = DepartedSenders(repeat_s=0.1)
     >>> ended.add(b"s", 50, stamp=7)
     >>> ended.is_earlier(b"s", 7), ended.is_earlier(b"s", 8)
     (False, True)
     >>> ended.learn(b"s", 60)
-    Lost(source=b's', start=51, stop=61)
+    ReportLost(source=b's', start=51, stop=61)
     >>> ended.learn(b"s", 60), ended.learn(b"unknown", 7), ended.get(b"s")
     (None, None, 60)
     """
@@ -55,13 +55,13 @@ class Ended:
         self._stamps.pop(source, None)
         return self._ends.pop(source, default)
 
-    def learn(self, source: bytes, seq: int) -> Lost | None:
+    def learn(self, source: bytes, seq: int) -> ReportLost | None:
         """Another got so far with it. What we lack of that can't be had any more."""
         own = self._ends.get(source)
         if own is None or seq <= own:
             return None
         self._ends[source] = seq
-        return Lost(source, own + 1, seq + 1)
+        return ReportLost(source, own + 1, seq + 1)
 
     # -- telling
 
@@ -73,22 +73,22 @@ class Ended:
     def heard(self, member: bytes) -> None:
         self._asking.pop(member, None)
 
-    def answer(self) -> Ends:
-        return Ends(list(self._ends.items())[-TOLD_MAX:], is_question=False)
+    def answer(self) -> GroupEnds:
+        return GroupEnds(list(self._ends.items())[-TOLD_MAX:], is_question=False)
 
     def keep(self, members: Iterable[bytes]) -> None:
         """Only these are still there to be asked."""
         there = set(members)
         self._asking = {member: at for member, at in self._asking.items() if member in there}
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[SendMessage]:
         """The questions that are due."""
         if not self._asking:
             return []
         due = [member for member, at in self._asking.items() if at <= now]
         self._asking |= dict.fromkeys(due, now + self._repeat_s)
-        question = Ends(list(self._ends.items())[-TOLD_MAX:], is_question=True)
-        return [Send(member, question) for member in due]
+        question = GroupEnds(list(self._ends.items())[-TOLD_MAX:], is_question=True)
+        return [SendMessage(member, question) for member in due]
 
     def next_deadline(self) -> float:
         return min(self._asking.values(), default=float("inf"))

@@ -10,17 +10,17 @@ from reknit.batch import Batch
 from reknit.outcome import Reason
 from reknit.seqset import Range
 from reknit.view import View
-from reknit.wire.groups import AnyGroupMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece
 
 
-class Send(msgspec.Struct, frozen=True):
+class SendMessage(msgspec.Struct, frozen=True):
     """Say this to one member, or to all."""
 
     peer: bytes | None
     message: AnyGroupMessage
 
 
-class SendTo(msgspec.Struct, frozen=True):
+class SendToAddress(msgspec.Struct, frozen=True):
     """Say this to an address whose member is not known yet."""
 
     address: str
@@ -40,17 +40,17 @@ class SendPieces(msgspec.Struct, frozen=True):
     """Send to one member what pieces we have of batches that we have not whole."""
 
     peer: bytes
-    pieces: list[Piece]
+    pieces: list[GroupPiece]
 
 
-class Deliver(msgspec.Struct, frozen=True):
+class DeliverBatch(msgspec.Struct, frozen=True):
     """The next events of a source, in order. Call `handed` when the application has them."""
 
     source: bytes
     batch: Batch
 
 
-class Lost(msgspec.Struct, frozen=True):
+class ReportLost(msgspec.Struct, frozen=True):
     """Events `[start, stop)` of a source can't be had any more; they stand between what was delivered."""
 
     source: bytes
@@ -58,13 +58,13 @@ class Lost(msgspec.Struct, frozen=True):
     stop: int
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SendDone(msgspec.Struct, frozen=True):
     """What was waiting under this ticket got its seqs."""
 
     ticket: Any
 
 
-class NotSent(msgspec.Struct, frozen=True):
+class SendFailed(msgspec.Struct, frozen=True):
     """Only the first `accepted` of what was waiting got seqs: its time ran out, or the group closed."""
 
     ticket: Any
@@ -72,7 +72,7 @@ class NotSent(msgspec.Struct, frozen=True):
     is_timeout: bool
 
 
-class DeadLettered(msgspec.Struct, frozen=True):
+class ReportDeadLettered(msgspec.Struct, frozen=True):
     """Events `[start, stop)` of ours that a slow member did not take, and is not waited for."""
 
     member: bytes
@@ -88,18 +88,28 @@ class EvictSlow(msgspec.Struct, frozen=True):
     why: str
 
 
-class Viewed(msgspec.Struct, frozen=True):
+class ViewInstalled(msgspec.Struct, frozen=True):
     """A new view stands."""
 
     view: View
 
 
-class Left(msgspec.Struct, frozen=True):
+class LeftGroup(msgspec.Struct, frozen=True):
     """We are out of the group: on our own wish, or for this reason."""
 
     why: str
 
 
-MulticastEffect = Send | SendBatch | SendPieces | Deliver | Lost | Sent | NotSent | DeadLettered | EvictSlow
-MembershipEffect = Send | SendTo | Viewed | Left
+MulticastEffect = (
+    SendMessage
+    | SendBatch
+    | SendPieces
+    | DeliverBatch
+    | ReportLost
+    | SendDone
+    | SendFailed
+    | ReportDeadLettered
+    | EvictSlow
+)
+MembershipEffect = SendMessage | SendToAddress | ViewInstalled | LeftGroup
 GroupEffect = MulticastEffect | MembershipEffect

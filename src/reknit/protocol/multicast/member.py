@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from reknit.protocol.multicast.effects import EvictSlow, GroupEffect, Left, Viewed
+from reknit.protocol.multicast.effects import EvictSlow, GroupEffect, LeftGroup, ViewInstalled
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.multicast import Multicast
 from reknit.protocol.multicast.sender import NEVER
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.view import Member, View
-from reknit.wire.groups import AnyGroupMessage, MembershipMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece, MembershipMessage
 
 
 class GivenMembership:
@@ -31,11 +31,11 @@ class GivenMembership:
         """The members from now on, us among them."""
         counter = 1 if self.view is None else self.view.counter + 1
         self.view = View(counter, b"", tuple(members))
-        self._effects.append(Viewed(self.view))
+        self._effects.append(ViewInstalled(self.view))
 
     def leave(self) -> None:
         """Go at once; the others are told by whoever told us."""
-        self._effects.append(Left(""))
+        self._effects.append(LeftGroup(""))
 
     def take_effects(self) -> list[GroupEffect]:
         effects, self._effects = self._effects, []
@@ -76,8 +76,8 @@ class GroupMember:
 
     # -- the contract
 
-    def receive(self, message: Piece | AnyGroupMessage, peer: bytes, now: float) -> None:
-        if type(message) is not Piece and isinstance(message, MembershipMessage):
+    def receive(self, message: GroupPiece | AnyGroupMessage, peer: bytes, now: float) -> None:
+        if type(message) is not GroupPiece and isinstance(message, MembershipMessage):
             if isinstance(self.membership, Membership):
                 self.membership.receive(message, peer, now)
                 self._membership_at = now
@@ -103,7 +103,7 @@ class GroupMember:
         """What is to be done. A new view is installed on the way, and a slow member reported to its judge."""
         out: list[GroupEffect] = []
         for effect in self.membership.take_effects():
-            if isinstance(effect, Viewed):
+            if isinstance(effect, ViewInstalled):
                 self.multicast.install(effect.view, now)
             out.append(effect)
         for done in self.multicast.take_effects():

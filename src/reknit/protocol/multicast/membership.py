@@ -1,7 +1,7 @@
 """Who is in the group, found out by the members themselves.
 
 Rank is the order of the view: who was there first comes first. The first member that is neither suspected
-nor leaving coordinates: it lets in who says `Hello`, puts out who left or was silent for too long, and says
+nor leaving coordinates: it lets in who says `GroupHello`, puts out who left or was silent for too long, and says
 the new view to all until all have it. Views are in one total order (counter, coordinator), and the later one
 wins, so that two that were made at the same time do no harm. Coordinators that hear of each other merge.
 
@@ -18,22 +18,28 @@ from random import Random
 from typing import assert_never
 
 from reknit.protocol.multicast.discovery import Discovery
-from reknit.protocol.multicast.effects import Left, MembershipEffect, Send, SendTo, Viewed
+from reknit.protocol.multicast.effects import (
+    LeftGroup,
+    MembershipEffect,
+    SendMessage,
+    SendToAddress,
+    ViewInstalled,
+)
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.multicast.suspicion import Suspicion
 from reknit.view import Member, View
 from reknit.wire.groups import (
     AnyGroupMessage,
-    AskView,
-    Beat,
-    Evict,
-    Evicted,
-    Found,
-    Hello,
-    Install,
-    Leave,
+    GroupAskView,
+    GroupBeat,
+    GroupEvict,
+    GroupEvicted,
+    GroupFound,
+    GroupHello,
+    GroupInstall,
+    GroupLeave,
+    GroupSuspect,
     MembershipMessage,
-    Suspect,
 )
 
 EVICTED_MAX = 1024
@@ -41,7 +47,7 @@ EVICTED_MAX = 1024
 NEVER = float("inf")
 
 
-class State(Enum):
+class MembershipState(Enum):
     JOINING = "joining"
     MEMBER = "member"
     LEAVING = "leaving"
@@ -49,10 +55,10 @@ class State(Enum):
 
 
 TRANSITIONS = {
-    State.JOINING: {State.MEMBER, State.OUT},
-    State.MEMBER: {State.LEAVING, State.OUT},
-    State.LEAVING: {State.OUT},
-    State.OUT: set[State](),
+    MembershipState.JOINING: {MembershipState.MEMBER, MembershipState.OUT},
+    MembershipState.MEMBER: {MembershipState.LEAVING, MembershipState.OUT},
+    MembershipState.LEAVING: {MembershipState.OUT},
+    MembershipState.OUT: set[MembershipState](),
 }
 
 
@@ -63,7 +69,7 @@ class Membership:
         self, me: Member, settings: GroupSettings, rng: Random, seeds: Sequence[str] = (), now: float = 0.0
     ) -> None:
         self.me = me
-        self.state = State.JOINING
+        self.state = MembershipState.JOINING
         self.view: View | None = None
         self._settings = settings
         self._seeds = tuple(seed for seed in seeds if seed != me.address)
@@ -82,7 +88,7 @@ class Membership:
         self._again_at = NEVER
         self._out_at = NEVER
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: MembershipState) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} can't become {state}"
         self.state = state
 
@@ -90,24 +96,24 @@ class Membership:
 
     def leave(self, now: float) -> None:
         """Say goodbye until the view is without us, or for `leave_s`."""
-        if self.state is State.MEMBER and self.view is not None and self.view.ids == (self.me.id,):
+        if self.state is MembershipState.MEMBER and self.view is not None and self.view.ids == (self.me.id,):
             self._out("")
-        elif self.state is State.MEMBER:
-            self._become(State.LEAVING)
+        elif self.state is MembershipState.MEMBER:
+            self._become(MembershipState.LEAVING)
             self._leaving.add(self.me.id)
             self._goodbye_at = now
             self._out_at = now + self._settings.leave_s
-        elif self.state is State.JOINING:
+        elif self.state is MembershipState.JOINING:
             self._out("left before it had joined")
 
     def evict(self, member: bytes, why: str, now: float) -> None:
         """A member holds everyone up and has to go, by the policy for slow members."""
-        if self.state is not State.MEMBER:
+        if self.state is not MembershipState.MEMBER:
             return  # who goes itself puts nobody out
         if self.coordinator == self.me.id:
             self._put_out(member, why, now)
         elif self.coordinator is not None:
-            self._effects.append(Send(self.coordinator, Evict(member, why)))
+            self._effects.append(SendMessage(self.coordinator, GroupEvict(member, why)))
 
     @property
     def coordinator(self) -> bytes | None:
@@ -119,7 +125,7 @@ class Membership:
 
     @property
     def is_coordinator(self) -> bool:
-        return self.state is State.MEMBER and self.coordinator == self.me.id
+        return self.state is MembershipState.MEMBER and self.coordinator == self.me.id
 
     # -- the contract
 
@@ -129,26 +135,26 @@ class Membership:
 
     def receive(self, message: MembershipMessage, peer: bytes, now: float) -> None:
         """Something came from a peer, which need not be a member."""
-        if self.state is State.OUT or peer == self.me.id:
+        if self.state is MembershipState.OUT or peer == self.me.id:
             return
         self.heard(peer, now)
         match message:
-            case Hello():
+            case GroupHello():
                 self._hello(message.member, peer, now)
-            case Found():
+            case GroupFound():
                 self._found(message, peer, now)
-            case Beat():
+            case GroupBeat():
                 self._beat(message, peer, now)
-            case Install():
+            case GroupInstall():
                 self._view(message.view, peer, now)
-            case AskView():
+            case GroupAskView():
                 if self.view is not None:
-                    self._effects.append(Send(peer, Install(self.view)))
-            case Leave():
+                    self._effects.append(SendMessage(peer, GroupInstall(self.view)))
+            case GroupLeave():
                 self._leaves(peer, now)
-            case Suspect():
+            case GroupSuspect():
                 self._suspects(message, now)
-            case Evict():
+            case GroupEvict():
                 if (
                     self.is_coordinator
                     and self.view is not None
@@ -156,7 +162,7 @@ class Membership:
                     and peer not in self._evicted
                 ):
                     self._put_out(message.member, message.why, now)
-            case Evicted():
+            case GroupEvicted():
                 # Of two that put out each other while they were divided, the one with the lower id stays.
                 if peer not in self._evicted or self.me.id > peer:
                     self._out(message.why)
@@ -165,18 +171,18 @@ class Membership:
 
     def tick(self, now: float) -> None:
         """Whatever is due."""
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             self._join_on(now)
-        elif self.state is State.LEAVING:
+        elif self.state is MembershipState.LEAVING:
             self._leave_on(now)
-        if self.state in (State.MEMBER, State.LEAVING):
+        if self.state in (MembershipState.MEMBER, MembershipState.LEAVING):
             self._watch(now)
 
     def next_deadline(self) -> float | None:
-        if self.state is State.OUT:
+        if self.state is MembershipState.OUT:
             return None
         times = [self._beat_at, self._change_at, self._again_at, self._out_at, self._goodbye_at]
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             times.append(self._discovery.next_deadline)
         first = min(times)
         return None if first == NEVER else first
@@ -189,14 +195,14 @@ class Membership:
 
     def _say(self, message: AnyGroupMessage) -> None:
         """To everyone in reach, whether multicast reaches them or not."""
-        self._effects.append(Send(None, message))
-        self._effects += [SendTo(seed, message) for seed in self._seeds]
+        self._effects.append(SendMessage(None, message))
+        self._effects += [SendToAddress(seed, message) for seed in self._seeds]
 
     def _join_on(self, now: float) -> None:
         if self._discovery.is_hello_due(now):
-            self._say(Hello(self.me))
+            self._say(GroupHello(self.me))
             if (known := self._discovery.coordinator) is not None:
-                self._effects.append(SendTo(known.address, Hello(self.me)))
+                self._effects.append(SendToAddress(known.address, GroupHello(self.me)))
         if self._discovery.is_founding_due(now):
             self._install(View(1, self.me.id, (self.me,)), now)
 
@@ -204,26 +210,26 @@ class Membership:
         if member.id != peer:
             return
         if member.id in self._evicted:
-            self._effects.append(Send(peer, Evicted(self._evicted[peer])))
+            self._effects.append(SendMessage(peer, GroupEvicted(self._evicted[peer])))
         elif self.view is None:
             self._discovery.met(member.id)
         elif member.id in self.view:
-            self._effects.append(Send(peer, Install(self.view)))
+            self._effects.append(SendMessage(peer, GroupInstall(self.view)))
         elif self.is_coordinator:
             if len(self._joiners) < self._settings.members_max:
                 self._joiners[member.id] = member
             self._change_soon(now)
         elif (coordinator := self._member(self.coordinator)) is not None:
-            self._effects.append(Send(peer, Found(coordinator)))
+            self._effects.append(SendMessage(peer, GroupFound(coordinator)))
 
-    def _found(self, message: Found, peer: bytes, now: float) -> None:
+    def _found(self, message: GroupFound, peer: bytes, now: float) -> None:
         if self.view is not None and message.coordinator.id not in self.view:
             self._suspicion.strays(peer, now)
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             if self._discovery.referred(message.coordinator, now):
-                self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
+                self._effects.append(SendToAddress(message.coordinator.address, GroupHello(self.me)))
         elif self.view is not None and self.is_coordinator and message.coordinator.id not in self.view:
-            self._effects.append(SendTo(message.coordinator.address, self._own_beat()))
+            self._effects.append(SendToAddress(message.coordinator.address, self._own_beat()))
 
     def _member(self, member: bytes | None) -> Member | None:
         return next((m for m in self.view.members if m.id == member), None) if self.view else None
@@ -250,12 +256,12 @@ class Membership:
         self._install(view, now)
         self._behind = set(view.ids) - {self.me.id}
         self._again_at = now + self._settings.repeat_s
-        self._effects.append(Send(None, Install(view)))
-        self._effects += [Send(member, Install(view)) for member in sorted(told - {self.me.id})]
+        self._effects.append(SendMessage(None, GroupInstall(view)))
+        self._effects += [SendMessage(member, GroupInstall(view)) for member in sorted(told - {self.me.id})]
 
     def _install(self, view: View, now: float) -> None:
-        if self.state is State.JOINING:
-            self._become(State.MEMBER)
+        if self.state is MembershipState.JOINING:
+            self._become(MembershipState.MEMBER)
             self._beat_at = now
         self.view = view
         self._leaving &= set(view.ids)
@@ -263,26 +269,26 @@ class Membership:
         self._behind.clear()
         self._merging.clear()
         self._again_at = NEVER
-        self._effects.append(Viewed(view))
+        self._effects.append(ViewInstalled(view))
 
     def _view(self, view: View, peer: bytes, now: float) -> None:
         """A view that someone says. The later one wins; another group's, if asked for, is merged."""
         if self.me.id in view and (self.view is None or view.key > self.view.key):
             self._install(view, now)
-            self._effects.append(Send(view.coordinator, self._own_beat()))
+            self._effects.append(SendMessage(view.coordinator, self._own_beat()))
         elif self._merging.pop(peer, 0.0) > now and self.is_coordinator:
             self._merge(view, now)
         elif self.view is None or peer != view.coordinator:
             return
         elif self.me.id in view:
-            self._effects.append(Send(peer, self._own_beat()))
+            self._effects.append(SendMessage(peer, self._own_beat()))
         elif peer in self.view and view.key > self.view.key:
             self._put_outside(view, now)
 
     def _put_outside(self, view: View, now: float) -> None:
         """A later view without us: as we wished, or because we were not heard of for long."""
         assert self.view is not None
-        if self.state is State.LEAVING:
+        if self.state is MembershipState.LEAVING:
             self._out("")
         elif not self.is_coordinator:
             # A group of our own for now; then the two merge. Its view is later than any that we made.
@@ -298,11 +304,11 @@ class Membership:
 
     # -- who is there
 
-    def _own_beat(self) -> Beat:
+    def _own_beat(self) -> GroupBeat:
         assert self.view is not None
-        return Beat(*self.view.key, self.is_coordinator)
+        return GroupBeat(*self.view.key, self.is_coordinator)
 
-    def _beat(self, message: Beat, peer: bytes, now: float) -> None:
+    def _beat(self, message: GroupBeat, peer: bytes, now: float) -> None:
         if self.view is None:
             self._discovery.heard_of_a_group(now)
             return
@@ -315,27 +321,27 @@ class Membership:
             self._refer(message, peer)
             return
         if peer in self._evicted:
-            self._effects.append(Send(peer, Evicted(self._evicted[peer])))
+            self._effects.append(SendMessage(peer, GroupEvicted(self._evicted[peer])))
         elif key == self.view.key:
             self._behind.discard(peer)
         elif peer in self.view and key < self.view.key and message.coordinator != peer:
-            self._effects.append(Send(peer, Install(self.view)))
+            self._effects.append(SendMessage(peer, GroupInstall(self.view)))
         elif _can_speak_for_all(message, peer) and self.me.id > peer:
-            self._effects.append(Send(peer, self._own_beat()))
+            self._effects.append(SendMessage(peer, self._own_beat()))
         elif _can_speak_for_all(message, peer) or (
             peer not in self.view and message.coordinator in self.view
         ):
             # Another coordinator, and we lead the merge because our id is lower; or one that was left behind
             # with a coordinator that is with us now. Ask who is there.
             self._merging[peer] = now + self._settings.beat_s
-            self._effects.append(Send(peer, AskView()))
+            self._effects.append(SendMessage(peer, GroupAskView()))
 
-    def _refer(self, message: Beat, peer: bytes) -> None:
+    def _refer(self, message: GroupBeat, peer: bytes) -> None:
         """Another group's coordinator, where multicast does not reach ours: tell it who that is."""
         assert self.view is not None
         ours = self._member(self.coordinator)
         if _can_speak_for_all(message, peer) and peer not in self.view and ours is not None:
-            self._effects.append(Send(peer, Found(ours)))
+            self._effects.append(SendMessage(peer, GroupFound(ours)))
 
     def _leaves(self, peer: bytes, now: float) -> None:
         if self.view is not None and peer in self.view:
@@ -343,10 +349,10 @@ class Membership:
             if self.is_coordinator:
                 self._change_soon(now)
         elif self.view is not None:
-            self._effects.append(Send(peer, Install(self.view)))
+            self._effects.append(SendMessage(peer, GroupInstall(self.view)))
         self._joiners.pop(peer, None)
 
-    def _suspects(self, message: Suspect, now: float) -> None:
+    def _suspects(self, message: GroupSuspect, now: float) -> None:
         if self.me.id in message.members and self.view is not None:
             self._say(self._own_beat())
 
@@ -358,7 +364,7 @@ class Membership:
         self._evicted[member] = why
         if len(self._evicted) > EVICTED_MAX:
             del self._evicted[next(iter(self._evicted))]
-        self._effects.append(Send(member, Evicted(why)))
+        self._effects.append(SendMessage(member, GroupEvicted(why)))
         self._change_soon(now)
 
     def _leave_on(self, now: float) -> None:
@@ -366,28 +372,28 @@ class Membership:
             self._out("")
         elif self._goodbye_at <= now:
             self._goodbye_at = now + self._settings.hello_s
-            self._say(Leave())
+            self._say(GroupLeave())
 
     def _out(self, why: str) -> None:
-        if self.state is not State.OUT:
-            self._become(State.OUT)
-            self._effects.append(Left(why or self._why_out))
+        if self.state is not MembershipState.OUT:
+            self._become(MembershipState.OUT)
+            self._effects.append(LeftGroup(why or self._why_out))
 
     def _watch(self, now: float) -> None:
         assert self.view is not None
         if self._beat_at <= now:
             self._beat_at = now + self._settings.beat_s
             beat = self._own_beat()
-            self._effects.append(Send(None, beat))
+            self._effects.append(SendMessage(None, beat))
             if self.is_coordinator:
-                self._effects += [SendTo(seed, beat) for seed in self._seeds]
+                self._effects += [SendToAddress(seed, beat) for seed in self._seeds]
             self._suspect(now)
         if not self.is_coordinator:
             self._change_at = self._again_at = NEVER
             return
         if self._again_at <= now:
             self._again_at = now + self._settings.repeat_s if self._behind else NEVER
-            self._effects += [Send(member, Install(self.view)) for member in sorted(self._behind)]
+            self._effects += [SendMessage(member, GroupInstall(self.view)) for member in sorted(self._behind)]
         if self._change_at <= now:
             self._change(now)
 
@@ -395,11 +401,11 @@ class Membership:
         """Who was silent or astray for too long is suspected, and asked to speak up; who stays so goes."""
         silent = self._suspicion.check(now)
         if silent:
-            self._effects.append(Send(None, Suspect(silent)))
+            self._effects.append(SendMessage(None, GroupSuspect(silent)))
         if self.is_coordinator and (self._suspicion.confirmed(now) or self._leaving):
             self._change_soon(now)
 
 
-def _can_speak_for_all(beat: Beat, peer: bytes) -> bool:
+def _can_speak_for_all(beat: GroupBeat, peer: bytes) -> bool:
     """Whether a peer coordinates its view, or made it. Rank decides who coordinates, so these may be two."""
     return beat.is_coordinating or beat.coordinator == peer

@@ -14,26 +14,38 @@ from random import Random
 from typing import assert_never
 
 from reknit.frame import Buffer
-from reknit.protocol.multicast.departed_senders import ENDED_MAX, Ended
-from reknit.protocol.multicast.effects import Deliver, Lost, MulticastEffect, Send, SendPieces
-from reknit.protocol.multicast.receiver import CAPACITY_MAX, RANGES_MAX, WINDOW_BYTES_MAX, Receiver, clean
-from reknit.protocol.multicast.retransmissions import Answers
-from reknit.protocol.multicast.sender import NEVER, Sender
+from reknit.protocol.multicast.departed_senders import ENDED_MAX, DepartedSenders
+from reknit.protocol.multicast.effects import (
+    DeliverBatch,
+    MulticastEffect,
+    ReportLost,
+    SendMessage,
+    SendPieces,
+)
+from reknit.protocol.multicast.receiver import (
+    CAPACITY_MAX,
+    RANGES_MAX,
+    WINDOW_BYTES_MAX,
+    GroupReceiver,
+    clean,
+)
+from reknit.protocol.multicast.retransmissions import Retransmissions
+from reknit.protocol.multicast.sender import NEVER, GroupSender
 from reknit.protocol.multicast.settings import GroupSettings
-from reknit.protocol.multicast.survivor_agreement import Departure
+from reknit.protocol.multicast.survivor_agreement import SurvivorAgreement
 from reknit.seqset import Range
 from reknit.view import View
 from reknit.wire.groups import (
-    Ack,
-    Announce,
-    AskStart,
-    Ends,
-    Gone,
-    Holdings,
+    GroupAck,
+    GroupAnnounce,
+    GroupAskStart,
+    GroupEnds,
+    GroupGone,
+    GroupHoldings,
+    GroupPiece,
+    GroupRecover,
+    GroupStart,
     MulticastMessage,
-    Piece,
-    Recover,
-    Start,
 )
 
 ACTIVE_S = 1.0
@@ -48,15 +60,15 @@ class Multicast:
     ) -> None:
         self.me = me
         self.view: View | None = None
-        self.receivers: dict[bytes, Receiver] = {}
+        self.receivers: dict[bytes, GroupReceiver] = {}
         self.counts = dict.fromkeys(("asked", "answered", "duplicates", "lost", "dropped"), 0)
         self._effects: list[MulticastEffect] = []
-        self.sender = Sender(me, topic, settings, wall_s, lambda effect: self._effects.append(effect))
+        self.sender = GroupSender(me, topic, settings, wall_s, lambda effect: self._effects.append(effect))
         self._settings = settings
         self._rng = rng
-        self._answers = Answers(settings.again_s_max)
-        self._early: dict[bytes, Start] = {}
-        self.ended = Ended(settings.repeat_s)
+        self._answers = Retransmissions(settings.again_s_max)
+        self._early: dict[bytes, GroupStart] = {}
+        self.ended = DepartedSenders(settings.repeat_s)
         self._unstarted: set[bytes] = set()
         """Who left before it told us where to start."""
         self._asked_start: dict[bytes, float] = {}
@@ -112,7 +124,7 @@ class Multicast:
         self._asked_start = {source: at for source, at in self._asked_start.items() if source in view}
         self._share(now)
 
-    def _depart_or_stay(self, receiver: Receiver, view: View, now: float) -> None:
+    def _depart_or_stay(self, receiver: GroupReceiver, view: View, now: float) -> None:
         """The window of a leaver stays until the survivors have exchanged what they hold of it."""
         receiver.window.is_final = receiver.source not in view
         if receiver.source in view:
@@ -121,39 +133,39 @@ class Multicast:
         old = receiver.departure
         until = old.until if old is not None else now + self._settings.departed_s
         receiver.ack_at = None
-        receiver.departure = Departure(view.stamp, frozenset(view.ids), now, until, old)
+        receiver.departure = SurvivorAgreement(view.stamp, frozenset(view.ids), now, until, old)
 
     def _share(self, now: float) -> None:
         self.sender.share_buffers(1 + sum(now - r.active_at < ACTIVE_S for r in self.receivers.values()))
 
     # -- the contract
 
-    def receive(self, message: Piece | MulticastMessage, peer: bytes, now: float) -> None:
+    def receive(self, message: GroupPiece | MulticastMessage, peer: bytes, now: float) -> None:
         """Something came from a member."""
-        if type(message) is Piece:  # by far the most there are
+        if type(message) is GroupPiece:  # by far the most there are
             self._piece(message, peer, now)
             self._is_due = self._is_due or bool(self._effects)
             return
         self._is_due = True
         match message:
-            case Piece():
+            case GroupPiece():
                 pass
-            case Ack():
+            case GroupAck():
                 self.sender.acked(peer, message.seq, now)
-            case Announce():
+            case GroupAnnounce():
                 self._announced(message, peer, now)
-            case Recover():
+            case GroupRecover():
                 self._asked(message, peer, now)
-            case Start():
+            case GroupStart():
                 self._started(message, peer, now)
-            case AskStart():
+            case GroupAskStart():
                 self.sender.restart(peer, now)
-            case Gone():
+            case GroupGone():
                 if message.source == peer and (receiver := self._present(peer)) is not None:
                     self._skip(receiver, message.seq, now)
-            case Holdings():
+            case GroupHoldings():
                 self._holdings(message, peer, now)
-            case Ends():
+            case GroupEnds():
                 self._others_ends(message, peer, now)
             case _:
                 assert_never(message)
@@ -192,12 +204,12 @@ class Multicast:
 
     # -- receiving
 
-    def _present(self, source: bytes) -> Receiver | None:
+    def _present(self, source: bytes) -> GroupReceiver | None:
         """What we have of a sender that is in the view."""
         receiver = self.receivers.get(source)
         return receiver if receiver is not None and receiver.departure is None else None
 
-    def _piece(self, piece: Piece, peer: bytes, now: float) -> None:
+    def _piece(self, piece: GroupPiece, peer: bytes, now: float) -> None:
         receiver = self.receivers.get(piece.source)
         departure = None if receiver is None else receiver.departure
         if receiver is None or (departure is not None and not self._may_take(departure, piece, peer)):
@@ -208,27 +220,27 @@ class Multicast:
         elif piece.first <= receiver.window.delivered:
             self.counts["duplicates"] += 1
 
-    def _may_take(self, departure: Departure, piece: Piece, peer: bytes) -> bool:
+    def _may_take(self, departure: SurvivorAgreement, piece: GroupPiece, peer: bytes) -> bool:
         """Of a departed sender only what the survivors agreed on, and only from them."""
         target = departure.target
         last = piece.first + piece.count - 1
         return target is not None and last <= target and self.view is not None and peer in self.view
 
-    def _deliver(self, receiver: Receiver, now: float) -> None:
+    def _deliver(self, receiver: GroupReceiver, now: float) -> None:
         slots = receiver.window.take()
         for start, stop, held, _ in slots:
             if held is None:
                 self.counts["lost"] += stop - start
-                self._effects.append(Lost(receiver.source, start, stop))
+                self._effects.append(ReportLost(receiver.source, start, stop))
             else:
                 batch = held[0]
                 if start != batch.first or stop != batch.stop:
                     batch = batch.cut(start, stop)
-                self._effects.append(Deliver(receiver.source, batch))
+                self._effects.append(DeliverBatch(receiver.source, batch))
         if slots:
             receiver.delivered(now)
 
-    def _announced(self, message: Announce, peer: bytes, now: float) -> None:
+    def _announced(self, message: GroupAnnounce, peer: bytes, now: float) -> None:
         """A quiet sender: ask for everything up to where it got, and always ack."""
         receiver = self._present(peer)
         if receiver is None:
@@ -239,11 +251,11 @@ class Multicast:
         if message.is_ack_wanted:
             self._ack(receiver)
 
-    def _ack(self, receiver: Receiver) -> None:
-        self._effects.append(Send(receiver.source, Ack(receiver.window.acked)))
+    def _ack(self, receiver: GroupReceiver) -> None:
+        self._effects.append(SendMessage(receiver.source, GroupAck(receiver.window.acked)))
         receiver.told_ack()
 
-    def _started(self, start: Start, source: bytes, now: float) -> None:
+    def _started(self, start: GroupStart, source: bytes, now: float) -> None:
         """A sender fixed where we start; what we lack of it before that is lost, and reported."""
         if source == self.me:
             return
@@ -255,7 +267,7 @@ class Multicast:
         receiver = self.receivers.get(source)
         if receiver is None:
             offset = self.ended.pop(source, start.seq)
-            receiver = Receiver(source, start, offset, self._settings, self._rng)
+            receiver = GroupReceiver(source, start, offset, self._settings, self._rng)
             self.receivers[source] = receiver
         receiver.fit(start)
         receiver.begin(start.seq)
@@ -264,7 +276,7 @@ class Multicast:
         self._share(now)
         self._ack(receiver)
 
-    def _skip(self, receiver: Receiver, seq: int, now: float) -> None:
+    def _skip(self, receiver: GroupReceiver, seq: int, now: float) -> None:
         """Nothing up to and including seq can be had any more: move on, nobody waits for ever."""
         if seq > receiver.window.delivered:
             receiver.skip(seq)
@@ -275,18 +287,18 @@ class Multicast:
             return
         if self._asked_start.get(source, 0.0) <= now:
             self._asked_start[source] = now + self._settings.repeat_s
-            self._effects.append(Send(source, AskStart()))
+            self._effects.append(SendMessage(source, GroupAskStart()))
 
     # -- asking and answering
 
-    def _ask(self, receiver: Receiver, now: float) -> None:
+    def _ask(self, receiver: GroupReceiver, now: float) -> None:
         members = () if self.view is None else self.view.ids
         question = receiver.ask(now, [m for m in members if m not in (self.me, receiver.source)])
         if question is not None:
             self.counts["asked"] += 1
-            self._effects.append(Send(None, question))
+            self._effects.append(SendMessage(None, question))
 
-    def _asked(self, message: Recover, peer: bytes, now: float) -> None:
+    def _asked(self, message: GroupRecover, peer: bytes, now: float) -> None:
         """Anyone who holds it may answer; who is asked does. The others hear it and need not ask the same."""
         if message.asked != self.me:
             if (receiver := self.receivers.get(message.source)) is not None:
@@ -305,7 +317,7 @@ class Multicast:
                 assert own.value is not None
                 self._answers.add(peer, own.value, self._settings.piece_bytes, pieces)
             if start <= window.acked:
-                self._effects.append(Send(peer, Gone(source, window.acked)))
+                self._effects.append(SendMessage(peer, GroupGone(source, window.acked)))
         elif (receiver := self.receivers.get(source)) is not None:
             for slot in receiver.window.find(start, stop):
                 assert slot.value is not None
@@ -316,7 +328,7 @@ class Multicast:
 
     # -- what departed senders left
 
-    def _exchange(self, receiver: Receiver, departure: Departure, now: float) -> None:
+    def _exchange(self, receiver: GroupReceiver, departure: SurvivorAgreement, now: float) -> None:
         if not departure.knows(self.me, receiver.window.delivered):
             departure.report(self.me, receiver.holdings(departure.stamp))
         is_over = now >= departure.until
@@ -328,10 +340,10 @@ class Multicast:
             self._end(receiver)
         elif departure.say_at <= now:
             departure.say_at = now + self._settings.repeat_s
-            self._effects.append(Send(None, receiver.holdings(departure.stamp)))
+            self._effects.append(SendMessage(None, receiver.holdings(departure.stamp)))
 
     def _follow(
-        self, receiver: Receiver, departure: Departure, target: int, is_over: bool, now: float
+        self, receiver: GroupReceiver, departure: SurvivorAgreement, target: int, is_over: bool, now: float
     ) -> None:
         """Give up what nobody has, and ask for what someone has."""
         if not departure.is_given_up:
@@ -347,7 +359,7 @@ class Multicast:
             departure.report(self.me, receiver.holdings(departure.stamp))
             departure.say_at = now
 
-    def _holdings(self, message: Holdings, peer: bytes, now: float) -> None:
+    def _holdings(self, message: GroupHoldings, peer: bytes, now: float) -> None:
         source = message.source
         if self.view is None or source in self.view or source == self.me or peer not in self.view:
             return  # we do not know yet that it left: this is said again
@@ -361,8 +373,8 @@ class Multicast:
             return
         if not message.is_answer:
             end = self.ended.get(source) or 0
-            answer = Holdings(source, message.stamp, end, end, end, [], [], [], is_answer=True)
-            self._effects.append(Send(peer, answer))
+            answer = GroupHoldings(source, message.stamp, end, end, end, [], [], [], is_answer=True)
+            self._effects.append(SendMessage(peer, answer))
         self._effects += self._lost(self.ended.learn(source, message.delivered))
 
     def _is_new(self, source: bytes) -> bool:
@@ -376,17 +388,17 @@ class Multicast:
         self._unstarted.discard(source)
         is_known = self.ended.get(source) is not None
         offset = self.ended.pop(source, start)
-        receiver = Receiver(
-            source, Start(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1), offset, self._settings, self._rng
+        receiver = GroupReceiver(
+            source, GroupStart(offset, CAPACITY_MAX, WINDOW_BYTES_MAX, 1), offset, self._settings, self._rng
         )
         receiver.untold_at = None if is_known else offset
         self.receivers[source] = receiver
         self._depart_or_stay(receiver, self.view, now)
 
-    def _others_ends(self, message: Ends, peer: bytes, now: float) -> None:
+    def _others_ends(self, message: GroupEnds, peer: bytes, now: float) -> None:
         """One that was apart from us got further with sources that are gone: ask all whether it can still be had."""
         if message.is_question:
-            self._effects.append(Send(peer, self.ended.answer()))
+            self._effects.append(SendMessage(peer, self.ended.answer()))
         self.ended.heard(peer)
         for source, seq in message.ends:
             own = self.ended.get(source)
@@ -397,11 +409,11 @@ class Multicast:
             else:
                 self._effects += self._lost(self.ended.learn(source, seq))
 
-    def _lost(self, lost: Lost | None) -> list[Lost]:
+    def _lost(self, lost: ReportLost | None) -> list[ReportLost]:
         self.counts["lost"] += 0 if lost is None else lost.stop - lost.start
         return [] if lost is None else [lost]
 
-    def _end(self, receiver: Receiver) -> None:
+    def _end(self, receiver: GroupReceiver) -> None:
         del self.receivers[receiver.source]
         assert receiver.departure is not None
         self.ended.add(receiver.source, receiver.window.delivered, receiver.departure.stamp)

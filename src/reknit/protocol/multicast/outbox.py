@@ -14,7 +14,7 @@ from typing import cast
 from reknit.batch import HEADER_BYTES, Batch
 from reknit.frame import Buffer, pad8
 from reknit.protocol.multicast.ack_table import AckTable
-from reknit.protocol.multicast.effects import NotSent, Sent
+from reknit.protocol.multicast.effects import SendDone, SendFailed
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.multicast.window import Window
 
@@ -38,7 +38,7 @@ class OwnBatch(Batch):
         return own
 
 
-class Waiting:
+class WaitingSend:
     """A send that found no room for all of it."""
 
     __slots__ = ("accepted", "deadline", "payloads", "ticket")
@@ -54,8 +54,8 @@ class Outbox:
         self._me, self._topic, self._settings = me, topic, settings
         self.window = Window[Batch](settings.capacity_events, bytes_max=settings.window_bytes)
         self.acks = AckTable({me: 0})
-        self.waiting: deque[Waiting] = deque()
-        self.ended: list[Sent | NotSent] = []
+        self.waiting: deque[WaitingSend] = deque()
+        self.ended: list[SendDone | SendFailed] = []
         """Sends that waited and no longer do; the machine takes them as effects."""
         self.bytes_limit = settings.window_bytes
         self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
@@ -137,7 +137,7 @@ class Outbox:
 
     # -- waiting
 
-    def wait(self, entry: Waiting) -> bool:
+    def wait(self, entry: WaitingSend) -> bool:
         """Queue a send; False at the limit of sends that may wait."""
         if len(self.waiting) >= self._settings.waiting_max:
             return False
@@ -157,7 +157,7 @@ class Outbox:
             if accepted < len(entry.payloads):
                 break
             self.waiting.popleft()
-            self.ended.append(Sent(entry.ticket))
+            self.ended.append(SendDone(entry.ticket))
         self._is_admitting = False
         self.measure()
         return moved
@@ -167,7 +167,7 @@ class Outbox:
         if any(entry.deadline <= now for entry in self.waiting):
             over = [entry for entry in self.waiting if entry.deadline <= now]
             self.waiting = deque(entry for entry in self.waiting if entry.deadline > now)
-            self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=True) for entry in over]
+            self.ended += [SendFailed(entry.ticket, entry.accepted, is_timeout=True) for entry in over]
 
     def cancel(self, ticket: Hashable) -> int:
         """The caller gave up waiting: how many of its events had got their seqs."""
@@ -181,7 +181,7 @@ class Outbox:
     def refuse_all(self) -> None:
         """Release everyone who waits: the group closed."""
         self.is_closed = True
-        self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
+        self.ended += [SendFailed(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
         self.waiting.clear()
         self.measure()
 

@@ -7,14 +7,14 @@ from random import Random
 from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.protocol.multicast.settings import GroupSettings
-from reknit.protocol.multicast.survivor_agreement import Departure
+from reknit.protocol.multicast.survivor_agreement import SurvivorAgreement
 from reknit.protocol.multicast.window import Window
 from reknit.seqset import Range, SeqSet
-from reknit.wire.groups import Holdings, Piece, Recover, Start
+from reknit.wire.groups import GroupHoldings, GroupPiece, GroupRecover, GroupStart
 from reknit.wire.pieces import Partial, parse_batch
 
 RANGES_MAX = 64
-"""How many ranges, and how many batches with missing pieces, one `Recover` names; the rest waits its turn."""
+"""How many ranges, and how many batches with missing pieces, one `GroupRecover` names; the rest waits its turn."""
 HOLDINGS_MAX = 256
 """How many ranges, and how many incomplete batches, are told to other survivors; the rest counts as lost."""
 CAPACITY_MAX = 1 << 20
@@ -34,17 +34,17 @@ def clean(ranges: list[Range]) -> list[Range]:
     return [(start, stop) for start, stop in ranges[:RANGES_MAX] if 0 <= start < stop]
 
 
-class Receiver:
+class GroupReceiver:
     """The receiving half for one sender."""
 
     def __init__(
-        self, source: bytes, start: Start, offset: int, settings: GroupSettings, rng: Random
+        self, source: bytes, start: GroupStart, offset: int, settings: GroupSettings, rng: Random
     ) -> None:
         self.source = source
         self._rng = rng
         self.window = Window[Held](1, offset)
         self.fit(start)
-        self.departure: Departure | None = None
+        self.departure: SurvivorAgreement | None = None
         self.untold_at: int | None = None
         """Where we began for want of better, where the sender was gone before it told us where to start."""
         self.ack_at: float | None = None
@@ -67,14 +67,14 @@ class Receiver:
         self._probe: tuple[int, float] = (0, 0.0)
         self._answer_s = settings.again_s_min / 2
 
-    def fit(self, start: Start) -> None:
+    def fit(self, start: GroupStart) -> None:
         """Hold as much as the sender's own window, within reason."""
         self.window.capacity = min(max(start.capacity, 1), CAPACITY_MAX)
         self.window.bytes_max = min(max(start.window_bytes, 1), WINDOW_BYTES_MAX)
 
     # -- taking in
 
-    def take_in(self, piece: Piece, now: float) -> bool:
+    def take_in(self, piece: GroupPiece, now: float) -> bool:
         """True if a batch became whole and is in the window."""
         partial = self._partials.get(piece.first)
         if partial is not None:
@@ -93,7 +93,7 @@ class Receiver:
         self._notice(now)
         return False
 
-    def _whole(self, piece: Piece, data: Buffer, now: float) -> bool:
+    def _whole(self, piece: GroupPiece, data: Buffer, now: float) -> bool:
         self._partials.pop(piece.first, None)
         batch = parse_batch(piece, data)
         stop = piece.first + piece.count
@@ -138,12 +138,12 @@ class Receiver:
             self.window.is_final = is_final
         self.untold_at = None
 
-    def holdings(self, stamp: int) -> Holdings:
+    def holdings(self, stamp: int) -> GroupHoldings:
         """What we say to other survivors."""
         window, partials = self.window, sorted(self._partials.values(), key=lambda partial: partial.first)
         parts = [(p.first, p.count, p.length, p.size, p.held()) for p in partials[:HOLDINGS_MAX]]
         high = max([window.high, self._announced, *(partial.stop - 1 for partial in partials)])
-        return Holdings(
+        return GroupHoldings(
             self.source,
             stamp,
             start=window.forgotten,
@@ -190,13 +190,13 @@ class Receiver:
                 pieces[first] = SeqSet.from_ranges(missing)
         return lacking.ranges(), pieces
 
-    def heard(self, message: Recover, now: float) -> None:
+    def heard(self, message: GroupRecover, now: float) -> None:
         """Another member asks for this: the same question can wait."""
         pieces = {first: SeqSet.from_ranges(clean(ranges)) for first, ranges in message.pieces[:RANGES_MAX]}
         ranges = SeqSet.from_ranges(clean(message.ranges))
         self._cooling.append((now + self._settings.again_s_min, ranges, pieces))
 
-    def ask(self, now: float, others: list[bytes]) -> Recover | None:
+    def ask(self, now: float, others: list[bytes]) -> GroupRecover | None:
         """The question that is due, to the sender first, then to others in turn; None while all is asked."""
         self._cooling = [entry for entry in self._cooling if entry[0] > now]
         ranges, pieces = self.gaps()
@@ -214,7 +214,9 @@ class Receiver:
             self._probe = (min([*(start for start, _ in ranges), *pieces]), now)
         asked = self._whom(others)
         self._tries += 1
-        return Recover(self.source, asked, fresh_ranges, [(f, p.ranges()) for f, p in fresh_pieces.items()])
+        return GroupRecover(
+            self.source, asked, fresh_ranges, [(f, p.ranges()) for f, p in fresh_pieces.items()]
+        )
 
     def _without_cooling(
         self, ranges: list[Range], pieces: dict[int, SeqSet]

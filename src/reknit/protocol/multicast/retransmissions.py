@@ -13,7 +13,7 @@ from reknit.wire.pieces import piece_count
 RECENT_MAX = 4096
 
 
-class _Answer:
+class _Retransmission:
     __slots__ = ("askers", "batch", "pieces", "size")
 
     def __init__(self, batch: Batch, size: int) -> None:
@@ -22,12 +22,12 @@ class _Answer:
         self.pieces = SeqSet()
 
 
-class Answers:
+class Retransmissions:
     """Gathers questions until the end of a turn, and remembers for a short while who was answered."""
 
     def __init__(self, recent_s: float) -> None:
         self._recent_s = recent_s
-        self._due: dict[tuple[bytes, int], _Answer] = {}
+        self._due: dict[tuple[bytes, int], _Retransmission] = {}
         self._recent: dict[tuple[bytes, int], tuple[bytes, float]] = {}
 
     def __bool__(self) -> bool:
@@ -35,7 +35,7 @@ class Answers:
 
     def add(self, asker: bytes, batch: Batch, size: int, pieces: list[Range] | None = None) -> None:
         """One member wants a batch, or some of its pieces."""
-        answer = self._due.setdefault((batch.source, batch.first), _Answer(batch, size))
+        answer = self._due.setdefault((batch.source, batch.first), _Retransmission(batch, size))
         answer.askers.add(asker)
         count = piece_count(batch.head.length, size)
         for start, stop in [(0, count)] if pieces is None else pieces:
@@ -50,7 +50,7 @@ class Answers:
             self._recent = {key: entry for key, entry in self._recent.items() if entry[1] > now}
         return out
 
-    def _send(self, key: tuple[bytes, int], answer: _Answer, now: float) -> SendBatch:
+    def _send(self, key: tuple[bytes, int], answer: _Retransmission, now: float) -> SendBatch:
         asker, until = self._recent.get(key, (b"", 0.0))
         askers = answer.askers | ({asker} if until > now else set())
         self._recent[key] = (next(iter(sorted(answer.askers))), now + self._recent_s)

@@ -9,22 +9,22 @@ from reknit.errors import Closed, Full, LocalError
 from reknit.frame import Buffer
 from reknit.outcome import Reason
 from reknit.protocol.multicast.effects import (
-    DeadLettered,
-    Deliver,
+    DeliverBatch,
     EvictSlow,
     MulticastEffect,
-    Send,
+    ReportDeadLettered,
     SendBatch,
+    SendMessage,
 )
-from reknit.protocol.multicast.outbox import Outbox, Waiting
+from reknit.protocol.multicast.outbox import Outbox, WaitingSend
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.view import View
-from reknit.wire.groups import Announce, Start
+from reknit.wire.groups import GroupAnnounce, GroupStart
 
 NEVER = float("inf")
 
 
-class Sender:
+class GroupSender:
     """The sending side of `Multicast`. `emit` takes its effects; `wall_s` makes `now` a time of day."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Sender:
         if accepted < len(payloads) and ticket is not None:
             if not box.waiting:
                 self._progress_at = now
-            if not box.wait(Waiting(ticket, payloads, accepted, deadline)):
+            if not box.wait(WaitingSend(ticket, payloads, accepted, deadline)):
                 raise Full(f"{len(box.waiting)} sends wait for room in the group", "group.waiting_max")
         return accepted
 
@@ -82,7 +82,7 @@ class Sender:
         if not box.closed:
             return
         for batch in box.closed:
-            self._emit(Deliver(self.me, batch))
+            self._emit(DeliverBatch(self.me, batch))
             self._emit(SendBatch(None, batch, self._settings.piece_bytes))
         box.closed.clear()
         box.window.take()
@@ -142,7 +142,7 @@ class Sender:
         self._settle(now)
 
     def restart(self, member: bytes, now: float) -> None:
-        """A member lacks our `Start`."""
+        """A member lacks our `GroupStart`."""
         if member in self.outbox.acks and member != self.me:
             self._starting[member] = now
 
@@ -151,8 +151,8 @@ class Sender:
         settings = self._settings
         self._starting[member] = now + settings.repeat_s
         seq = self.outbox.acks[member]
-        start = Start(seq, settings.capacity_events, settings.window_bytes, settings.buffer_bytes)
-        self._emit(Send(member, start))
+        start = GroupStart(seq, settings.capacity_events, settings.window_bytes, settings.buffer_bytes)
+        self._emit(SendMessage(member, start))
 
     def set_buffer(self, member: bytes, buffer_bytes: int) -> None:
         self._buffers[member] = max(1, buffer_bytes)
@@ -194,7 +194,7 @@ class Sender:
             self._quiet_s = min(2 * self._quiet_s, self._settings.quiet_s_max)
         if is_ack_wanted or window.acked > self._stable_told:
             self._stable_told = window.acked
-            self._emit(Send(None, Announce(window.high, window.acked, is_ack_wanted)))
+            self._emit(SendMessage(None, GroupAnnounce(window.high, window.acked, is_ack_wanted)))
 
     def _wait_on(self, now: float) -> None:
         self.outbox.expire(now)
@@ -215,7 +215,7 @@ class Sender:
                 why = f"took nothing after {acked} of {high} for {self._settings.slow_s} s"
                 self._emit(EvictSlow(member, why))
             case SlowMember.DEAD_LETTER:
-                self._emit(DeadLettered(member, acked + 1, high + 1, Reason.EGRESS_FULL))
+                self._emit(ReportDeadLettered(member, acked + 1, high + 1, Reason.EGRESS_FULL))
                 self.acked(member, high, now)
                 self._starting[member] = now
             case policy:

@@ -10,15 +10,20 @@ up stays given up among those who did so; who was apart from them may still have
 from __future__ import annotations
 
 from reknit.seqset import Range, SeqSet
-from reknit.wire.groups import Holdings
+from reknit.wire.groups import GroupHoldings
 from reknit.wire.pieces import piece_count
 
 
-class Departure:
+class SurvivorAgreement:
     """The exchange about one departed sender, within one view; `before` is the exchange in the view before, if any."""
 
     def __init__(
-        self, stamp: int, survivors: frozenset[bytes], now: float, until: float, before: Departure | None
+        self,
+        stamp: int,
+        survivors: frozenset[bytes],
+        now: float,
+        until: float,
+        before: SurvivorAgreement | None,
     ) -> None:
         self.stamp = stamp
         self.until = until
@@ -37,9 +42,9 @@ class Departure:
         self._survivors = survivors
         self._fellows = before._survivors if before is not None else frozenset[bytes]()
         """Who may have given something up together with us."""
-        self._reports: dict[bytes, Holdings] = {}
+        self._reports: dict[bytes, GroupHoldings] = {}
 
-    def report(self, member: bytes, holdings: Holdings) -> None:
+    def report(self, member: bytes, holdings: GroupHoldings) -> None:
         """A survivor said what it holds."""
         if holdings.stamp != self.stamp or member not in self._survivors:
             return
