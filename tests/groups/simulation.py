@@ -18,17 +18,17 @@ from random import Random
 import msgspec
 
 from reknit.protocol.multicast.effects import (
+    DeadLetteredEvents,
     DeliverBatch,
     GroupEffect,
     LeftGroup,
-    ReportDeadLettered,
-    ReportLost,
+    LostEvents,
     SendBatch,
     SendDone,
     SendFailed,
-    SendMessage,
     SendPieces,
     SendToAddress,
+    SendToGroup,
     ViewInstalled,
 )
 from reknit.protocol.multicast.member import GroupMember
@@ -242,13 +242,13 @@ class Simulation:
     # -- effects
 
     def perform(self, node: Node) -> None:
-        while effects := node.machine.take_effects(self.now):
+        while effects := node.machine.take_effects():
             for effect in effects:
                 self.perform_one(node, effect)
 
     def perform_one(self, node: Node, effect: GroupEffect) -> None:
         match effect:
-            case SendMessage():
+            case SendToGroup():
                 node.bundler.add(effect.message)
                 self.carry(node, effect.peer)
             case SendBatch():
@@ -267,7 +267,7 @@ class Simulation:
                 if source == node.id:
                     node.sent += batch.payloads()
                 self.hand(node, source, batch.stop - 1)
-            case ReportLost(source, start, stop):
+            case LostEvents(source, start, stop):
                 node.lost += stop - start
                 self.note(node, source, start, None, stop - start)
                 self.hand(node, source, stop - 1)
@@ -278,7 +278,7 @@ class Simulation:
             case ViewInstalled():
                 self.follow_up(node, effect.view)
                 node.views.append(effect.view)
-            case ReportDeadLettered():
+            case DeadLetteredEvents():
                 node.dead[effect.member].add(effect.start, effect.stop)
             case LeftGroup():
                 node.is_alive = False

@@ -14,7 +14,7 @@ MODULES = [
     "reknit.protocol.multicast.member",
     "reknit.protocol.multicast.settings",
     "reknit.wire.pieces",
-    "reknit.protocol.multicast.receiver",
+    "reknit.protocol.multicast.gap_requests",
     "reknit.protocol.multicast.suspicion",
     "reknit.view",
     "reknit.protocol.multicast.window",

@@ -7,11 +7,11 @@ from random import Random
 
 from reknit.protocol.multicast.effects import (
     DeliverBatch,
+    LostEvents,
     MulticastEffect,
-    ReportLost,
     SendBatch,
-    SendMessage,
     SendPieces,
+    SendToGroup,
 )
 from reknit.protocol.multicast.multicast import Multicast
 from reknit.protocol.multicast.settings import GroupSettings
@@ -113,10 +113,10 @@ class Wire:
                     events = enumerate(batch.payloads(), batch.first)
                     self.got[name] += [(name_of(source), seq, payload) for seq, payload in events]
                     self.hand(name, source, batch.stop - 1)
-                case ReportLost(source, start, stop):
+                case LostEvents(source, start, stop):
                     self.lost[name].append((name_of(source), start, stop))
                     self.hand(name, source, stop - 1)
-                case SendMessage():
+                case SendToGroup():
                     assert isinstance(effect.message, MulticastMessage)
                     self.carry(name, effect.peer, [effect.message])
                 case SendBatch():

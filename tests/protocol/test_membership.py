@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reknit.protocol.multicast.effects import LeftGroup, SendMessage, SendToAddress, ViewInstalled
+from reknit.protocol.multicast.effects import LeftGroup, SendToAddress, SendToGroup, ViewInstalled
 from reknit.protocol.multicast.member import GivenMembership
 from reknit.protocol.multicast.membership import Membership, MembershipState
 from reknit.protocol.multicast.settings import GroupSettings
@@ -56,10 +56,10 @@ class Lan:
         effects = self.machines[name].take_effects()
         for effect in effects:
             match effect:
-                case SendMessage(None, message):
+                case SendToGroup(None, message):
                     everyone = self.machines if self.multicast else self.in_view(name)
                     self.carry(name, list(everyone), message)
-                case SendMessage(peer, message):
+                case SendToGroup(peer, message):
                     assert peer is not None
                     self.carry(name, [peer.rstrip(b"\0").decode()], message)
                 case SendToAddress(address, message):
@@ -337,7 +337,7 @@ def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
     lan.machines["c"].leave(lan.now)
     lan.run(1.0)
     a.receive(earlier, b.me.id, lan.now)
-    assert a.take_effects() == [SendMessage(b.me.id, GroupInstall(a.view))]
+    assert a.take_effects() == [SendToGroup(b.me.id, GroupInstall(a.view))]
 
 
 def test_nobody_makes_two_views_that_seem_the_same() -> None:

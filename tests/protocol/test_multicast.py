@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.errors import Closed, Full, LocalError
-from reknit.protocol.multicast.effects import SendBatch, SendDone, SendFailed, SendMessage
+from reknit.protocol.multicast.effects import SendBatch, SendDone, SendFailed, SendToGroup
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.wire.groups import GroupAck, GroupAnnounce, GroupGone, GroupPiece, GroupRecover
 from tests.protocol.multicast_wire import Item, Wire, member_id
@@ -393,7 +393,7 @@ def test_asked_for_what_is_purged_the_sender_says_gone() -> None:
     question = GroupRecover(member_id("A"), member_id("A"), [(1, 3)], [])
     wire.machines["A"].receive(question, member_id("B"), wire.now)
     wire.machines["A"].tick(wire.now)
-    assert SendMessage(member_id("B"), GroupGone(member_id("A"), 3)) in wire.machines["A"].take_effects()
+    assert SendToGroup(member_id("B"), GroupGone(member_id("A"), 3)) in wire.machines["A"].take_effects()
 
 
 def test_who_is_told_gone_moves_on_and_reports_the_gap() -> None:

@@ -141,7 +141,7 @@ def test_a_joiner_that_was_never_told_where_to_start_lost_nothing_that_all_had_b
     wire.drop = lambda sender, receiver, item: False
     wire.run(1.0)
     assert wire.lost == {"A": [], "B": [], "C": [("A", 3, 6)], "D": []}
-    assert [machine.ended.get(member_id("A")) for machine in wire.machines.values()] == [5, 5, 5]
+    assert [machine.departed(member_id("A")) for machine in wire.machines.values()] == [5, 5, 5]
 
 
 def divided() -> Wire:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.outcome import Reason
-from reknit.protocol.multicast.effects import EvictSlow, ReportDeadLettered
+from reknit.protocol.multicast.effects import DeadLetteredEvents, EvictSlow
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.wire.groups import (
     GroupAck,
@@ -267,8 +267,8 @@ def test_a_slow_member_is_reported_for_eviction_where_the_policy_says_so() -> No
 
 def test_what_a_slow_member_did_not_take_is_dead_lettered_where_the_policy_says_so() -> None:
     wire = slow(SlowMember.DEAD_LETTER)
-    [letter] = [effect for effect in wire.effects["A"] if isinstance(effect, ReportDeadLettered)]
-    assert letter == ReportDeadLettered(member_id("C"), 1, 11, Reason.EGRESS_FULL)
+    [letter] = [effect for effect in wire.effects["A"] if isinstance(effect, DeadLetteredEvents)]
+    assert letter == DeadLetteredEvents(member_id("C"), 1, 11, Reason.EGRESS_FULL)
     assert wire.machines["A"].sender.outbox.high == 11
     assert wire.seqs("B", "A") == list(range(1, 12))
 

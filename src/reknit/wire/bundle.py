@@ -56,13 +56,13 @@ def group_hash(name: str) -> int:
 class Bundler:
     """Packs what one member says to one place in one turn into few datagrams.
 
-    >>> from reknit.wire.groups import Ack, AskStart
+    >>> from reknit.wire.groups import GroupAck, GroupAskStart
     >>> bundler = Bundler(group_hash("robots"), b"m" * 16, 1472)
-    >>> bundler.add(Ack(7))
-    >>> bundler.add(AskStart())
+    >>> bundler.add(GroupAck(7))
+    >>> bundler.add(GroupAskStart())
     >>> [datagram] = bundler.take(stable=0)
     >>> unbundle(datagram, group_hash("robots"))[1]
-    [Ack(seq=7), AskStart()]
+    [GroupAck(seq=7), GroupAskStart()]
     """
 
     def __init__(self, group: int, me: bytes, datagram_bytes: int) -> None:

@@ -15,9 +15,9 @@ from reknit.errors import LocalError, MalformedFrame
 from reknit.protocol.multicast.effects import (
     GroupEffect,
     SendBatch,
-    SendMessage,
     SendPieces,
     SendToAddress,
+    SendToGroup,
     ViewInstalled,
 )
 from reknit.protocol.multicast.member import GivenMembership, GroupMember
@@ -178,7 +178,7 @@ class GroupDriver:
     # -- effects
 
     def _perform_all(self, now: float) -> None:
-        while effects := self.machine.take_effects(now):
+        while effects := self.machine.take_effects():
             for effect in effects:
                 self._perform(effect)
         self._flush()
@@ -191,7 +191,7 @@ class GroupDriver:
                 bundler = self._bundler(self._where(effect.peer))
                 for piece in effect.pieces:
                     bundler.add_piece(piece)
-            case SendMessage():
+            case SendToGroup():
                 self._bundler(self._where(effect.peer)).add(effect.message)
             case SendToAddress():
                 self._bundler(effect.address).add(effect.message)
@@ -209,7 +209,7 @@ class GroupDriver:
         try:
             sender, items = unbundle(data, self._hash)
         except MalformedFrame:
-            self.multicast.counts["dropped"] += 1
+            self.multicast.dropped()
             return
         if sender == self.id:
             return

@@ -1,4 +1,4 @@
-"""What the machines of a group want done, in order."""
+"""The effects of a group's machines."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from reknit.view import View
 from reknit.wire.groups import AnyGroupMessage, GroupPiece
 
 
-class SendMessage(msgspec.Struct, frozen=True):
-    """Say this to one member, or to all."""
+class SendToGroup(msgspec.Struct, frozen=True):
+    """Send a message to one member, or to all (`peer` None)."""
 
     peer: bytes | None
     message: AnyGroupMessage
 
 
 class SendToAddress(msgspec.Struct, frozen=True):
-    """Say this to an address whose member is not known yet."""
+    """Send a message to an address whose member is not known yet."""
 
     address: str
     message: AnyGroupMessage
 
 
 class SendBatch(msgspec.Struct, frozen=True):
-    """Send a batch to one member or to all, cut into pieces of `size`; only some of the pieces, if given."""
+    """Send a batch to one member or to all, cut into pieces of `size` bytes; only some of the pieces, if given."""
 
     peer: bytes | None
     batch: Batch
@@ -37,21 +37,21 @@ class SendBatch(msgspec.Struct, frozen=True):
 
 
 class SendPieces(msgspec.Struct, frozen=True):
-    """Send to one member what pieces we have of batches that we have not whole."""
+    """Send to one member the pieces that we have of incomplete batches."""
 
     peer: bytes
     pieces: list[GroupPiece]
 
 
 class DeliverBatch(msgspec.Struct, frozen=True):
-    """The next events of a source, in order. Call `handed` when the application has them."""
+    """Deliver the next events of a source, in order. Call `handed` when the application has them."""
 
     source: bytes
     batch: Batch
 
 
-class ReportLost(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a source can't be had any more; they stand between what was delivered."""
+class LostEvents(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a source are lost for good. This comes in order, between deliveries."""
 
     source: bytes
     start: int
@@ -59,21 +59,21 @@ class ReportLost(msgspec.Struct, frozen=True):
 
 
 class SendDone(msgspec.Struct, frozen=True):
-    """What was waiting under this ticket got its seqs."""
+    """All events that waited under this ticket got their seqs."""
 
     ticket: Any
 
 
 class SendFailed(msgspec.Struct, frozen=True):
-    """Only the first `accepted` of what was waiting got seqs: its time ran out, or the group closed."""
+    """Only the first `accepted` events under this ticket got seqs: the send timed out, or the group closed."""
 
     ticket: Any
     accepted: int
     is_timeout: bool
 
 
-class ReportDeadLettered(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of ours that a slow member did not take, and is not waited for."""
+class DeadLetteredEvents(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of ours that a slow member did not take. Nobody waits for it any more."""
 
     member: bytes
     start: int
@@ -82,34 +82,34 @@ class ReportDeadLettered(msgspec.Struct, frozen=True):
 
 
 class EvictSlow(msgspec.Struct, frozen=True):
-    """The policy says that this member has to go."""
+    """Evict this member: the policy for slow members says so."""
 
     member: bytes
     why: str
 
 
 class ViewInstalled(msgspec.Struct, frozen=True):
-    """A new view stands."""
+    """The members changed."""
 
     view: View
 
 
 class LeftGroup(msgspec.Struct, frozen=True):
-    """We are out of the group: on our own wish, or for this reason."""
+    """We are out of the group: because we wanted to (`why` is empty), or for this reason."""
 
     why: str
 
 
 MulticastEffect = (
-    SendMessage
+    SendToGroup
     | SendBatch
     | SendPieces
     | DeliverBatch
-    | ReportLost
+    | LostEvents
     | SendDone
     | SendFailed
-    | ReportDeadLettered
+    | DeadLetteredEvents
     | EvictSlow
 )
-MembershipEffect = SendMessage | SendToAddress | ViewInstalled | LeftGroup
+MembershipEffect = SendToGroup | SendToAddress | ViewInstalled | LeftGroup
 GroupEffect = MulticastEffect | MembershipEffect
