@@ -296,7 +296,7 @@ def test_a_receiver_is_told_of_an_abort_and_takes_no_half_for_a_whole(how: str) 
                 await send(publisher, ENDLESS, meanwhile)
             await until(lambda: len(errors) == 1)
             assert errors == [
-                "whoever sent it is gone, with its end"
+                "its sender was lost before the end of the stream"
                 if how == "the connection"
                 else "its publisher gave it up"
             ]
