@@ -17,7 +17,7 @@ from reknit.node.anycast.gateway_api import Result
 from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.node.node import Node
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.delivery import HERE, Delivery
+from reknit.protocol.anycast.delivery import HERE, AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach, DeliverLocally, OfferEvents, SubscriberOutcomes
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.anycast.queues import STALE_MIN
@@ -34,7 +34,7 @@ RE_FORWARDS = 10_000
 def deliveries() -> int:
     """How many deliveries exist in this process, in any state."""
     gc.collect()
-    return sum(type(one) is Delivery for one in gc.get_objects())
+    return sum(type(one) is AnycastDelivery for one in gc.get_objects())
 
 
 def releasing_first() -> AnycastMachine:

@@ -170,7 +170,7 @@ def test_never_handed_over_at_expiry_is_unavailable() -> None:
     [effect] = watch.take_effects()
     assert isinstance(effect, Respond)
     assert (effect.request, effect.code) == (request, Code.UNAVAILABLE)
-    assert (effect.stream, effect.seq) == (STREAM, 1)
+    assert (effect.series, effect.seq) == (STREAM, 1)
     assert (len(watch), watch.next_deadline(), watch.answered) == (0, None, 1)
 
 

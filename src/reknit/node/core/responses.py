@@ -171,8 +171,8 @@ class Responses:
         served = {account.pattern.text for account in self._journal.ledger.accounts.values()}
         for effect in effects:
             self._effects.append(effect)
-            if effect.code is Code.UNAVAILABLE and effect.stream[0] not in served:
-                self._effects.append(_unroutable(*effect.stream, effect.seq, effect.text))
+            if effect.code is Code.UNAVAILABLE and effect.series[0] not in served:
+                self._effects.append(_unroutable(*effect.series, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
         return self.watch.next_deadline()

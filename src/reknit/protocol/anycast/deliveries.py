@@ -10,7 +10,7 @@ import msgspec
 from reknit.backoff import Backoff
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.delivery import GONE, HERE, Delivery, DeliveryTerms
+from reknit.protocol.anycast.delivery import GONE, HERE, AnycastDelivery, DeliveryTerms
 from reknit.protocol.anycast.inputs import AttemptEnded, Effect, OfferEvents, Resolve
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.anycast.path import Path
@@ -53,7 +53,7 @@ class Deliveries:
 
     # -- beginning
 
-    def begin(self, message: OfferEvents, upstream: Peer) -> Delivery:
+    def begin(self, message: OfferEvents, upstream: Peer) -> AnycastDelivery:
         """Make a delivery of events that were offered."""
         head = message.batch.head
         terms = DeliveryTerms(
@@ -66,7 +66,7 @@ class Deliveries:
             attempts_before=message.attempts,
             is_stream=bool(head.flags & FLAG_STREAM),
         )
-        delivery = Delivery(
+        delivery = AnycastDelivery(
             terms=terms,
             start=head.first,
             stop=head.stop,
@@ -82,14 +82,14 @@ class Deliveries:
             self.deadlines.add(message.deadline, delivery)
         return delivery
 
-    def split(self, delivery: Delivery, at: int) -> Delivery:
+    def split(self, delivery: AnycastDelivery, at: int) -> AnycastDelivery:
         """Cut off the events from `at` on, and return them."""
         rest = delivery.split(at)
         if rest.terms.deadline is not None:
             self.deadlines.add(rest.terms.deadline, rest)
         return rest
 
-    def unpark(self, delivery: Delivery) -> None:
+    def unpark(self, delivery: AnycastDelivery) -> None:
         """It is tried again, along any path."""
         delivery.unpark(self._name)
         self.parked.removed()
@@ -97,7 +97,7 @@ class Deliveries:
 
     # -- outcomes
 
-    def attempt_ended(self, delivery: Delivery, path: Path, outcome: Outcome, text: str) -> None:
+    def attempt_ended(self, delivery: AnycastDelivery, path: Path, outcome: Outcome, text: str) -> None:
         """Report an attempt for the node's trail."""
         self._effects.append(
             AttemptEnded(
@@ -112,14 +112,14 @@ class Deliveries:
             )
         )
 
-    def received(self, delivery: Delivery, fate: Fate, path: Path) -> None:
+    def received(self, delivery: AnycastDelivery, fate: Fate, path: Path) -> None:
         """A subscriber works on it: upstream is told, unless it is one of several copies."""
         if delivery.join is None:
             if not fate.node:
                 fate = msgspec.structs.replace(fate, node=self._name, path=path.name)
             self._report(delivery, fate)
 
-    def _report(self, delivery: Delivery, fate: Fate) -> None:
+    def _report(self, delivery: AnycastDelivery, fate: Fate) -> None:
         if delivery.upstream != GONE:
             self._effects.append(
                 Resolve(
@@ -134,7 +134,7 @@ class Deliveries:
 
     def finish(
         self,
-        delivery: Delivery,
+        delivery: AnycastDelivery,
         outcome: Outcome,
         code: int,
         text: str,
@@ -154,7 +154,7 @@ class Deliveries:
             self._report(delivery, self._fate(delivery, outcome, code, text, node, path))
             self.end(delivery)
 
-    def finish_without_path(self, delivery: Delivery, now: float) -> None:
+    def finish_without_path(self, delivery: AnycastDelivery, now: float) -> None:
         """No path takes it: there is none, or all have released it."""
         if delivery.terms.keeps and not delivery.excluded and delivery.join is None:
             self.held_bytes -= delivery.size
@@ -162,12 +162,12 @@ class Deliveries:
         else:
             self.finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, LocalReason.NO_PATH.value, now)
 
-    def _fate(self, delivery: Delivery, outcome: Outcome, code: int, text: str, node: str, path: str) -> Fate:
+    def _fate(self, delivery: AnycastDelivery, outcome: Outcome, code: int, text: str, node: str, path: str) -> Fate:
         return Fate(
             delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.attempts
         )
 
-    def _finish_copy(self, copy: Delivery, join: JoinedOutcomes, fate: Fate, now: float) -> None:
+    def _finish_copy(self, copy: AnycastDelivery, join: JoinedOutcomes, fate: Fate, now: float) -> None:
         copy.end()
         if not join.add(fate):
             return
@@ -179,14 +179,14 @@ class Deliveries:
             outcome = Outcome(joined.outcome)
             self.finish(delivery, outcome, joined.code, joined.text, now, node=joined.node, path=joined.path)
 
-    def expire(self, delivery: Delivery) -> None:
+    def expire(self, delivery: AnycastDelivery) -> None:
         """Its ttl ran out."""
         text = LocalReason.EXPIRED.value
         fate = self._fate(delivery, Outcome.REJECTED, Code.DEADLINE_EXCEEDED, text, "", "")
         self._report(delivery, fate)
         self.end(delivery)
 
-    def end(self, delivery: Delivery) -> None:
+    def end(self, delivery: AnycastDelivery) -> None:
         """Nothing more happens to it here."""
         was_parked = delivery.is_parked
         delivery.end()

@@ -83,7 +83,7 @@ class DeliveryTerms(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
+class AnycastDelivery:
     """Events `[start, stop)` of a batch. Only its own methods change its state."""
 
     terms: DeliveryTerms
@@ -105,7 +105,7 @@ class Delivery:
     """How many subscribers got it, through this node."""
     rounds: int = 0
     """How often everybody released it."""
-    parent: Delivery | None = None
+    parent: AnycastDelivery | None = None
     """Of a copy: the delivery that it is a copy of…"""
     join: JoinedOutcomes | None = None
     """…and where its outcome is joined with those of the other copies."""
@@ -221,11 +221,11 @@ class Delivery:
 
     # -- parts
 
-    def split(self, at: int) -> Delivery:
+    def split(self, at: int) -> AnycastDelivery:
         """Cut off the events from `at` on, and return them as a delivery in the same state."""
         assert self.start < at < self.stop, "a split leaves something on both sides"
         size = self.size * (self.stop - at) // self.count
-        rest = Delivery(
+        rest = AnycastDelivery(
             terms=self.terms,
             start=at,
             stop=self.stop,
@@ -245,11 +245,11 @@ class Delivery:
         self.stop, self.size = at, self.size - size
         return rest
 
-    def copies(self, count: int, join: JoinedOutcomes) -> list[Delivery]:
+    def copies(self, count: int, join: JoinedOutcomes) -> list[AnycastDelivery]:
         """Copies of it for several paths. A copy is not resent, does not expire and is not parked: its parent is."""
         terms = DeliveryTerms(self.terms.topic, self.terms.source, self.terms.origin, self.terms.mode)
         return [
-            Delivery(
+            AnycastDelivery(
                 terms=terms,
                 start=self.start,
                 stop=self.stop,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reknit.protocol.anycast.deliveries import Deliveries
-from reknit.protocol.anycast.delivery import Delivery
+from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import DeliverLocally, ForwardToNeighbour
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.anycast.path import Path
@@ -24,20 +24,20 @@ class Forwarding:
         self._sent = 0
 
     @property
-    def waiting(self) -> Iterator[Delivery]:
+    def waiting(self) -> Iterator[AnycastDelivery]:
         """The deliveries that wait for room on any path."""
         return iter(self._queues)
 
-    def waiting_streams(self, topic: str) -> list[Delivery]:
+    def waiting_streams(self, topic: str) -> list[AnycastDelivery]:
         """The streams of a topic that wait for room."""
         return [delivery for delivery in self._queues.streams.get(topic, ()) if delivery.is_waiting]
 
-    def forward(self, delivery: Delivery, now: float, has_waited: bool = False) -> None:
+    def forward(self, delivery: AnycastDelivery, now: float, has_waited: bool = False) -> None:
         """Send it along the best path that has room; in parts, if the room is for a part."""
         if delivery.terms.mode == "multicast":
             self._spread(delivery, now)
             return
-        rest: Delivery | None = delivery
+        rest: AnycastDelivery | None = delivery
         while rest is not None:
             delivery, rest = rest, None
             candidates = self._paths.candidates(delivery)
@@ -52,7 +52,7 @@ class Forwarding:
                     rest = self._deliveries.split(delivery, delivery.start + count)
                 self._send(delivery, path, now)
 
-    def _send(self, delivery: Delivery, path: Path, now: float) -> None:
+    def _send(self, delivery: AnycastDelivery, path: Path, now: float) -> None:
         self._sent += 1
         delivery.send(now, is_attempt=not path.is_neighbour)
         path.send(delivery, self._sent)
@@ -90,7 +90,7 @@ class Forwarding:
 
     # -- to all
 
-    def _spread(self, delivery: Delivery, now: float) -> None:
+    def _spread(self, delivery: AnycastDelivery, now: float) -> None:
         """Send one copy along every path."""
         paths = self._paths.to_all(delivery)
         if not paths:
@@ -124,7 +124,7 @@ class Forwarding:
         for delivery in self._deliveries.parked.with_new_path(self._paths.has_path):
             self.unpark(delivery, now)
 
-    def unpark(self, delivery: Delivery, now: float) -> None:
+    def unpark(self, delivery: AnycastDelivery, now: float) -> None:
         """Try a parked delivery again."""
         self._deliveries.unpark(delivery)
         self.forward(delivery, now)

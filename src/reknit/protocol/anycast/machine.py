@@ -36,7 +36,7 @@ from reknit.backoff import Backoff
 from reknit.batch import SEQ_MAX
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.deliveries import Deliveries, LocalReason
-from reknit.protocol.anycast.delivery import Delivery
+from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.forwarding import Forwarding
 from reknit.protocol.anycast.inputs import (
     Attach,
@@ -262,7 +262,7 @@ class AnycastMachine:
         self._forwarding.pump(path, now)
 
     def _settle_one(
-        self, delivery: Delivery, path: Path, fate: Fate, visited: Sequence[str], now: float
+        self, delivery: AnycastDelivery, path: Path, fate: Fate, visited: Sequence[str], now: float
     ) -> None:
         match fate.outcome:
             case Outcome.RECEIVED:
@@ -279,7 +279,7 @@ class AnycastMachine:
             case _:
                 path.put_back(delivery)  # an unknown outcome settles nothing
 
-    def _finish(self, delivery: Delivery, path: Path, fate: Fate, now: float) -> None:
+    def _finish(self, delivery: AnycastDelivery, path: Path, fate: Fate, now: float) -> None:
         self._deliveries.finish(
             delivery,
             Outcome(fate.outcome),
@@ -291,7 +291,7 @@ class AnycastMachine:
         )
 
     def _released(
-        self, delivery: Delivery, path: Path, fate: Fate, visited: Sequence[str], now: float
+        self, delivery: AnycastDelivery, path: Path, fate: Fate, visited: Sequence[str], now: float
     ) -> None:
         self._deliveries.attempt_ended(delivery, path, Outcome.RELEASED, fate.text)
         if path.is_neighbour:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from reknit.ledger import Stream as Series
-from reknit.protocol.anycast.delivery import Delivery
+from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 
@@ -47,7 +47,7 @@ class Credit:
         """The connection is full, or has room again."""
         self.is_blocked = is_blocked
 
-    def use(self, delivery: Delivery) -> None:
+    def use(self, delivery: AnycastDelivery) -> None:
         """A delivery was sent."""
         self.used += delivery.size if self.unit == "bytes" else delivery.count
 
@@ -60,12 +60,12 @@ class UnsettledDeliveries:
     def __init__(self) -> None:
         self.events = 0
         self.bytes = 0
-        self._sent: dict[Series, list[Delivery]] = {}
+        self._sent: dict[Series, list[AnycastDelivery]] = {}
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[AnycastDelivery]:
         return (delivery for sent in self._sent.values() for delivery in sent)
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: AnycastDelivery) -> None:
         """It is unsettled."""
         self.events += delivery.count
         self.bytes += delivery.size
@@ -75,7 +75,7 @@ class UnsettledDeliveries:
         else:
             sent.insert(bisect_left(sent, delivery.start, key=_start), delivery)
 
-    def take(self, series: Series, start: int, stop: int) -> list[Delivery]:
+    def take(self, series: Series, start: int, stop: int) -> list[AnycastDelivery]:
         """Remove and return what of `[start, stop)` is unsettled. Deliveries that reach beyond it are split."""
         sent = self._sent.get(series)
         if not sent:
@@ -96,7 +96,7 @@ class UnsettledDeliveries:
         self.bytes -= sum(delivery.size for delivery in taken)
         return taken
 
-    def take_all(self) -> list[Delivery]:
+    def take_all(self) -> list[AnycastDelivery]:
         """Remove and return everything, in order."""
         taken = list(self)
         self._sent.clear()
@@ -104,7 +104,7 @@ class UnsettledDeliveries:
         return taken
 
 
-def _start(delivery: Delivery) -> int:
+def _start(delivery: AnycastDelivery) -> int:
     return delivery.start
 
 
@@ -121,7 +121,7 @@ class Path:
     takes_streams: bool = False
     last_used: int = 0
     """The number of the latest delivery along it: a higher one is more recent."""
-    _backlog: deque[Delivery] = field(default_factory=deque)
+    _backlog: deque[AnycastDelivery] = field(default_factory=deque)
     """Copies of multicast events that wait for room on just this path."""
     _sent: UnsettledDeliveries = field(default_factory=UnsettledDeliveries)
 
@@ -130,7 +130,7 @@ class Path:
         """How many events it has and has not settled."""
         return self._sent.events
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[AnycastDelivery]:
         return iter(self._sent)
 
     def room(self) -> int:
@@ -141,21 +141,21 @@ class Path:
         """How many of `count` events go along it at once. Only a credit in events splits a delivery."""
         return min(count, self.room()) if self.credit.unit == "events" else count
 
-    def send(self, delivery: Delivery, number: int) -> None:
+    def send(self, delivery: AnycastDelivery, number: int) -> None:
         """A delivery goes along it; numbers only rise."""
         self.last_used = number
         self.credit.use(delivery)
         self._sent.add(delivery)
 
-    def take(self, series: Series, start: int, stop: int) -> list[Delivery]:
+    def take(self, series: Series, start: int, stop: int) -> list[AnycastDelivery]:
         """Remove and return what of `[start, stop)` is unsettled. Deliveries that reach beyond it are split."""
         return self._sent.take(series, start, stop)
 
-    def put_back(self, delivery: Delivery) -> None:
+    def put_back(self, delivery: AnycastDelivery) -> None:
         """A delivery that was taken is not settled after all."""
         self._sent.add(delivery)
 
-    def take_all(self) -> list[Delivery]:
+    def take_all(self) -> list[AnycastDelivery]:
         """Remove and return everything that is unsettled, in order."""
         return self._sent.take_all()
 
@@ -166,12 +166,12 @@ class Path:
         """How many copies wait for room on it."""
         return len(self._backlog)
 
-    def queue(self, copy: Delivery) -> None:
+    def queue(self, copy: AnycastDelivery) -> None:
         """A copy waits for room, after those that came before."""
         copy.wait()
         self._backlog.append(copy)
 
-    def next_copy(self) -> Delivery | None:
+    def next_copy(self) -> AnycastDelivery | None:
         """The copy to send next if there is room; cut to what fits."""
         if not self._backlog or self.room() <= 0:
             return None
@@ -181,7 +181,7 @@ class Path:
         copy.select_again()
         return copy
 
-    def take_backlog(self) -> list[Delivery]:
+    def take_backlog(self) -> list[AnycastDelivery]:
         """Remove and return the copies that were not sent."""
         backlog = list(self._backlog)
         self._backlog.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, Protocol
 
-from reknit.protocol.anycast.delivery import Delivery
+from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach
 from reknit.protocol.anycast.path import Credit, Path
 from reknit.protocol.machine import Peer
@@ -120,7 +120,7 @@ class Paths:
             for node in self._routes.destinations(topic, "stream" if is_stream else "any")
         )
 
-    def candidates(self, delivery: Delivery) -> list[Candidate]:
+    def candidates(self, delivery: AnycastDelivery) -> list[Candidate]:
         """The paths that may take a delivery, with or without room for it."""
         terms = delivery.terms
         is_closest = terms.mode == "closest"
@@ -143,7 +143,7 @@ class Paths:
                 found.append((value, way.cost, path.last_used, path))
         return found
 
-    def to_all(self, delivery: Delivery) -> list[Path]:
+    def to_all(self, delivery: AnycastDelivery) -> list[Path]:
         """Every subscriber of this node, and every neighbour that leads to others."""
         here, terms = self._routes.name, delivery.terms
         nodes = [node for node in self._routes.destinations(terms.topic, "any") if node != here]

@@ -9,12 +9,12 @@ from random import Random
 from typing import Final
 
 from reknit.backoff import Backoff
-from reknit.protocol.anycast.delivery import Delivery
+from reknit.protocol.anycast.delivery import AnycastDelivery
 
 STALE_MIN: Final = 64
 """So many ended deliveries may stay in the heap of deadlines, at least."""
 
-Queues = dict[str, deque[Delivery]]
+Queues = dict[str, deque[AnycastDelivery]]
 """By topic, in order."""
 
 
@@ -26,7 +26,7 @@ class RoomQueues:
         self.streams: Queues = {}
         """Apart, because not every path takes streams: nothing else waits behind them."""
 
-    def add(self, delivery: Delivery, has_waited: bool) -> None:
+    def add(self, delivery: AnycastDelivery, has_waited: bool) -> None:
         """Queue it. The rest of a delivery that has waited goes first, so that the order stays."""
         delivery.wait()
         queues = self.streams if delivery.terms.is_stream else self.events
@@ -36,7 +36,7 @@ class RoomQueues:
         else:
             queue.append(delivery)
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[AnycastDelivery]:
         for queues in (self.events, self.streams):
             for queue in queues.values():
                 yield from (delivery for delivery in queue if delivery.is_waiting)
@@ -48,25 +48,25 @@ class ParkedDeliveries:
     def __init__(self, backoff: Backoff, rng: Random) -> None:
         self._backoff = backoff
         self._rng = rng
-        self._heap: list[tuple[float, int, Delivery]] = []
+        self._heap: list[tuple[float, int, AnycastDelivery]] = []
         self._pushed = 0
-        self._without_path: dict[str, list[Delivery]] = {}
+        self._without_path: dict[str, list[AnycastDelivery]] = {}
         """Those for which there was no path at all, by topic."""
         self.count = 0
 
-    def add(self, delivery: Delivery, now: float) -> None:
+    def add(self, delivery: AnycastDelivery, now: float) -> None:
         """Try it again after a back-off."""
         self._park(delivery)
         self._pushed += 1
         due = now + self._rng.uniform(0.0, self._backoff.ceiling_s(delivery.rounds))
         heapq.heappush(self._heap, (due, self._pushed, delivery))
 
-    def add_without_path(self, delivery: Delivery) -> None:
+    def add_without_path(self, delivery: AnycastDelivery) -> None:
         """Try it again when a subscriber comes: there is none."""
         self._park(delivery)
         self._without_path.setdefault(delivery.topic, []).append(delivery)
 
-    def _park(self, delivery: Delivery) -> None:
+    def _park(self, delivery: AnycastDelivery) -> None:
         delivery.park()
         self.count += 1
 
@@ -74,14 +74,14 @@ class ParkedDeliveries:
         """One of them is tried again, or has ended."""
         self.count -= 1
 
-    def due(self, now: float) -> Iterator[Delivery]:
+    def due(self, now: float) -> Iterator[AnycastDelivery]:
         """Those whose back-off is over."""
         while self._heap and self._heap[0][0] <= now:
             delivery = heapq.heappop(self._heap)[2]
             if delivery.is_parked:
                 yield delivery
 
-    def with_new_path(self, has_path: Callable[[str], bool]) -> Iterator[Delivery]:
+    def with_new_path(self, has_path: Callable[[str], bool]) -> Iterator[AnycastDelivery]:
         """Those that had no path, and have one by now."""
         for topic in [topic for topic in self._without_path if has_path(topic)]:
             yield from (delivery for delivery in self._without_path.pop(topic) if delivery.is_parked)
@@ -97,12 +97,12 @@ class Deadlines:
     """When deliveries with a ttl expire, unless they end before."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Delivery]] = []
+        self._heap: list[tuple[float, int, AnycastDelivery]] = []
         self._pushed = 0
         self._stale = 0
         """How many in the heap have ended. They are removed before they are more than half of it."""
 
-    def add(self, deadline: float, delivery: Delivery) -> None:
+    def add(self, deadline: float, delivery: AnycastDelivery) -> None:
         """It expires then."""
         self._pushed += 1
         heapq.heappush(self._heap, (deadline, self._pushed, delivery))
@@ -115,7 +115,7 @@ class Deadlines:
             heapq.heapify(self._heap)
             self._stale = 0
 
-    def due(self, now: float) -> Iterator[Delivery]:
+    def due(self, now: float) -> Iterator[AnycastDelivery]:
         """Those that expire now. One that a path has does not: its subscriber may still process it."""
         while self._heap and self._heap[0][0] <= now:
             delivery = heapq.heappop(self._heap)[2]

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from reknit.envelope.attributes import Attributes
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
 from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Peer
 
@@ -59,10 +59,10 @@ def answer_code(reason: str, code: int, is_handed: bool) -> Code:
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request was taken in; it is event `seq` of a stream, and expires at `deadline`."""
+    """A request was taken in; it is event `seq` of a series, and expires at `deadline`."""
 
     request: Attributes
-    stream: Stream
+    series: Series
     seq: int
     deadline: float
     is_handed: bool = False
@@ -70,17 +70,17 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a stream were handed over to who serves them."""
+    """Events `[start, stop)` of a series were handed over to who serves them."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a stream went to another node, which watches over them too and knows more."""
+    """Events `[start, stop)` of a series went to another node, which watches over them too and knows more."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
@@ -92,9 +92,9 @@ class Responded(msgspec.Struct, frozen=True):
 
 
 class Died(msgspec.Struct, frozen=True):
-    """Who serves them will not get events `[start, stop)` of a stream any more, or refused them."""
+    """Who serves them will not get events `[start, stop)` of a series any more, or refused them."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
     code: int
@@ -108,7 +108,7 @@ class Respond(msgspec.Struct, frozen=True):
     request: Attributes
     code: Code
     text: str
-    stream: Stream
+    series: Series
     seq: int
 
 
@@ -138,7 +138,7 @@ class Watch:
         """How many requests the node has answered itself."""
         self._requests_max = requests_max
         self._open: dict[UUID, _Open] = {}
-        self._by_stream: dict[Stream, dict[int, UUID]] = {}
+        self._by_series: dict[Series, dict[int, UUID]] = {}
         self._due: list[tuple[float, UUID]] = []
         self._effects: list[Respond] = []
 
@@ -155,16 +155,16 @@ class Watch:
         match message:
             case Asked():
                 self._asked(message)
-            case Handed(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
+            case Handed(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
                     self._open[id_].is_handed = True
-            case Carried(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
+            case Carried(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
                     self._open[id_].is_carried = self._open[id_].is_handed = True
             case Responded(reqid=reqid):
                 self._forget(reqid)
-            case Died(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
+            case Died(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
                     one = self._open[id_]
                     self._respond(one, answer_code(message.reason, message.code, one.is_handed), message.text)
             case _:
@@ -175,12 +175,12 @@ class Watch:
         if id_ in self._open:  # the same request once more, by a publisher that lost its place
             return
         self._open[id_] = _Open(message)
-        self._by_stream.setdefault(message.stream, {})[message.seq] = id_
+        self._by_series.setdefault(message.series, {})[message.seq] = id_
         heapq.heappush(self._due, (message.deadline, id_))
 
-    def _between(self, stream: Stream, start: int, stop: int) -> list[UUID]:
+    def _between(self, series: Series, start: int, stop: int) -> list[UUID]:
         """The open requests among events `[start, stop)`, at the cost of whichever is fewer."""
-        seqs = self._by_stream.get(stream)
+        seqs = self._by_series.get(series)
         if not seqs:
             return []
         if stop - start <= len(seqs):
@@ -190,18 +190,18 @@ class Watch:
     def _forget(self, id_: UUID) -> _Open | None:
         one = self._open.pop(id_, None)
         if one is not None:
-            stream = one.asked.stream
-            seqs = self._by_stream[stream]
+            series = one.asked.series
+            seqs = self._by_series[series]
             del seqs[one.asked.seq]
             if not seqs:
-                del self._by_stream[stream]
+                del self._by_series[series]
         return one
 
     def _respond(self, one: _Open, code: Code, text: str) -> None:
         asked = one.asked
         if self._forget(asked.request.id) is not None:
             self.answered += 1
-            self._effects.append(Respond(asked.request, code, text, asked.stream, asked.seq))
+            self._effects.append(Respond(asked.request, code, text, asked.series, asked.seq))
 
     def tick(self, now: float) -> None:
         """Answer what has expired: it was never handed over, or nobody has answered it."""
