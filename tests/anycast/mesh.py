@@ -25,7 +25,7 @@ from reknit.protocol.anycast.inputs import (
     SubscriberOutcomes,
 )
 from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
-from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.topic import Pattern
 from reknit.wire.links import Return
 from reknit.wire.messages import Row
@@ -167,7 +167,7 @@ class Mesh:
     def _arrive(self, message: object, sender: str, receiver: str) -> None:
         node = self.nodes[receiver]
         match message:
-            case Tell(message=news):
+            case SendToNeighbour(message=news):
                 node.routes.receive(news, sender, self.now)  # type: ignore[arg-type]
             case Return():
                 node.anycast.receive(NeighbourOutcomes([message]), sender, self.now)
@@ -179,7 +179,7 @@ class Mesh:
         node = self.nodes[name]
         for news in node.routes.take_effects():
             match news:
-                case Tell(peer=peer) if (name, str(peer)) in self.lines:
+                case SendToNeighbour(peer=peer) if (name, str(peer)) in self.lines:
                     self.lines[name, str(peer)].append(news)
                 case Rerouted():
                     node.anycast.receive(RoutesChanged(), name, self.now)

@@ -32,7 +32,16 @@ from reknit.protocol.anycast.inputs import (
     RoutesChanged,
     Stall,
 )
-from reknit.protocol.routing.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.routing.routes import (
+    DropLink,
+    Interest,
+    Interests,
+    LinkDown,
+    LinkUp,
+    Rerouted,
+    Routes,
+    SendToNeighbour,
+)
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import (
     Announce,
@@ -247,22 +256,22 @@ class Links:
         self.node.run_machines()
 
     def _tell_routes(self) -> None:
-        is_new = has_new_ways = False
+        is_new = has_new_routes = False
         for effect in self.routes.take_effects():
             match effect:
-                case Tell(peer=peer, message=message):
+                case SendToNeighbour(peer=peer, message=message):
                     self.say(str(peer), message)
-                case Drop(peer=peer):
+                case DropLink(peer=peer):
                     log.warning("%s gave no sign: the link is closed", peer)
                     for line in list(self._lines.get(str(peer), [])):
                         line.drop()
-                case Rerouted(has_new_ways=yes):
-                    is_new, has_new_ways = True, has_new_ways or yes
+                case Rerouted(has_new_routes=yes):
+                    is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
             self.wants.forget()
             self.node.anycast.give(RoutesChanged(), self.routes.name)
             self.node.anycast.telling.are_paths_moved = True
-        if has_new_ways:
+        if has_new_routes:
             self.flows.look_back()
 
     def say(self, name: str, message: Message) -> None:
@@ -324,7 +333,7 @@ class Links:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
-        ways = self.routes.ways()
+        ways = self.routes.reachable()
         rows: list[dict[str, Any]] = [
             {
                 "node": name,

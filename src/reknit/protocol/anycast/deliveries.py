@@ -162,7 +162,9 @@ class Deliveries:
         else:
             self.finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, LocalReason.NO_PATH.value, now)
 
-    def _fate(self, delivery: AnycastDelivery, outcome: Outcome, code: int, text: str, node: str, path: str) -> Fate:
+    def _fate(
+        self, delivery: AnycastDelivery, outcome: Outcome, code: int, text: str, node: str, path: str
+    ) -> Fate:
         return Fate(
             delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.attempts
         )

@@ -33,7 +33,7 @@ class RouteTable(Protocol):
     def name(self) -> str:
         """This node."""
 
-    def ways(self, without: Collection[str] = ()) -> Mapping[str, RouteCost]:
+    def reachable(self, without: Collection[str] = ()) -> Mapping[str, RouteCost]:
         """The route to every node that can be reached, without going through some."""
 
     def destinations(self, topic: str, mode: Literal["any", "stream"]) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class Paths:
         """Whether some path may take an event (or a stream), with or without room for it."""
         if any(path.takes_streams or not is_stream for path in self._index.match(topic)):
             return True
-        ways = self._routes.ways()
+        ways = self._routes.reachable()
         return any(
             node in ways and ways[node].first in self._neighbours
             for node in self._routes.destinations(topic, "stream" if is_stream else "any")
@@ -134,7 +134,7 @@ class Paths:
         else:
             found = [candidate for candidate in found if candidate[3].takes_streams]
             nodes = self._routes.destinations(terms.topic, "stream")
-        ways = self._routes.ways(delivery.visited) if nodes else {}
+        ways = self._routes.reachable(delivery.visited) if nodes else {}
         for node in nodes:
             way = ways.get(node)
             path = self._neighbours.get(way.first) if way is not None else None
