@@ -32,9 +32,9 @@ from reknit.protocol.anycast.inputs import (
     RoutesChanged,
     Stall,
 )
+from reknit.protocol.routing.known_node import Interest
 from reknit.protocol.routing.routes import (
     DropLink,
-    Interest,
     Interests,
     LinkDown,
     LinkUp,

@@ -18,7 +18,7 @@ UNLIMITED = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Credit:
+class CreditBalance:
     """How much a path takes: bytes or events in total since it was attached, or events that are unsettled at a time."""
 
     unit: CreditUnit
@@ -116,7 +116,7 @@ class Path:
     key: Peer
     name: str
     is_neighbour: bool
-    credit: Credit
+    credit: CreditBalance
     pattern: Pattern | None = None
     takes_streams: bool = False
     last_used: int = 0

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach
-from reknit.protocol.anycast.path import Credit, Path
+from reknit.protocol.anycast.path import CreditBalance, Path
 from reknit.protocol.machine import Peer
 from reknit.topic import TopicIndex
 
@@ -66,7 +66,7 @@ class Paths:
             key,
             message.name,
             is_neighbour=False,
-            credit=Credit(message.unit, message.credit),
+            credit=CreditBalance(message.unit, message.credit),
             pattern=message.pattern,
             takes_streams=message.takes_streams,
         )
@@ -84,7 +84,7 @@ class Paths:
         """Add a neighbour."""
         assert name not in self._neighbours, "one link to a neighbour"
         self._ids += 1
-        credit = Credit("unsettled", self._link_events, self._link_bytes)
+        credit = CreditBalance("unsettled", self._link_events, self._link_bytes)
         path = Path(self._ids, name, name, is_neighbour=True, credit=credit, takes_streams=True)
         self._neighbours[name] = path
 

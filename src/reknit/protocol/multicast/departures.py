@@ -13,7 +13,7 @@ from random import Random
 from reknit.protocol.multicast.departed_senders import DEPARTED_MAX, DepartedSenders
 from reknit.protocol.multicast.effects import MulticastEffect, SendToGroup
 from reknit.protocol.multicast.receiver import GroupReceiver
-from reknit.protocol.multicast.reception import Reception
+from reknit.protocol.multicast.reception import GroupReception
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.multicast.survivor_agreement import SurvivorAgreement
 from reknit.view import View
@@ -28,7 +28,7 @@ class Departures:
         me: bytes,
         settings: GroupSettings,
         rng: Random,
-        reception: Reception,
+        reception: GroupReception,
         effects: list[MulticastEffect],
     ) -> None:
         self.senders = DepartedSenders(settings.repeat_s)

@@ -31,7 +31,7 @@ from reknit.protocol.multicast.departures import Departures
 from reknit.protocol.multicast.effects import MulticastEffect, SendPieces, SendToGroup
 from reknit.protocol.multicast.gap_requests import RANGES_MAX, clean
 from reknit.protocol.multicast.receiver import GroupReceiver
-from reknit.protocol.multicast.reception import Reception
+from reknit.protocol.multicast.reception import GroupReception
 from reknit.protocol.multicast.retransmissions import Retransmissions
 from reknit.protocol.multicast.sender import NEVER, GroupSender
 from reknit.protocol.multicast.settings import GroupSettings
@@ -65,7 +65,7 @@ class Multicast:
         self.view: View | None = None
         self._effects: list[MulticastEffect] = []
         self.sender = GroupSender(me, topic, settings, wall_s, self._effects.append)
-        self._reception = Reception(self._effects)
+        self._reception = GroupReception(self._effects)
         self._departures = Departures(me, settings, rng, self._reception, self._effects)
         self._retransmissions = Retransmissions(settings.again_s_max)
         self._settings = settings

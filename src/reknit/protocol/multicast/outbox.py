@@ -46,6 +46,12 @@ class WaitingSend:
     def __init__(self, ticket: Hashable, payloads: Sequence[Buffer], accepted: int, deadline: float) -> None:
         self.ticket, self.payloads, self.accepted, self.deadline = ticket, payloads, accepted, deadline
 
+    def accept(self, accepted: int) -> bool:
+        """So many events have their seqs by now. True if that is new."""
+        is_new = accepted > self.accepted
+        self.accepted = accepted
+        return is_new
+
 
 class Outbox:
     """The sending half of a member."""
@@ -165,8 +171,7 @@ class Outbox:
         while self.waiting:
             entry = self.waiting[0]
             accepted = self.fill(entry.payloads, entry.accepted, now, wall_s)
-            moved |= accepted > entry.accepted
-            entry.accepted = accepted
+            moved |= entry.accept(accepted)
             if accepted < len(entry.payloads):
                 break
             self.waiting.popleft()

@@ -6,7 +6,7 @@ from reknit.protocol.multicast.effects import DeliverBatch, LostEvents, Multicas
 from reknit.protocol.multicast.receiver import GroupReceiver
 
 
-class Reception:
+class GroupReception:
     """The receivers of one member. Effects go into a list that all parts of `Multicast` share, so that order stays."""
 
     def __init__(self, effects: list[MulticastEffect]) -> None:

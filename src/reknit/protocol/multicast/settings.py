@@ -21,7 +21,7 @@ class SlowMember(StrEnum):
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one member. Members may differ: a sender tells the others the size of its window.
+    """The settings of one member, flat as in the configuration. Members may differ: a sender tells its window's size.
 
     >>> GroupSettings(capacity_events=100).ack_events
     25

@@ -126,13 +126,28 @@ class Respond(msgspec.Struct, frozen=True):
 Input = RequestAccepted | RequestsDelivered | RequestsForwarded | ResponseAccepted | RequestsUndeliverable
 
 
-class _Open:
-    __slots__ = ("asked", "is_delivered", "is_forwarded")
+class _OpenRequest:
+    """A request that nobody has answered yet."""
 
-    def __init__(self, asked: RequestAccepted) -> None:
-        self.asked = asked
-        self.is_delivered = asked.is_delivered
+    __slots__ = ("accepted", "is_delivered", "is_forwarded")
+
+    def __init__(self, accepted: RequestAccepted) -> None:
+        self.accepted = accepted
+        self.is_delivered = accepted.is_delivered
         self.is_forwarded = False
+
+    def deliver(self) -> None:
+        """A server has it."""
+        self.is_delivered = True
+
+    def forward(self) -> None:
+        """Another node has it."""
+        self.is_delivered = self.is_forwarded = True
+
+    def wait_for_node(self) -> bool:
+        """True the first time, if another node has it: its answer should come first."""
+        was_forwarded, self.is_forwarded = self.is_forwarded, False
+        return was_forwarded
 
 
 class OpenRequests:
@@ -148,7 +163,7 @@ class OpenRequests:
         self.answered = 0
         """How many requests the node has answered itself."""
         self._requests_max = requests_max
-        self._open: dict[UUID, _Open] = {}
+        self._open: dict[UUID, _OpenRequest] = {}
         self._by_series: dict[Series, dict[int, UUID]] = {}
         self._due: list[tuple[float, UUID]] = []
         self._effects: list[Respond] = []
@@ -165,13 +180,13 @@ class OpenRequests:
         """News of a request."""
         match message:
             case RequestAccepted():
-                self._asked(message)
+                self._accept(message)
             case RequestsDelivered(series=series, start=start, stop=stop):
                 for id_ in self._between(series, start, stop):
-                    self._open[id_].is_delivered = True
+                    self._open[id_].deliver()
             case RequestsForwarded(series=series, start=start, stop=stop):
                 for id_ in self._between(series, start, stop):
-                    self._open[id_].is_forwarded = self._open[id_].is_delivered = True
+                    self._open[id_].forward()
             case ResponseAccepted(reqid=reqid):
                 self._forget(reqid)
             case RequestsUndeliverable(series=series, start=start, stop=stop):
@@ -183,11 +198,11 @@ class OpenRequests:
             case _:
                 assert_never(message)
 
-    def _asked(self, message: RequestAccepted) -> None:
+    def _accept(self, message: RequestAccepted) -> None:
         id_ = message.request.id
         if id_ in self._open:  # the same request once more, from a publisher that lost its place
             return
-        self._open[id_] = _Open(message)
+        self._open[id_] = _OpenRequest(message)
         self._by_series.setdefault(message.series, {})[message.seq] = id_
         heapq.heappush(self._due, (message.deadline, id_))
 
@@ -200,21 +215,21 @@ class OpenRequests:
             return [seqs[seq] for seq in range(start, stop) if seq in seqs]
         return [id_ for seq, id_ in seqs.items() if start <= seq < stop]
 
-    def _forget(self, id_: UUID) -> _Open | None:
+    def _forget(self, id_: UUID) -> _OpenRequest | None:
         one = self._open.pop(id_, None)
         if one is not None:
-            series = one.asked.series
+            series = one.accepted.series
             seqs = self._by_series[series]
-            del seqs[one.asked.seq]
+            del seqs[one.accepted.seq]
             if not seqs:
                 del self._by_series[series]
         return one
 
-    def _respond(self, one: _Open, code: Code, text: str) -> None:
-        asked = one.asked
-        if self._forget(asked.request.id) is not None:
+    def _respond(self, one: _OpenRequest, code: Code, text: str) -> None:
+        accepted = one.accepted
+        if self._forget(accepted.request.id) is not None:
             self.answered += 1
-            self._effects.append(Respond(asked.request, code, text, asked.series, asked.seq))
+            self._effects.append(Respond(accepted.request, code, text, accepted.series, accepted.seq))
 
     def tick(self, now: float) -> None:
         """Answer the requests that expired: they were never delivered, or nobody has answered them."""
@@ -222,12 +237,11 @@ class OpenRequests:
             one = self._open.get(heapq.heappop(self._due)[1])
             if one is None:
                 continue
-            if one.is_forwarded:  # the answer of the node that it went to should come first
-                one.is_forwarded = False
-                heapq.heappush(self._due, (now + FORWARDED_S, one.asked.request.id))
+            if one.wait_for_node():
+                heapq.heappush(self._due, (now + FORWARDED_S, one.accepted.request.id))
                 continue
             code = answer_code(Reason.EXPIRED, 0, one.is_delivered)
-            sink, ttl_ms = one.asked.request.sink, one.asked.request.ttl_ms
+            sink, ttl_ms = one.accepted.request.sink, one.accepted.request.ttl_ms
             if one.is_delivered:
                 text = f"{sink} was asked and did not answer within {ttl_ms} ms"
             else:

@@ -230,7 +230,7 @@ class TunnelClient:
         self.scheme = elements.get(SCHEME, b"").decode("utf-8", "replace")
         self.grace_s = _seconds(elements.get(TIMEOUT))
         # an event that is replayed at the very end of the grace period still has to be recognised when it arrives
-        self.seen.grace_s = 2 * self.grace_s
+        self.seen.set_grace(2 * self.grace_s)
         self._note_checkpoint(elements)
         self._become(state)
 

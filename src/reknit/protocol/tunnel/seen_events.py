@@ -45,6 +45,10 @@ class SeenEvents:
             self.forgotten += 1
         return True
 
+    def set_grace(self, grace_s: float) -> None:
+        """Remember keys for so long from now on."""
+        self.grace_s = grace_s
+
     def discard_stale(self, now: float) -> None:
         """Forget the keys that "remained in the cache for the reconnect grace period"."""
         added = self._added
