@@ -121,10 +121,10 @@ class Subscriber:
                     self._connect(epoch)
             case Disconnected():
                 self.state = State.APART if self.state is not State.ENDED else State.ENDED
-                self._tell_recovery(recovering.Unreachable(), NODE, now)
+                self._tell_recovery(recovering.CacheUnreachable(), NODE, now)
             case Subscribed(position=position, resumed=resumed):
                 self._hands.trials = Trials(message.handling, message.never)
-                self._tell_recovery(recovering.Reachable(), NODE, now)
+                self._tell_recovery(recovering.CacheReachable(), NODE, now)
                 self._subscribed(position, resumed, now)
             case Unsubscribed(code=code, text=text):
                 self.state = State.ENDED
@@ -294,15 +294,15 @@ class Subscriber:
         assert self._recovery is not None
         for effect in self._recovery.take_effects():
             match effect:
-                case recovering.Release(batches=batches):
+                case recovering.ReleaseBatches(batches=batches):
                     for batch in batches:
                         if not batch.counted:
                             self._hands.hand(batch)
                     self._hand(batches)
-                case recovering.Dropped(size=size):
+                case recovering.HeldBatchesDropped(size=size):
                     self._buffered -= size
                     self._owe(size)
-                case recovering.Gap(stream=stream, start=start, stop=stop):
+                case recovering.UnrecoverableGap(series=stream, start=start, stop=stop):
                     self._lose(stream, start, stop, str(Reason.RETENTION))
                 case AskCache() | recovering.SurveyCache():
                     self._effects.append(effect)
