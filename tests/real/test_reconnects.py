@@ -75,7 +75,7 @@ def test_what_is_resent_and_known_is_dropped(node: NodeProcess) -> None:
         async with reknit.connect(node.url, config=QUICK) as session:
             publisher = session.publisher("a")
             await publisher.publish(b"0")
-            link = session.link
+            link = session.connection
             link._user, user = Deaf(), link._user
             kept = publisher.publish_many([b"1", b"2"])
             await asyncio.sleep(0.3)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import End
 from reknit.wire.codec import Decoder, Frames, Item, encode
@@ -37,7 +37,7 @@ class Program:
         self._end: End | None = None
         self._decoder = Decoder()
         self._delivery: tuple[Deliver, int] | None = None
-        self.inquiries = Inquiries()
+        self.inquiries = CacheRequests()
 
     # -- life
 
@@ -53,7 +53,7 @@ class Program:
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
-        self.inquiries = Inquiries()
+        self.inquiries = CacheRequests()
         self.sim.network.fall_silent(self.name)
         self.end()
 
