@@ -34,7 +34,7 @@ class SyncGroup:
         """Wait until the members have every event that was sent, then leave."""
         self._thread.run(self._group.close(settle_s))
 
-    # -- who is here
+    # -- members
 
     @property
     def name(self) -> str:

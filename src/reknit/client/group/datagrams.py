@@ -38,7 +38,7 @@ class GroupTransport(Protocol):
 
 
 class GroupDatagrams:
-    """Where each member is, and what is to be sent there."""
+    """The address of each member, and the messages for each address."""
 
     def __init__(self, group: int, sender: bytes, transport: GroupTransport) -> None:
         self._group = group
@@ -62,11 +62,11 @@ class GroupDatagrams:
             self._addresses[sender] = item.member.address
 
     def to_peer(self, peer: bytes | None) -> Bundler:
-        """What is to be sent to one member, or to all."""
+        """The messages for one member, or for all."""
         return self.to_address(_TO_ALL if peer is None else self._addresses.get(peer, _NOWHERE))
 
     def to_address(self, address: str) -> Bundler:
-        """What is to be sent to an address."""
+        """The messages for an address."""
         bundler = self._bundlers.get(address)
         if bundler is None:
             datagram_bytes = self._transport.datagram_bytes

@@ -117,7 +117,7 @@ class GroupDriver:
             self._set_timer(now, deadline)
 
     def turn(self) -> None:
-        """Run the machine: send what gathered, pass on what came, and set the timer."""
+        """Run the machine: send gathered messages, deliver events, and set the timer."""
         self.is_turn_due = False
         if self._is_stopped:
             return

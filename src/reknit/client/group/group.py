@@ -53,7 +53,7 @@ from reknit.view import Member, View
 log = logging.getLogger("reknit.group")
 
 SETTLE_S = 5.0
-"""How long closing waits for the members to ack what was sent."""
+"""How long closing waits for the members to ack every event."""
 LOST_MAX = 1024
 
 
@@ -185,7 +185,7 @@ class Group:
         await self.close(settle_s=0.0 if error is not None else SETTLE_S)
 
     async def close(self, settle_s: float = SETTLE_S) -> None:
-        """Wait until the members have what was sent, say goodbye, and leave."""
+        """Wait until the members have every event that was sent, then leave."""
         if self.why_left is None:
             if settle_s and not self._driver.sender.outbox.is_closed:
                 await self._settle(settle_s)
@@ -210,7 +210,7 @@ class Group:
             async with asyncio.timeout(settle_s):
                 await self.settled()
 
-    # -- who is here
+    # -- members
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -1,4 +1,4 @@
-"""What a member of a group received and its application has not read yet."""
+"""Events that a member of a group received and its application has not read yet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupInbox:
         resolve(self._reader)
 
     def discard(self) -> None:
-        """Nobody will read what is here: count it as read, so that it does not hold up the senders."""
+        """Count unread events as read, so that they do not hold up the senders."""
         if self._last is not None:
             self._read(self._last.batch)
             self._last, self._events = None, iter(())

@@ -35,7 +35,7 @@ class Publisher:
     is stored. `await publisher.publish(payload)` returns when that event is stored.
 
     It gathers events until they become a batch. Its parts do the rest: the driver resends batches until the node
-    acknowledges them, the window limits what is not acknowledged, and `PublisherRecovery` has the cache and the
+    acknowledges them, the window limits unacknowledged events, and `PublisherRecovery` has the cache and the
     heartbeats. It has more than 15 attributes because `send` reads two limits and the gathered events without a
     detour.
     """
@@ -133,7 +133,8 @@ class Publisher:
     def publish(self, payload: Buffer | str) -> Stored:
         """Publish one event; the awaitable is done when it is stored."""
         self._window.admit(self._bytes)
-        payload = self._check(payload)
+        if type(payload) is not bytes or len(payload) > self._payload_bytes_max:
+            payload = self._check(payload)
         self._payloads.append(payload)
         self._bytes += len(payload) + LENGTH_BYTES
         return self._stored_later()
@@ -205,7 +206,7 @@ class Publisher:
         """Return when everything published so far is stored. Raises the error if it is not."""
         self._cut()
         if self._bytes and self._driver.error is None:
-            await self._future()  # the source has no seq yet
+            await self._stored_later()  # the source has no seq yet
         else:
             await self._driver.flush()
 
@@ -243,13 +244,10 @@ class Publisher:
 
     def _stored_later(self) -> Stored:
         """Done when everything that is gathered now is stored."""
-        stored = self._future()
-        self._schedule()
-        return stored
-
-    def _future(self) -> Stored:
         stored: Stored = self._loop.create_future()
         self._futures.append(stored)
+        if not self._is_scheduled or self._bytes >= self._batch_bytes:
+            self._schedule()
         return stored
 
     def _turn(self) -> None:

@@ -36,7 +36,7 @@ class PublishWindow:
         self._waiters: list[Stored] = []
 
     def is_full(self, pending_bytes: int) -> bool:
-        """Whether the limit is reached, with what is not in a batch yet."""
+        """Whether the limit is reached, counting events that are not in a batch yet."""
         return self._machine.unacked_bytes + pending_bytes >= self._bytes_max
 
     def admit(self, pending_bytes: int) -> None:
