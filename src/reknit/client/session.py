@@ -26,7 +26,7 @@ from reknit.client.rpc.requests import Caller, Reply, address_of, default_addres
 from reknit.client.rpc.service import Handler, Service
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, MulticastSettings
-from reknit.connection.publish_driver import Stored
+from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
@@ -175,15 +175,15 @@ class Session:
             publisher = self._by_topic[topic] = self.publisher(topic)
         return publisher
 
-    def publish(self, topic: str, payload: Buffer | str) -> Stored:
+    def publish(self, topic: str, payload: Buffer | str) -> StoredFuture:
         """Publish one event. Awaiting the result returns when the event is stored: durable on the node."""
         return self._publisher_of(topic).publish(payload)
 
-    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> Stored:
+    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> StoredFuture:
         """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored."""
         return self._publisher_of(topic).publish_many(payloads)
 
-    def publish_event(self, attributes: Attributes, payload: bytes) -> Stored:
+    def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
         return self.attribute_publishers.send(attributes, payload)
 

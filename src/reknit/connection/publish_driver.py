@@ -24,7 +24,7 @@ from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
 from reknit.wire.messages import Message
 
-Stored = asyncio.Future[None]
+StoredFuture = asyncio.Future[None]
 """Done when the events are stored: durable on the node."""
 
 NODE = "node"
@@ -70,9 +70,9 @@ class PublishDriver:
         self._on_stored = on_stored
         self._on_numbered = on_numbered
         self._clock = clock or asyncio.get_running_loop().time
-        self._waiting: deque[tuple[int, list[Stored]]] = deque()
+        self._waiting: deque[tuple[int, list[StoredFuture]]] = deque()
         """(stop, futures): they are done when everything before `stop` is stored."""
-        self._numbered: Stored | None = None
+        self._numbered: StoredFuture | None = None
 
     @property
     def first_unacked(self) -> int:
@@ -87,7 +87,7 @@ class PublishDriver:
 
     # -- waiting
 
-    def wait(self, futures: list[Stored]) -> None:
+    def wait(self, futures: list[StoredFuture]) -> None:
         """Resolve these futures when everything that was given to the machine so far is stored."""
         self._waiting.append((self.machine.next_seq, futures))
 
@@ -96,7 +96,7 @@ class PublishDriver:
         if self.error is not None:
             raise self.error
         if self.machine.unacked:
-            stored: Stored = asyncio.get_running_loop().create_future()
+            stored: StoredFuture = asyncio.get_running_loop().create_future()
             self.wait([stored])
             await stored
 

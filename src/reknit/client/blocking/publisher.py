@@ -12,7 +12,7 @@ from reknit.client.blocking.streams import SyncStream
 from reknit.client.publish.batching import LENGTH_BYTES, check_payload
 from reknit.client.publish.publisher import Publisher
 from reknit.config import LimitSettings
-from reknit.connection.publish_driver import Stored
+from reknit.connection.publish_driver import StoredFuture
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
@@ -34,7 +34,7 @@ class SyncPublisher:
         self._payloads: list[bytes] = []
         self._bytes = 0
         self._error: ReknitError | None = None
-        self._unstored: deque[tuple[int, Stored]] = deque()
+        self._unstored: deque[tuple[int, StoredFuture]] = deque()
         """The size of each call that the publisher has, and when it is stored."""
         self._unstored_bytes = 0
         self._unstored_bytes_max = limits.publish_window_bytes // 2
@@ -120,7 +120,7 @@ class SyncPublisher:
         finally:
             self._pump_task = None
 
-    async def _put(self, more: list[bytes]) -> Stored | None:
+    async def _put(self, more: list[bytes]) -> StoredFuture | None:
         """Publish gathered events, then `more`, when the window has room; gives a future for their storage."""
         async with self._order:
             await self._make_room()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import length_hint
 from typing import Any
@@ -108,7 +108,8 @@ class SyncSubscription:
         if not self._batches:
             raise StopIteration
         batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch, batch.settle)
+        if batch.settle is not None:
+            batch.settle = partial(self._settle, batch, batch.settle)
         return batch
 
     # -- outcomes
@@ -130,13 +131,21 @@ class SyncSubscription:
         elif stop > batch.first and batch.settle is not None:
             batch.settle(batch.first, stop, Outcome.ACCEPTED)
 
-    def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
+    def _settle(
+        self,
+        batch: Batch,
+        settle: Callable[..., Any],
+        start: int,
+        stop: int,
+        outcome: Outcome,
+        **details: Any,
+    ) -> None:
         """Gather an outcome for the loop, and wake the loop for the first one."""
-        if batch.ordered_to and args[2] in GIVEN_BACK:  # later events wait for the redelivery
+        if batch.ordered_to and outcome in GIVEN_BACK:  # later events wait for the redelivery
             self._events = iter(()) if batch is self._current else self._events
             self._batches = deque(one for one in self._batches if not is_behind(one, batch))
         with self._lock:
-            self._outcomes.append(partial(settle, *args, **details))
+            self._outcomes.append(partial(settle, start, stop, outcome, **details))
             is_first = len(self._outcomes) == 1
         if is_first:
             self._thread.soon(self._settle_gathered)

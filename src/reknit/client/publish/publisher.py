@@ -20,7 +20,7 @@ from reknit.client.recovery.publisher_recovery import PublisherRecovery, Publish
 from reknit.client.streams import OutgoingStream
 from reknit.config import Config
 from reknit.connection.futures import fail_all, resolve
-from reknit.connection.publish_driver import PublishDriver, Stored
+from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.errors import Closed, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
@@ -82,10 +82,10 @@ class Publisher:
         """Single events that are not in a batch yet."""
         self._bytes = 0
         """The size of both."""
-        self._futures: list[Stored] = []
+        self._futures: list[StoredFuture] = []
         """The futures of their calls: one each, because a caller may stop waiting."""
         self._is_scheduled = False
-        self._done: Stored = self._loop.create_future()
+        self._done: StoredFuture = self._loop.create_future()
         self._done.set_result(None)
 
     @property
@@ -116,7 +116,7 @@ class Publisher:
 
     # -- publishing
 
-    def send(self, payload: bytes) -> Stored:
+    def send(self, payload: bytes) -> StoredFuture:
         """Publish one event; the awaitable is done when there is room for more. `flush` raises errors."""
         size = len(payload)
         if size > self._payload_bytes_max or type(payload) is not bytes:
@@ -130,7 +130,7 @@ class Publisher:
             self._loop.call_soon(self._turn)
         return self._done
 
-    def publish(self, payload: Buffer | str) -> Stored:
+    def publish(self, payload: Buffer | str) -> StoredFuture:
         """Publish one event; the awaitable is done when it is stored."""
         self._window.admit(self._bytes)
         if type(payload) is not bytes or len(payload) > self._payload_bytes_max:
@@ -139,7 +139,9 @@ class Publisher:
         self._bytes += len(payload) + LENGTH_BYTES
         return self._stored_later()
 
-    def publish_many(self, payloads: Iterable[Buffer | str], keys: Sequence[str] | None = None) -> Stored:
+    def publish_many(
+        self, payloads: Iterable[Buffer | str], keys: Sequence[str] | None = None
+    ) -> StoredFuture:
         """Publish many events; done when all of them are stored. They are one batch, if the limits allow.
 
         Calls in one turn of the event loop share a batch, as single events do.
@@ -187,7 +189,7 @@ class Publisher:
         if self._driver.error is not None:
             raise self._driver.error
 
-    def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> Stored:
+    def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> StoredFuture:
         if len(keys) != len(payloads):
             raise LocalError(f"{len(payloads)} payloads need as many keys, not {len(keys)}")
         if not self._driver.machine.numbered:
@@ -198,7 +200,7 @@ class Publisher:
         for part in self._limits.split(payloads, sum(map(len, payloads)) + LENGTH_BYTES * len(payloads)):
             self._put(part, columns={"key": list(keys[at : at + len(part)])})
             at += len(part)
-        stored: Stored = self._loop.create_future()
+        stored: StoredFuture = self._loop.create_future()
         self._sent([stored])
         return stored
 
@@ -242,9 +244,9 @@ class Publisher:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
 
-    def _stored_later(self) -> Stored:
+    def _stored_later(self) -> StoredFuture:
         """Done when everything that is gathered now is stored."""
-        stored: Stored = self._loop.create_future()
+        stored: StoredFuture = self._loop.create_future()
         self._futures.append(stored)
         if not self._is_scheduled or self._bytes >= self._batch_bytes:
             self._schedule()
@@ -254,7 +256,7 @@ class Publisher:
         self._is_scheduled = False
         self._cut()
 
-    def _send_full(self) -> Stored:
+    def _send_full(self) -> StoredFuture:
         """A batch is full: send it, and yield to the event loop."""
         if self._window.is_full(self._bytes):
             self._refuse_last()
@@ -262,7 +264,7 @@ class Publisher:
             self._cut()
         if self._window.is_full(self._bytes):
             return self._window.wait()
-        turn: Stored = self._loop.create_future()
+        turn: StoredFuture = self._loop.create_future()
         self._loop.call_soon(resolve, turn)
         return turn
 
@@ -300,7 +302,7 @@ class Publisher:
         batch = self._driver.machine.put(payloads, now_us, lengths=lengths, **self._fields, **more)
         self._recovery.put(batch, now_us)
 
-    def _sent(self, futures: list[Stored]) -> None:
+    def _sent(self, futures: list[StoredFuture]) -> None:
         self._recovery.published()
         if futures:
             self._driver.wait(futures)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from reknit.config import LimitSettings
 from reknit.connection.futures import fail_all, resolve_all
-from reknit.connection.publish_driver import Stored
+from reknit.connection.publish_driver import StoredFuture
 from reknit.errors import Full
 from reknit.protocol.publish.publisher import Publisher
 
@@ -33,7 +33,7 @@ class PublishWindow:
         self._count_unstored = count_unstored
         self._full_at: int | None = None
         """How many events were not stored when the window became full."""
-        self._waiters: list[Stored] = []
+        self._waiters: list[StoredFuture] = []
 
     def is_full(self, pending_bytes: int) -> bool:
         """Whether the limit is reached, counting events that are not in a batch yet."""
@@ -58,9 +58,9 @@ class PublishWindow:
             text = f"{self._machine.unacked_bytes} bytes are not acknowledged yet"
             raise Full(text, "limits.publish_window_bytes")
 
-    def wait(self) -> Stored:
+    def wait(self) -> StoredFuture:
         """Done when there is room."""
-        room: Stored = asyncio.get_running_loop().create_future()
+        room: StoredFuture = asyncio.get_running_loop().create_future()
         self._waiters.append(room)
         return room
 

@@ -17,20 +17,20 @@ from reknit.client.message_router import MessageRouter
 from reknit.client.publish.batching import check_payload
 from reknit.config import LimitSettings
 from reknit.connection.futures import fail_all
-from reknit.connection.publish_driver import PublishDriver, Stored
+from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.envelope.attributes import Attributes, check
 from reknit.envelope.columns import fields_of
 from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.protocol.publish import publisher as machines
 
-PublishAttributes = Callable[[Attributes, bytes], Stored]
+PublishAttributes = Callable[[Attributes, bytes], StoredFuture]
 """Publishes an event to the address in its attributes."""
 
 
 class _Pending(NamedTuple):
     attributes: Attributes
     payload: bytes
-    stored: Stored
+    stored: StoredFuture
 
 
 class AttributePublisher:
@@ -67,7 +67,7 @@ class AttributePublisher:
         """Whether everything that was put in is stored."""
         return not self._pending and self._driver.is_idle
 
-    def put(self, attributes: Attributes, payload: bytes) -> Stored:
+    def put(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish one event; the awaitable is done when it is stored. Raises `Full` at the window's limit."""
         if self._driver.error is not None:
             raise self._driver.error
@@ -76,7 +76,7 @@ class AttributePublisher:
         if unacked_bytes >= self._limits.publish_window_bytes:
             text = f"{unacked_bytes} bytes on {self.topic!r} are not acknowledged yet"
             raise Full(text, "limits.publish_window_bytes")
-        stored: Stored = self._loop.create_future()
+        stored: StoredFuture = self._loop.create_future()
         self._pending.append(_Pending(attributes, payload, stored))
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -148,7 +148,7 @@ class AttributePublishers:
         self._publishers_max = publishers_max
         self._by_topic: OrderedDict[str, AttributePublisher] = OrderedDict()
 
-    def send(self, attributes: Attributes, payload: bytes) -> Stored:
+    def send(self, attributes: Attributes, payload: bytes) -> StoredFuture:
         """Publish an event to the address in its attributes. Raises `InvalidAttributes`, `Full`, `Closed`."""
         return self.publisher(check(attributes).topic).put(attributes, payload)
 

@@ -20,7 +20,7 @@ from reknit.batch import Batch
 from reknit.client.rpc.attribute_publisher import PublishAttributes
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import RpcSettings
-from reknit.connection.publish_driver import Stored
+from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes, Kind, Priority, check
 from reknit.envelope.columns import read_attributes
 from reknit.envelope.ids import IdMaker
@@ -120,7 +120,7 @@ class Caller:
 
     # -- sending
 
-    def _stored(self, id_: UUID, stored: Stored) -> None:
+    def _stored(self, id_: UUID, stored: StoredFuture) -> None:
         """The node stored a request, or did not: then it fails here."""
         error = None if stored.cancelled() else stored.exception()
         if isinstance(error, Refused):
