@@ -20,6 +20,7 @@ from reknit.batch import Batch
 from reknit.client.rpc.attribute_publisher import PublishAttributes
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import RpcSettings
+from reknit.connection.deadline_timer import DeadlineTimer
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes, Kind, Priority, check
 from reknit.envelope.columns import read_attributes
@@ -78,7 +79,7 @@ class Caller:
         self._waiting: dict[UUID, tuple[asyncio.Future[Reply], Attributes]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = DeadlineTimer(self._tick)
 
     async def request(self, attributes: Attributes, payload: bytes) -> Reply:
         """The reply to a request. Raises `RequestFailed`, and `Full` at the limit."""
@@ -178,18 +179,16 @@ class Caller:
             if waiting is not None and not waiting[0].done():
                 _resolve(*waiting, effect.answer)
         due = self.requests.next_deadline()
-        if due is not None and self._timer is None:
-            self._timer = self._loop.call_at(due, self._tick)
+        if due is not None:
+            self._timer.set(due, self._loop.time())
 
     def _tick(self) -> None:
-        self._timer = None
         self.requests.tick(self._loop.time())
         self._perform()
 
     async def close(self) -> None:
         """Raise `Closed` in every request that waits."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
