@@ -8,7 +8,7 @@ from reknit.connection.deadline_timer import NEVER, DeadlineTimer
 
 
 async def turns() -> None:
-    """Let the event loop come to every call that is due."""
+    """Yield to the event loop until every call that is due has run."""
     for _ in range(5):
         await asyncio.sleep(0)
 

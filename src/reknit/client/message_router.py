@@ -85,7 +85,7 @@ class MessageRouter:
         self.subscriptions: dict[int, RoutedSubscription] = {}
         self.streams: dict[bytes, RoutedStream] = {}
         self.caches: dict[Offer, Keeper] = {}
-        """What this session offered to hold, and where it holds it."""
+        """The caches that this session offered to the node."""
         self._on_outcomes: dict[bytes, OnOutcomes] = {}
         self._held: set[bytes] = set()
         """The sources that the node asked to wait."""

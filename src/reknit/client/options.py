@@ -1,4 +1,4 @@
-"""What a caller may choose for a publisher, a subscription and a group.
+"""The options of a publisher, a subscription and a group.
 
 The async and the blocking face take the same keywords. Each makes one of these values of them, and passes it on.
 """

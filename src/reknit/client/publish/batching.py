@@ -11,7 +11,7 @@ from reknit.errors import Full
 from reknit.frame import Buffer
 
 LENGTH_BYTES = 4
-"""What a batch needs for an event besides its payload."""
+"""How many bytes an event needs in a batch besides its payload."""
 
 
 def check_payload(payload: Buffer | str, topic: str, bytes_max: int) -> bytes:

@@ -25,7 +25,7 @@ class BatchSource(Protocol):
 
 
 class CacheSession(Protocol):
-    """What a cache needs of its session."""
+    """A session, as far as a cache needs it."""
 
     @property
     def config(self) -> Config: ...

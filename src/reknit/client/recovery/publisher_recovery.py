@@ -1,4 +1,4 @@
-"""What a publisher does so that others can recover its events: a cache, heartbeats, and resends to several caches."""
+"""How a publisher helps others to recover its events: a cache, heartbeats, and resends to several caches."""
 
 from __future__ import annotations
 

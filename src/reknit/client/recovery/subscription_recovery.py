@@ -22,7 +22,7 @@ from reknit.protocol.subscribe.subscriber import NODE
 
 
 class SubscriptionRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription recovers, and from which caches."""
+    """Which events a subscription recovers, and from which caches."""
 
     caches: tuple[str, ...] = ()
     history: History | None = None

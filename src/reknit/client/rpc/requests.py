@@ -175,9 +175,9 @@ class Caller:
 
     def _perform(self) -> None:
         for effect in self.requests.take_effects():
-            waiting = self._waiting.pop(effect.id, None)
-            if waiting is not None and not waiting[0].done():
-                _resolve(*waiting, effect.answer)
+            future, request = self._waiting.pop(effect.id, (None, None))
+            if future is not None and request is not None and not future.done():
+                _resolve(future, request, effect.answer)
         due = self.requests.next_deadline()
         if due is not None:
             self._timer.set(due, self._loop.time())
