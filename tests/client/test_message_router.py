@@ -53,10 +53,10 @@ def test_messages_about_a_source_go_to_its_publisher(router: MessageRouter) -> N
     one, two = Part(ONE), Part(TWO)
     router.add_publisher(one)
     router.add_publisher(two)
-    router.items([Ack(ONE, 1), Ack(TWO, 2), Ack(b"3" * 16, 3)])
+    router.received([Ack(ONE, 1), Ack(TWO, 2), Ack(b"3" * 16, 3)])
     assert (one.got, two.got) == ([Ack(ONE, 1)], [Ack(TWO, 2)])
     router.remove_publisher(one)
-    router.items([Ack(ONE, 4)])
+    router.received([Ack(ONE, 4)])
     assert one.got == [Ack(ONE, 1)]
 
 
@@ -65,7 +65,7 @@ def test_only_publishers_that_were_held_are_released(router: MessageRouter) -> N
     router.add_publisher(one)
     router.add_publisher(two)
     hold = Hold(8, "full", [TWO])
-    router.items([hold, Go(), Go()])
+    router.received([hold, Go(), Go()])
     assert (one.got, two.got) == ([], [hold, Go()])
 
 
@@ -74,7 +74,7 @@ def test_a_delivery_is_passed_on_as_it_comes_and_ends_with_its_position(router: 
     router.add_subscription(part)
     batches = [Batch.build(ONE, "plant/temp", first, [b"x"], time_us=0) for first in (1, 2)]
     frames = [Frames(bytes(batch.data), [batch.head]) for batch in batches]
-    router.items([Deliver(7, sum(len(one.data) for one in frames), 42, attempt=2), *frames])
+    router.received([Deliver(7, sum(len(one.data) for one in frames), 42, attempt=2), *frames])
     got = [one for one in part.got if isinstance(one, subscribing.Delivered)]
     assert [(one.batches[0].first, one.position, one.attempt) for one in got] == [(1, -1, 2), (2, 42, 2)]
 
@@ -85,7 +85,7 @@ def test_batches_that_were_not_announced_are_dropped(
     part = Part()
     router.add_subscription(part)
     batch = Batch.build(ONE, "plant/temp", 1, [b"x"], time_us=0)
-    router.items([Frames(bytes(batch.data), [batch.head])])
+    router.received([Frames(bytes(batch.data), [batch.head])])
     assert part.got == []
     assert "not announced" in caplog.text
 
@@ -95,11 +95,11 @@ def test_outcomes_go_to_a_stream_or_to_who_listens_for_its_source(router: Messag
     outcomes: list[Told | PathThere] = []
     router.add_stream(ONE, stream)
     router.add_publisher(publisher, outcomes.append)
-    router.items([Room(0, ONE, 9), Told(ONE, []), Told(TWO, []), PathThere(TWO, True), Room(0, TWO, 9)])
+    router.received([Room(0, ONE, 9), Told(ONE, []), Told(TWO, []), PathThere(TWO, True), Room(0, TWO, 9)])
     assert stream.got == [Room(0, ONE, 9), Told(ONE, [])]
     assert outcomes == [Told(TWO, []), PathThere(TWO, True)]
     router.remove_publisher(publisher)
-    router.items([Told(TWO, [])])
+    router.received([Told(TWO, [])])
     assert len(outcomes) == 2
 
 
@@ -108,8 +108,8 @@ def test_everyone_hears_that_the_connection_came_or_went(router: MessageRouter) 
     router.add_publisher(publisher)
     router.add_subscription(subscription)
     router.add_stream(ONE, stream)
-    router.linked(Welcome(1, "node", "epoch", 1.0, 1 << 20))
-    router.unlinked()
+    router.connected(Welcome(1, "node", "epoch", 1.0, 1 << 20))
+    router.disconnected()
     assert publisher.got == [publishing.Connected(), publishing.Disconnected()]
     assert subscription.got == [subscribing.Connected("epoch"), subscribing.Disconnected()]
     assert stream.got == ["lost"]
@@ -119,11 +119,11 @@ def test_pieces_go_to_the_subscription_that_reads_the_stream(router: MessageRout
     part = Part(sub=3)
     router.add_subscription(part)
     piece = Piece(3, ONE, 0, b"x", False)
-    router.items([piece, Piece(4, ONE, 0, b"x", False), Settled(3, 1)])
+    router.received([piece, Piece(4, ONE, 0, b"x", False), Settled(3, 1)])
     assert part.got == [piece, Settled(3, 1)]
 
 
 def test_an_unknown_message_is_ignored(router: MessageRouter, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "reknit.client"):
-        router.items([Welcome(1, "node", "epoch", 1.0, 1 << 20)])
+        router.received([Welcome(1, "node", "epoch", 1.0, 1 << 20)])
     assert "ignored" in caplog.text

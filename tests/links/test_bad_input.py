@@ -47,13 +47,13 @@ class Stranger:
         self.got: list[Item] = []
         self.is_gone = False
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.is_gone = False
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self.is_gone = True
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         self.got += items
 
 

@@ -413,13 +413,13 @@ class Wire:
         self.link = NodeConnection(url, name, self, Config(), f"{name}-token")
         self.heard: list[Item] = []
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """Nothing to do."""
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """Nothing to do."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         self.heard += items
 
     def has(self, kind: type[Any], count: int) -> bool:

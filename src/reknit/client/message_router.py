@@ -156,14 +156,14 @@ class MessageRouter:
 
     # -- called by the connection
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.connection.send(*self.caches)
         for publisher in list(self.publishers.values()):
             publisher.receive(publishing.Connected())
         for subscription in list(self.subscriptions.values()):
             subscription.receive(subscribing.Connected(welcome.epoch))
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self._delivery = None
         self._held.clear()
         self.cache_requests.lost()
@@ -175,7 +175,7 @@ class MessageRouter:
             subscription.receive(subscribing.Disconnected())
         self.admin_requests.lost()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             route = self._routes.get(type(item))
             if route is None:

@@ -24,13 +24,13 @@ log = logging.getLogger("reknit.client")
 class ConnectionUser(Protocol):
     """Uses a connection, and hears what happens on it."""
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """The node has introduced itself, for the first time or after a reconnection."""
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """The connection broke; it is being opened again."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         """Messages and batches came in."""
 
 
@@ -189,7 +189,7 @@ class NodeConnection:
                 case _:
                     rest.append(item)
         if rest:
-            self._user.items(rest)
+            self._user.received(rest)
 
     def _welcomed(self, welcome: Welcome) -> None:
         if welcome.version != VERSION:
@@ -199,7 +199,7 @@ class NodeConnection:
         self.welcome = welcome
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(welcome)
-        self._user.linked(welcome)
+        self._user.connected(welcome)
 
     def _dismissed(self, code: int, text: str) -> None:
         if code not in (Code.OK, Code.UNAVAILABLE):
@@ -226,7 +226,7 @@ class NodeConnection:
                 log.warning(
                     "the connection to %s broke%s: reconnecting", self.url, f" ({reason})" if reason else ""
                 )
-            self._user.unlinked()
+            self._user.disconnected()
 
     @property
     def goodbye_text(self) -> str:

@@ -86,15 +86,15 @@ class RemoteCache:
 
     # -- called by the connection
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         waiting, self._waiting = self._waiting, []
         for _, make in waiting:
             self._connection.send(make())
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self._requests.lost()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             match item:
                 case Recovered() | Surveyed():

@@ -158,16 +158,16 @@ class LineOut(Line):
 
     # -- the link's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.send(self._make_hello(self))
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         if not self.name and self._link.goodbye_text:
             self.problem = self._link.goodbye_text
         self._links.lost(self)
         self._announced = None
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             self._links.take(item, self)
         self._links.came_round()

@@ -93,7 +93,7 @@ class Outlet(Feed):
             self._link.send_buffers([one.data for one in self._unacked.get(batch.source, ())])
         return max(first - seq, 0)
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.target = welcome.node
         self._link.send(*(Via(source, nodes) for source, nodes in self.vias.items()))
         self._drop_what_has_been_there()
@@ -108,7 +108,7 @@ class Outlet(Feed):
         for source in [source for source in self._unacked if self.target in self.vias.get(source, ())]:
             self._drop(source, self._unacked[source][-1].stop, accept)
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self.target = ""
 
 

@@ -111,13 +111,13 @@ class Feed:
 
     # -- the link's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """Only once: a connection within the process does not break."""
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """The node stops, and we with it."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             match item:
                 case Ack(source=source, seq=seq):
