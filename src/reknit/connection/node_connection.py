@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from reknit.config import Config
+from reknit.connection.futures import fail_all
 from reknit.errors import MalformedFrame, NotConnected, Refused, VersionMismatch
 from reknit.frame import Buffer
 from reknit.outcome import Code
@@ -234,5 +235,5 @@ class NodeConnection:
         return self._refusal.text if isinstance(self._refusal, Refused) else ""
 
     def _fail(self, error: Exception) -> None:
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(error)
+        if self._ready is not None:
+            fail_all([self._ready], error)  # nobody may await it: the node went while the session was closed
