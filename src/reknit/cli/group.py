@@ -16,7 +16,7 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import fail, log_to_stderr, print_json, say
 
 if TYPE_CHECKING:
-    from reknit.client.group.driver import GroupTransport
+    from reknit.client.group.datagrams import GroupTransport
     from reknit.client.group.group import Group
     from reknit.view import View
 
@@ -63,7 +63,7 @@ async def _with_group(
     use: Callable[[Group], Awaitable[None]],
 ) -> None:
     """Use a group that is brought to a node, if there is one."""
-    from reknit.client.group.group import Group, topic_of
+    from reknit.client.group.group import Group
     from reknit.client.group.journal import GroupJournal
     from reknit.client.session import connect
 
@@ -81,7 +81,7 @@ async def _with_group(
         await use(member_of(None))
         return
     async with connect(node) as session:
-        await use(member_of(GroupJournal(session, topic_of(name))))
+        await use(member_of(session.group_journal(name)))
 
 
 def _say_view(view: View) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import End
 from reknit.testing.world import World
@@ -35,7 +35,7 @@ class Program:
         self._end: End | None = None
         self._decoder = Decoder()
         self._announced: Announced[Deliver] = Announced()
-        self.inquiries = Inquiries()
+        self.inquiries = CacheRequests()
 
     # -- life
 
@@ -51,7 +51,7 @@ class Program:
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
-        self.inquiries = Inquiries()
+        self.inquiries = CacheRequests()
         self.world.network.fall_silent(self.name)
         self.end()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from reknit.batch import Batch
-from reknit.client.subscribe.subscription import is_behind
+from reknit.client.subscribe.delivery_queue import is_behind
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer

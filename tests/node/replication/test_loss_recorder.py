@@ -165,7 +165,7 @@ def test_a_relay_gets_what_its_origin_lacks_from_the_publishers_own_cache() -> N
         async with fabric() as [origin], client(origin) as session, fabric() as [near]:
             held = MemoryCache(Pattern(TOPIC))
             held.put(made(1, 9), 0)
-            session.switchboard.keep(held, Offer(TOPIC, SOURCE))
+            session.router.offer_cache(held, Offer(TOPIC, SOURCE))
             await fed(near, made(1, 3))
             async with (
                 client(near) as reader,

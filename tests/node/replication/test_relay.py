@@ -96,7 +96,7 @@ def test_a_relay_that_forgot_everything_recovers_from_its_origin_for_its_subscri
             publisher = session.publisher(TOPIC, cache=False)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
-            reader.link.drop()  # the subscriber is apart while the relay takes these, and forgets them
+            reader.connection.drop()  # the subscriber is apart while the relay takes these, and forgets them
             await publisher.publish_many(numbers(2, 501))
             await until(lambda: _is_settled(origin))
             await relay.stop()
@@ -123,7 +123,7 @@ def test_a_hole_in_the_relay_is_filled_from_the_origins_journal() -> None:
             port = free_port()
             async with fabric(config(port)) as [alone], client(alone) as feeder:
                 early = Batch.build(publisher.source, TOPIC, 1, numbers(1, 11), 0)
-                feeder.link.send_buffers([early.data])
+                feeder.connection.send_buffers([early.data])
                 await until(lambda: alone.journal.end > 0)
                 relay = Relay(alone, origin.urls[0])
                 await relay.start()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers.peers import PeerState
@@ -115,7 +115,7 @@ class LineOut(Line):
         self._url = url
         self._links = links
         self._make_hello = make_hello
-        self._link = Link(url, links.routes.name, self, links.config, role="node")
+        self._link = NodeConnection(url, links.routes.name, self, links.config, role="node")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -157,16 +157,16 @@ class LineOut(Line):
 
     # -- the link's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.send(self._make_hello(self))
 
-    def unlinked(self) -> None:
-        if not self.name and self._link.last_words:
-            self.problem = self._link.last_words
+    def disconnected(self) -> None:
+        if not self.name and self._link.goodbye_text:
+            self.problem = self._link.goodbye_text
         self._links.lost(self)
         self._announced.clear()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             self._links.take(item, self)
         self._links.came_round()

@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.keepers import JournalKeeper, Keepers
@@ -49,7 +49,7 @@ class Caches:
         self.aligned = Aligned(node.journal, node.config)
         self.keeper = Keepers([JournalKeeper(node.journal), self.aligned])
         self._offers: dict[int, dict[Offer, Pattern]] = {}
-        self._inquiries: dict[int, Inquiries] = {}
+        self._inquiries: dict[int, CacheRequests] = {}
         self._far = {url: self._way_to(url) for url in node.config.recovery.caches}
         self._searches: set[PeerSearch | PeerSurvey] = set()
         self._beats: dict[tuple[str, bytes], Heartbeat] = {}
@@ -63,9 +63,9 @@ class Caches:
         if url not in self._far:
             self._far[url] = self._way_to(url)
 
-    def _way_to(self, url: str) -> FarCache:
+    def _way_to(self, url: str) -> RemoteCache:
         config = self._node.config
-        return FarCache(url, self._node.name, config, config.security.token)
+        return RemoteCache(url, self._node.name, config, config.security.token)
 
     async def close(self) -> None:
         for search in list(self._searches):
@@ -161,7 +161,7 @@ class Caches:
             offers.pop(Offer(offer.pattern, offer.source), None)
         elif len(offers) < OFFERS_MAX:
             offers[offer] = pattern
-            self._inquiries.setdefault(peer.id, Inquiries())
+            self._inquiries.setdefault(peer.id, CacheRequests())
 
     # -- answers
 

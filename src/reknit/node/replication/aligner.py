@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.client.session import Session
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import JournalError, ReknitError
 from reknit.ledger import Stream
 from reknit.node.replication.local_publisher import Feed
@@ -54,7 +54,7 @@ class Aligner:
         self._alignment = Alignment(self._pattern.text)
         token, wait_s = node.config.security.token, node.config.recovery.ask_timeout_s
         self._session = Session(url, "", node.config, token, wait_s=wait_s)
-        self._far = FarCache(url, f"aligner/{node.name}", node.config, token)
+        self._far = RemoteCache(url, f"aligner/{node.name}", node.config, token)
         self._feed = Feed(node, f"aligner/{url}", lambda batch: None)
         self._search = Search([url], self._asking())
         self._is_news = asyncio.Event()
