@@ -18,7 +18,7 @@ from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.schema import BATCHES, OUTCOMES
 from reknit.spark.stages.capture import capture_batch
-from reknit.spark.stages.settle_events import events_lake
+from reknit.spark.stages.events import events_lake
 from tests.spark.cluster import Program
 
 

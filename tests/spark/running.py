@@ -16,7 +16,7 @@ from reknit.config import Config, load
 from reknit.errors import NotConnected
 from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.blocking_connection import BlockingConnection
 from reknit.wire.messages import Ack, Refuse
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str =
     """Publish batches to a node, without a gap, and return when they are durable. Raises `NotConnected`."""
     batches, deadline = list(batches), time.monotonic() + 60
     wanted = {batch.source: batch.stop - 1 for batch in batches}
-    with NodeLink(url, token, tls_ca_file=tls_ca_file) as link:
+    with BlockingConnection(url, token, tls_ca_file=tls_ca_file) as link:
         link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
         while wanted:
             message = link.receive()

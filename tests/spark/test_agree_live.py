@@ -30,9 +30,9 @@ from reknit.seqset import SeqSet
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.outcome_rows import outcome_rows
-from reknit.spark.stages.audit_run import audit_lake
+from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.stages.settle.run import settle_lake
 from reknit.testing.faults import FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.simulation import Parts, Simulation

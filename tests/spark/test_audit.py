@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.pipeline.report import report_html
-from reknit.spark.stages.audit_run import audit_lake
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.stages.audit.lake import audit_lake
+from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, captured_outcomes
 from tests.spark.running import TIME_US, batches, source
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.pipeline.pipeline import Pipeline, Settings
-from reknit.spark.source.data_source import ReknitDataSource
+from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, ranges, wait_until
 from tests.spark.running import Feeder, RunningNode
@@ -36,7 +36,7 @@ def test_driver_killed_at_random_moments_while_events_flow(
         check_stopped_with_java(lake, tmp_path / "stopped.log", node.url)
         published = feeder.stop()
     spark.dataSource.register(ReknitDataSource)
-    figures = Pipeline(spark, lake, Settings((node.url,), is_once=True)).run()
+    figures = Pipeline(spark, lake, PipelineSettings((node.url,), is_once=True)).run()
     assert figures.lost == figures.held == 0
     check_events(lake, {"a": published, "b": published})
     settled = ranges(spark, lake, "settled")

@@ -166,7 +166,7 @@ def test_a_stream_goes_on_where_it_was(
 
 def test_a_column_that_is_not_there_is_named(spark: SparkSession, node: RunningNode) -> None:
     reader = spark.read.format("reknit").option("nodes", node.url)
-    with pytest.raises(PySparkException, match="'body' is no column of events"):
+    with pytest.raises(PySparkException, match="'body' is not a column of events"):
         reader.schema("body binary").load().collect()
 
 

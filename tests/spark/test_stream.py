@@ -13,12 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from reknit.checkpoint import Checkpoint
 from reknit.errors import NotConnected
-from reknit.spark.source import fabric
-from reknit.spark.source.data_source import ReknitReader
-from reknit.spark.source.options import InvalidOption, SourceOptions
-from reknit.spark.source.partitions import DataLoss, JournalReplaced, Part
+from reknit.spark.options import InvalidOption
+from reknit.spark.source import query_nodes
+from reknit.spark.source.options import SourceOptions
+from reknit.spark.source.partitions import DataLoss, JournalPartition, JournalReplaced
 from reknit.spark.source.schema import full_schema
-from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.source.stream_reader import ReknitStreamReader
+from reknit.spark.source.table_reader import ReknitReader
 from tests.spark.running import RunningNode, batch, batches, source
 
 ALL = ReadAllAvailable()
@@ -77,12 +78,12 @@ def test_a_table_is_read_in_equal_parts_one_a_core(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.keep([batch("s", seq, [bytes(1 << 20)]) for seq in range(1, 25)])
-    monkeypatch.setattr(fabric, "STEP_MIN", 1 << 20)
-    monkeypatch.setattr(fabric, "TABLE_STEP_MAX", 10 << 20)
+    monkeypatch.setattr(query_nodes, "STEP_MIN", 1 << 20)
+    monkeypatch.setattr(query_nodes, "TABLE_STEP_MAX", 10 << 20)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     read = SourceOptions.read({"nodes": node.url})
     parts = ReknitReader(read, to_arrow_schema(full_schema("events"), timezone="UTC")).partitions()
-    spans = [(part.start, part.stop) for part in parts if isinstance(part, Part)]
+    spans = [(part.start, part.stop) for part in parts if isinstance(part, JournalPartition)]
     assert [round((stop - start) / (1 << 20)) for start, stop in spans] == [6, 6, 6, 6]
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
 

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
-from reknit.spark.source.data_source import ReknitDataSource
-from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.source.stream_reader import ReknitStreamReader
 from reknit.spark.stages.capture import into_table
 from tests.spark.running import RunningNode, batches
 
