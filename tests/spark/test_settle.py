@@ -92,6 +92,7 @@ def test_loss_is_named_and_what_comes_later_is_kept_as_late(spark: SparkSession,
     assert given_up is not None
     assert (given_up.settled, given_up.lost) == (10, 10)
     assert ranges(spark, lake, "losses") == [(11, 21)]
+    assert [loss["came_late"] for loss in losses_lake(spark, lake)] == [0]
     captured(spark, lake, 1, batches("a", 9, 16))
     late = settle_lake(spark, lake, 60.0, now=NOW + timedelta(seconds=70))
     assert late is not None

@@ -204,6 +204,8 @@ def losses_lake(spark: SparkSession, lake: Lake, topic: str = "", limit: int = 1
         "topic", "source", F.col("start").alias("a"), F.col("stop").alias("b")
     )
     overlap = F.greatest(F.lit(0), F.least("stop", "b") - F.greatest("start", "a"))
+    # `least` and `greatest` ignore nulls, so a loss without late events would count as wholly late.
+    overlap = F.when(F.col("a").isNotNull(), overlap)
     came = (
         losses.join(late, ["topic", "source"], "left")
         .groupBy(*losses.columns)
