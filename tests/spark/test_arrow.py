@@ -1,4 +1,4 @@
-"""Batches become the columns that a plain loop over their events would give."""
+"""Batches become the same columns as a plain loop over their events makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit names what does not balance, by range; and its page shows it."""
+"""The audit names the ranges that do not balance, and its page shows them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ended(
 
 
 def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
-    """One lake with everything: a loss nobody reported, an end without an event, and a forgotten event."""
+    """One lake with every problem: an unreported loss, an outcome without an event, and a forgotten event."""
     lake = Lake.create(tmp_path / "lake")
     captured(spark, lake, 0, [*batches("a", 1, 51), *batches("a", 61, 101)])  # [51, 61) was taken out
     settle_lake(spark, lake, 0.0)

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 400
 def test_driver_killed_at_random_moments_while_events_flow(
     spark: SparkSession, node: RunningNode, tmp_path: Path
 ) -> None:
-    """Every event in the tables exactly once, and in order per source; in the end Java is stopped with its driver."""
+    """Each event is in the tables once, in order per source; at the end, Java is stopped together with its driver."""
     lake = Lake.create(tmp_path / "lake")
     rng = random.Random(7)
     with Feeder(node.keep, ("a", "b")) as feeder:
@@ -44,7 +44,7 @@ def test_driver_killed_at_random_moments_while_events_flow(
 
 
 def check_stopped_with_java(lake: Lake, log: Path, url: str) -> None:
-    """A service manager stops all processes of a service at once: that is no failure, and looks like none."""
+    """A service manager stops all processes of a service at once: that is not reported as a failure."""
     with start_pipeline(lake.root, log, url) as pipeline:
         before = lake.log("settle").last()
         wait_until(lambda: lake.log("settle").last() != before, pipeline)

@@ -50,7 +50,7 @@ def run_once(spark: SparkSession, lake: Lake, *urls: str, **settings: Any) -> An
 
 
 async def take(url: str, name: str, pattern: str, count: int, is_bad: Callable[[Event], bool]) -> None:
-    """A durable subscriber that settles so many events: bad ones are rejected."""
+    """A durable subscriber that settles `count` events, and rejects bad ones."""
     async with (
         connect(url) as session,
         session.subscribe(pattern, name=name, history=True, auto_accept=False) as events,
@@ -117,7 +117,7 @@ def test_tables_agree_with_the_node_and_dead_letters_are_redriven_once(
     again = redrive(spark, lake, to, where)
     assert (first.published, again.chosen, again.already, again.published) == (4, 0, 4, 0)
     marks = list((lake.root / "_log" / "redrive").glob("*.done"))
-    for mark in marks:  # as if it had been killed before it could say that it was done
+    for mark in marks:  # as if it had been killed before it could mark the run as done
         mark.unlink()
     assert redrive(spark, lake, to, where).resumed == 0
 

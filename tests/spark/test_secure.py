@@ -31,7 +31,7 @@ TOKENS = "pump water\ntables oak\n"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A node's certificate that signs itself, with its key beside it."""
+    """A self-signed certificate for a node, with its key beside it."""
     folder = tmp_path_factory.mktemp("certificate")
     words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=127.0.0.1"
     more = ["-addext", "subjectAltName=IP:127.0.0.1"]

@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 class FakeCache:
-    """Has these batches, or is away."""
+    """A cache with these batches, or one that is away."""
 
     def __init__(self, *held: Batch, is_away: bool = False) -> None:
         self.held, self.is_away = held, is_away

@@ -1,4 +1,4 @@
-"""The sink: what Spark writes is in the fabric once, however often it is written."""
+"""The sink: each row that Spark writes is published once, however often Spark repeats the write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(*payloads: str, **columns: list[Any]) -> pa.RecordBatch:
 
 
 def held(node: RunningNode) -> list[tuple[str, int, bytes]]:
-    """(topic, seq, payload) of everything, in the journal's order."""
+    """(topic, seq, payload) of all events, in the journal's order."""
     found: list[tuple[str, int, bytes]] = []
     with BlockingConnection(node.url) as link:
         for _, data in link.read(0, link.span().end):
@@ -45,7 +45,7 @@ def held(node: RunningNode) -> list[tuple[str, int, bytes]]:
 
 
 def write(node: RunningNode, number: int, *tables: pa.RecordBatch, **more: str) -> tuple[int, int]:
-    """Micro-batch `number` of a sink, partition 0: rows taken, and those the node had already."""
+    """Write partition 0 of micro-batch `number`; returns the rows, and those that the node already had."""
     written = write_rows(options(node, **more), "sink", number, 0, iter(tables))
     return written.rows, written.dropped
 

@@ -1,4 +1,4 @@
-"""The readers' offsets, limits and parts, asked without Spark of real nodes."""
+"""The readers' offsets, limits and partitions, with real nodes but without Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reader(*nodes: RunningNode | str, **options: object) -> ReknitStreamReader:
 
 
 def rows(stream: ReknitStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
-    """As Spark does it: parts and the reader go to the tasks by pickle."""
+    """As Spark does it: the partitions and the reader are pickled for the tasks."""
     parts = pickle.loads(pickle.dumps(list(stream.partitions(start, end))))
     task = pickle.loads(pickle.dumps(stream))
     return [row for part in parts for table in task.read(part) for row in table.to_pylist()]
@@ -247,7 +247,7 @@ def test_what_is_planned_waits_for_its_node(make_node: Make) -> None:
 
 
 def trimmed(make_node: Make) -> RunningNode:
-    """A node that had 2,000 events, and whose retention has removed most of them."""
+    """A node that had 2,000 events, most of which retention has removed."""
     node = make_node(retention__bytes_max=20_000, journal__segment_bytes="4 KiB")
     for low in range(1, 2001, 100):
         node.keep(batches("s", low, low + 100))

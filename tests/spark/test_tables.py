@@ -1,4 +1,4 @@
-"""The commit log: what was committed counts, what was not does not exist."""
+"""The commit log: committed files count, others are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python worker of Spark's that is killed with -9 while it reads: the query says so, and goes on exactly once."""
+"""A Python worker is killed with -9 while it reads: the query fails with an error, and resumes exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(400)]
 
 
 class Mortal(ReknitDataSource):
-    """The source in a worker that is killed in the middle of a part, once for each file `doom` that is not there."""
+    """The source, in a worker that is killed in the middle of a partition, once for each missing file `doom`."""
 
     @classmethod
     def name(cls) -> str:
