@@ -35,7 +35,7 @@ Before = Annotated[
     str, typer.Option("--before", metavar="YYYY-MM-DD", help="Remove the days before this one.")
 ]
 OlderThan = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--older-than", metavar="DAYS", min=1, help="Remove days that are older (instead of --before)."
     ),
@@ -108,7 +108,7 @@ def compact(
 def expire(
     lake: Lake = LAKE,
     before: Before = "",
-    older_than: OlderThan = 0,
+    older_than: OlderThan = None,
     table: ExpiringTables = [],  # noqa: B006
     keep: Annotated[
         float,
@@ -127,7 +127,7 @@ def expire(
     _say_maintained(work(LakeFolder(lake), day, table, keep), as_json)
 
 
-def _first_day(before: str, older_than: int) -> str:
+def _first_day(before: str, older_than: int | None) -> str:
     """The first day that stays."""
     import datetime as dt
 
