@@ -24,7 +24,7 @@ def in_table(lake: Lake) -> int:
 
 
 def test_nodes_killed_and_started_again_while_the_pipeline_runs(tmp_path: Path) -> None:
-    """The pipeline goes on by itself, with every event of either node exactly once, and in order per source."""
+    """The pipeline resumes by itself; each event of either node is written once, in order per source."""
     lake = Lake.create(tmp_path / "lake")
     rng = random.Random(8)
     nodes = [NodeProcess(tmp_path, name=name) for name in ("one", "two")]

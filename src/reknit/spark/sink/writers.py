@@ -1,4 +1,4 @@
-"""The sink: rows back into the fabric. A micro-batch that runs again delivers nothing twice."""
+"""The writers: publish rows to a node. A micro-batch that runs again publishes nothing twice."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from reknit.spark.sink.outlet import Outlet
-from reknit.spark.source.options import InvalidOption, SinkOptions
+from reknit.spark.options import InvalidOption
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.sink.publisher import SinkPublisher
 
 __all__ = ["ReknitStreamWriter", "ReknitWriter"]
 
@@ -36,25 +37,25 @@ COLUMNS: Final[dict[str, tuple[DataType, ...]]] = {
     "ttl_ms": (IntegerType(), LongType()),
     "time": (TimestampType(),),
 }
-"""The columns that are written, and what they may be."""
+"""The columns that can be written, and the types that each may have."""
 
 _VARYING: Final = {"key": "key", "headers": "headers", "ttl_ms": "ttl", "time": "time"}
-"""What may differ from event to event, and its name in a batch."""
+"""Columns that may differ between the events of a batch, and their names in a batch."""
 
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What one task did."""
+class WriteResult(WriterCommitMessage):
+    """How many rows one task wrote, and how many of them the node already had."""
 
     rows: int
     dropped: int
 
 
 def check_columns(options: SinkOptions, schema: StructType) -> None:
-    """Raise `InvalidOption` unless these rows can be written."""
+    """Raise `InvalidOption` if rows of this schema can't be written."""
     known = ", ".join(COLUMNS)
     for field in schema.fields:
         kinds = COLUMNS.get(field.name)
@@ -66,42 +67,42 @@ def check_columns(options: SinkOptions, schema: StructType) -> None:
                 "columns", f"{field.name} {field.dataType.simpleString()}", f"must be {wanted}"
             )
     if "payload" not in schema.names:
-        raise InvalidOption("columns", "payload", "is missing: it is what an event carries")
+        raise InvalidOption("columns", "payload", "is missing: it holds the events' bytes")
     if "topic" not in schema.names and not options.topic:
-        raise InvalidOption("topic", "it", "is needed where rows have no column topic")
+        raise InvalidOption("topic", "it", "is required if the rows have no column topic")
 
 
 class ReknitStreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. The query's id in its checkpoint names the sink unless option sinkId does."""
+    """Writes micro-batches. The query's id, from its checkpoint, names the sink unless option sinkId does."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         sink = self._options.sink_id or context.getLocalProperty(_QUERY_ID)
         number = context.getLocalProperty(_BATCH_ID)
-        assert sink, "a streaming query's task knows its query"
-        assert number, "and its micro-batch"
+        assert sink, "a task of a streaming query knows its query"
+        assert number, "a task of a streaming query knows its micro-batch"
         return write_rows(self._options, sink, int(number), context.partitionId(), iterator)
 
 
 class ReknitWriter(DataSourceArrowWriter):
-    """Writes a frame once. With sinkId and batchId also a repeated write delivers nothing twice."""
+    """Writes a DataFrame. With sinkId and batchId, repeating the same write publishes nothing twice."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(options, schema)
         if bool(options.sink_id) != (options.batch_id >= 0):
             raise InvalidOption(
-                "sinkId", "sinkId", "and batchId go together: a name, and which write of it this is"
+                "sinkId", "sinkId", "and batchId go together: the sink's name, and the number of this write"
             )
         self._options = options
-        # Made here, on the driver, so that a task that runs again is known.
+        # Chosen here, on the driver, so that a task that runs again has the same sink.
         self._sink, self._batch_id = options.sink_id or uuid4().hex, max(0, options.batch_id)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         return write_rows(self._options, self._sink, self._batch_id, context.partitionId(), iterator)
@@ -109,27 +110,27 @@ class ReknitWriter(DataSourceArrowWriter):
 
 def write_rows(
     options: SinkOptions, sink: str, batch_id: int, partition: int, batches: Iterator[pa.RecordBatch]
-) -> Written:
-    """Publish the rows of one partition, and return when they are durable."""
-    outlet: Outlet | None = None
+) -> WriteResult:
+    """Publish the rows of one partition; returns when they are durable."""
+    publisher: SinkPublisher | None = None
     try:
         for batch in batches:
             if batch.num_rows:
-                outlet = outlet or Outlet(options, sink, batch_id, partition)
+                publisher = publisher or SinkPublisher(options, sink, batch_id, partition)
                 for topic, rows in by_topic(batch, options.topic):
-                    outlet.put(topic, *_content(rows, options))
-        if outlet is None:
-            return Written(0, 0)
-        outlet.close()
-        return Written(outlet.count, outlet.dropped)
+                    publisher.put(topic, *_content(rows, options))
+        if publisher is None:
+            return WriteResult(0, 0)
+        publisher.close()
+        return WriteResult(publisher.count, publisher.dropped)
     except BaseException:
-        if outlet is not None:
-            outlet.abort()
+        if publisher is not None:
+            publisher.abort()
         raise
 
 
 def by_topic(batch: pa.RecordBatch, default: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in their order."""
+    """The rows of each topic, in order."""
     if "topic" not in batch.schema.names:
         yield default, batch
         return
@@ -141,10 +142,12 @@ def by_topic(batch: pa.RecordBatch, default: str) -> Iterator[tuple[str, pa.Reco
 
 
 def _content(rows: pa.RecordBatch, options: SinkOptions) -> tuple[list[bytes], dict[str, list[Any]]]:
-    """Payloads, and the columns in which events differ."""
+    """The payloads, and the columns in which events differ."""
     payloads = rows.column("payload")
     if payloads.null_count:
-        raise InvalidOption("columns", "payload", "is null in a row: an event carries bytes, if only none")
+        raise InvalidOption(
+            "columns", "payload", "is null in a row: use an empty value for an event without bytes"
+        )
     columns: dict[str, list[Any]] = {}
     for name in set(rows.schema.names) & _VARYING.keys():
         values = rows.column(name)
@@ -154,7 +157,7 @@ def _content(rows: pa.RecordBatch, options: SinkOptions) -> tuple[list[bytes], d
 
 
 def _values(name: str, values: pa.Array, options: SinkOptions) -> list[Any]:
-    """A value for each event: a null is what an event without the column would have."""
+    """A value for each event; null becomes the value of an event without the column."""
     match name:
         case "headers":
             return [dict(one or ()) for one in values.to_pylist()]

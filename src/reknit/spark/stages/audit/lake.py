@@ -1,4 +1,4 @@
-"""The audit of a lake: everything that the command and the report show, as values."""
+"""Audits a lake: everything that the commands and the audit page show, as values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from pyspark.sql import functions as F
 
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
-from reknit.spark.stages.audit import latency, ledger, problems, segments, windows
+from reknit.spark.stages.audit.alignment import segments
+from reknit.spark.stages.audit.totals import latency, ledger, problems, windows
 from reknit.spark.stages.dead_letters import dead_letters_by
 
-__all__ = ["Audit", "LedgerRow", "audit_lake", "latency_lake", "losses_lake", "plain_row"]
+__all__ = [
+    "Audit",
+    "LedgerProblem",
+    "LedgerRow",
+    "SeriesCoverage",
+    "audit_lake",
+    "latency_lake",
+    "losses_lake",
+    "plain_row",
+]
 
 STRIPS_MAX: Final = 40
 RANGES_MAX: Final = 5000
@@ -23,7 +33,7 @@ PROBLEMS_MAX: Final = 1000
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
-    """A line of the ledger; with `window`, of a part of it."""
+    """A row of the ledger; with `window`, the part of it that was published in that window."""
 
     node: str
     subscriber: str
@@ -44,7 +54,7 @@ class LedgerRow(msgspec.Struct, frozen=True):
         return self.wrong == 0 and self.published == ended + self.in_flight
 
 
-class Problem(msgspec.Struct, frozen=True):
+class LedgerProblem(msgspec.Struct, frozen=True):
     """Events `[start, stop)` that keep the ledger from balancing, and why."""
 
     node: str
@@ -56,8 +66,8 @@ class Problem(msgspec.Struct, frozen=True):
     problem: str
 
 
-class Strip(msgspec.Struct):
-    """A stream, for a picture: how far it is decided, and where it has holes."""
+class SeriesCoverage(msgspec.Struct):
+    """One series: how far it is decided, and which ranges are lost, late or held."""
 
     topic: str
     source: str
@@ -66,23 +76,34 @@ class Strip(msgspec.Struct):
     late: list[tuple[int, int]] = []
     held: list[tuple[int, int]] = []
 
+    def add(self, table: str, row: Any) -> None:
+        """Add a range from table `losses`, `late` or `held`."""
+        bounds = (row["start"], row["stop"])
+        match table:
+            case "losses":
+                self.lost.append((*bounds, row["reason"]))
+            case "late":
+                self.late.append(bounds)
+            case "held":
+                self.held.append(bounds)
+
 
 class Audit(msgspec.Struct):
-    """What the tables say. `positions` is how far, in each node's journal, both sides were complete."""
+    """The result of an audit. `positions` says, per node, up to where both sides of the ledger are complete."""
 
     lake: str
     time_us: int
     positions: dict[str, int]
     rows: list[LedgerRow]
-    problems: list[Problem]
+    problems: list[LedgerProblem]
     windows: list[LedgerRow] = []
     latency: list[dict[str, Any]] = []
     letters: list[dict[str, Any]] = []
-    strips: list[Strip] = []
+    strips: list[SeriesCoverage] = []
     streams: int = 0
     events: int = 0
     lost: int = 0
-    """Events that were numbered and that nobody has: holes in streams, whoever was subscribed."""
+    """Events that have a number but are in no journal, whether or not anyone subscribed to them."""
     late: int = 0
     held: int = 0
     recovered: int = 0
@@ -94,7 +115,7 @@ class Audit(msgspec.Struct):
 
 
 def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: bool = True) -> Audit:
-    """Audit a lake. Without `is_full` only the ledger and its problems."""
+    """Audit a lake. Without `is_full`, only the ledger and its problems."""
     cut = _cut(lake)
     parts = _segments(spark, lake, cut).persist()
     try:
@@ -103,7 +124,7 @@ def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: b
             time.time_ns() // 1000,
             cut,
             [LedgerRow(**row.asDict()) for row in ledger(parts).collect()],
-            [Problem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
+            [LedgerProblem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
         )
         if is_full:
             _fill(spark, lake, audit, parts, window_s)
@@ -119,7 +140,7 @@ def _segments(spark: SparkSession, lake: Lake, cut: dict[str, int]) -> DataFrame
 
 
 def latency_lake(spark: SparkSession, lake: Lake, by: list[str]) -> list[dict[str, Any]]:
-    """Quantiles of the time from publishing to acceptance, for each of `by`."""
+    """Quantiles of the time from publishing to acceptance, grouped by the columns `by`."""
     return [plain_row(row) for row in latency(_segments(spark, lake, _cut(lake)), by).collect()]
 
 
@@ -129,12 +150,12 @@ def _fill(spark: SparkSession, lake: Lake, audit: Audit, parts: DataFrame, windo
     audit.latency = [plain_row(row) for row in latency(parts, ["node", "subscriber", "topic"]).collect()]
     letters = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic", "subscriber"])
     audit.letters = [plain_row(row) for row in letters.limit(PROBLEMS_MAX).collect()]
-    _sum(spark, lake, audit)
+    _count(spark, lake, audit)
     audit.strips = _strips(spark, lake)
 
 
 def _cut(lake: Lake) -> dict[str, int]:
-    """The position, in each node's journal, up to which both batches and outcomes were captured."""
+    """Per node, the position up to which both batches and outcomes were captured."""
     ends = []
     for stage in ("capture_batches", "capture_outcomes"):
         last = lake.log(stage).last()
@@ -143,7 +164,8 @@ def _cut(lake: Lake) -> dict[str, int]:
     return {node: min(int(end[node]) for end in ends) for node in sorted(both)}
 
 
-def _sum(spark: SparkSession, lake: Lake, audit: Audit) -> None:
+def _count(spark: SparkSession, lake: Lake, audit: Audit) -> None:
+    """Count the events and ranges of the tables."""
     size = F.sum(F.col("stop") - F.col("start"))
     for name, table in (("events", "settled"), ("lost", "losses"), ("late", "late"), ("held", "held")):
         if lake.files(table):
@@ -155,37 +177,35 @@ def _sum(spark: SparkSession, lake: Lake, audit: Audit) -> None:
     audit.streams = sum(file.rows for file in lake.files("coverage"))
 
 
-def _strips(spark: SparkSession, lake: Lake) -> list[Strip]:
-    """The streams with the most losses, then the longest."""
+def _strips(spark: SparkSession, lake: Lake) -> list[SeriesCoverage]:
+    """The series with the most losses, then the longest."""
     size = F.aggregate("lost", F.lit(0).cast("bigint"), lambda sum, r: sum + r["stop"] - r["start"])
     rows = read(spark, lake, "coverage").withColumn("size", size)
     top = rows.orderBy(F.desc("size"), F.desc("next"), "topic", "source").limit(STRIPS_MAX).collect()
     strips = {
-        (row["topic"], bytes(row["source"])): Strip(row["topic"], bytes(row["source"]).hex(), row["next"])
+        (row["topic"], bytes(row["source"])): SeriesCoverage(
+            row["topic"], bytes(row["source"]).hex(), row["next"]
+        )
         for row in top
     }
     for table in ("losses", "late", "held"):
-        if not lake.files(table):
-            continue
-        for row in read(spark, lake, table).limit(RANGES_MAX).collect():
+        for row in read(spark, lake, table).limit(RANGES_MAX).collect() if lake.files(table) else ():
             strip = strips.get((row["topic"], bytes(row["source"])))
             if strip is not None:
-                bounds = (row["start"], row["stop"])
-                if table == "losses":
-                    strip.lost.append((*bounds, row["reason"]))
-                else:
-                    getattr(strip, table).append(bounds)
+                strip.add(table, row)
     return list(strips.values())
 
 
 def losses_lake(spark: SparkSession, lake: Lake, topic: str = "", limit: int = 1000) -> list[dict[str, Any]]:
-    """What was given up, by range, and how much of it came late after all."""
+    """The lost ranges, and how many events of each came late."""
     losses = read(spark, lake, "losses")
     losses = losses.where(F.col("topic") == topic) if topic else losses
     late = read(spark, lake, "late").select(
         "topic", "source", F.col("start").alias("a"), F.col("stop").alias("b")
     )
     overlap = F.greatest(F.lit(0), F.least("stop", "b") - F.greatest("start", "a"))
+    # `least` and `greatest` ignore nulls, so a loss without late events would count as wholly late.
+    overlap = F.when(F.col("a").isNotNull(), overlap)
     came = (
         losses.join(late, ["topic", "source"], "left")
         .groupBy(*losses.columns)
@@ -200,7 +220,7 @@ def losses_lake(spark: SparkSession, lake: Lake, topic: str = "", limit: int = 1
 
 
 def plain_row(row: Any) -> dict[str, Any]:
-    """A row for JSON and for people: ids in hex, times in ISO form."""
+    """A row for JSON and for people: ids in hex, times in ISO format."""
     return {name: _value(value) for name, value in row.asDict().items()}
 
 

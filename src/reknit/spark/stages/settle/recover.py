@@ -1,4 +1,4 @@
-"""Filling gaps: from the nodes' journals (whichever has the events) and from archives."""
+"""Recovers the events of gaps from the nodes' journals and from archives."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final, NamedTuple, Protocol
 from reknit.batch import Batch
 from reknit.errors import ReknitError
 from reknit.seqset import SeqSet
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.blocking_connection import BlockingConnection
 
-__all__ = ["Cache", "Found", "Gap", "NodeCache", "recover"]
+__all__ = ["EventCache", "NodeCache", "RecoveryResult", "SeriesGap", "recover"]
 
 ASK_EVENTS_MAX: Final = 100_000
-"""One question to a node is for at most so many events."""
+"""One request to a node asks for at most this many events."""
 BYTES_MAX: Final = 256 << 20
-"""One settle run recovers about so much; the rest is recovered by the next."""
+"""One settle run recovers about this much; the next run takes the rest."""
 
 
-class Gap(NamedTuple):
-    """Events `[start, stop)` that are missing."""
+class SeriesGap(NamedTuple):
+    """Events `[start, stop)` of a series that are missing."""
 
     topic: str
     source: bytes
@@ -27,23 +27,23 @@ class Gap(NamedTuple):
     stop: int
 
 
-class Found(NamedTuple):
-    """What was found, who had it, and whether everyone could be asked."""
+class RecoveryResult(NamedTuple):
+    """The recovered batches, each with the name of its cache, and whether every cache could be asked."""
 
     batches: list[tuple[str, Batch]]
     is_complete: bool
 
 
-class Cache(Protocol):
-    """Anything that can be asked for events: an archive, the nodes, a fake."""
+class EventCache(Protocol):
+    """Anything that can be asked for events: an archive, a node, a fake."""
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events that are held, as batches. Raises `ReknitError` or `OSError` when it can't be asked."""
+        """The events that it holds, as batches. Raises `ReknitError` or `OSError` if it can't be asked."""
         ...
 
 
-def recover(gaps: Sequence[Gap], caches: Iterable[tuple[str, Cache]]) -> Found:
-    """Ask one cache after the other for what is still missing."""
+def recover(gaps: Sequence[SeriesGap], caches: Iterable[tuple[str, EventCache]]) -> RecoveryResult:
+    """Ask one cache after the other for the events that are still missing."""
     missing = {gap: SeqSet.from_ranges([(gap.start, gap.stop)]) for gap in gaps}
     found: list[tuple[str, Batch]] = []
     size, is_complete = 0, True
@@ -58,26 +58,28 @@ def recover(gaps: Sequence[Gap], caches: Iterable[tuple[str, Cache]]) -> Found:
             except (ReknitError, OSError):
                 is_complete = False
                 break
-    return Found(found, is_complete and size < BYTES_MAX)
+    return RecoveryResult(found, is_complete and size < BYTES_MAX)
 
 
 class NodeCache:
-    """A node as a cache, over one connection that is opened when it is needed."""
+    """A node as a cache, over one connection that is opened on first use."""
 
     def __init__(self, url: str, token: str = "", tls_ca_file: str = "", timeout_s: float = 10.0) -> None:
         self.url = url
-        self._how = (token, timeout_s, tls_ca_file)
-        self._link: NodeLink | None = None
+        self._token, self._timeout_s, self._tls_ca_file = token, timeout_s, tls_ca_file
+        self._connection: BlockingConnection | None = None
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """What the node's journal still holds of `[start, stop)`."""
-        if self._link is None:
-            self._link = NodeLink(self.url, *self._how)
+        """The events of `[start, stop)` that the node's journal still holds."""
+        if self._connection is None:
+            self._connection = BlockingConnection(self.url, self._token, self._timeout_s, self._tls_ca_file)
         batches: list[Batch] = []
         try:
             while start < stop:
                 end = min(stop, start + ASK_EVENTS_MAX)
-                body, data = self._link.ask_raw("find", topic=topic, source=source, start=start, stop=end)
+                body, data = self._connection.ask_raw(
+                    "find", topic=topic, source=source, start=start, stop=end
+                )
                 batches += _split(bytes(data))
                 start = max(end, int(body["first_held"]))
         except (ReknitError, OSError):
@@ -86,9 +88,9 @@ class NodeCache:
         return batches
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-        self._link = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 def _split(data: bytes) -> list[Batch]:

@@ -1,6 +1,6 @@
-"""A blocking connection to a node: questions and answers, and batches to publish, on a plain socket.
+"""A blocking connection to a node on a plain socket: requests and answers, and batches to publish.
 
-Spark's workers use it. They do one thing at a time, so an event loop would only cost them.
+For Spark's workers, which do one thing at a time: an event loop would only add cost.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from reknit.transport.tcp import parse_url
 from reknit.wire.codec import AnyMessage, decode, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Bye, Hello, Message, Ping, Pong, Welcome
 
-__all__ = ["NodeLink", "Span"]
+__all__ = ["BlockingConnection", "JournalSpan"]
 
 READ_BYTES: Final = 8 << 20
 
 
-class Span(msgspec.Struct, frozen=True):
-    """How far a journal reaches, and which one it is."""
+class JournalSpan(msgspec.Struct, frozen=True):
+    """Which journal a node has, and how far it reaches."""
 
     node: str
     epoch: str
     start: int
     end: int
     data_dir: str = ""
-    """Where the journal lies on the node's machine, if it is on disk."""
+    """The journal's directory on the node's machine, if it is on disk."""
     position: int = -1
-    """Where everything kept at or after the time that was asked for can be read."""
+    """Everything stored since the requested time is at or after this position."""
 
 
-class NodeLink:
-    """One connection. Not for two threads at once.
+class BlockingConnection:
+    """One connection, for one thread at a time.
 
-    Raises `NotConnected` when there is no node, or no more.
+    Its methods raise `NotConnected` if there is no node, or the connection breaks.
     """
 
     def __init__(self, url: str, token: str = "", timeout_s: float = 10.0, tls_ca_file: str = "") -> None:
@@ -63,7 +63,7 @@ class NodeLink:
         self.send(Hello(VERSION, "spark", token))
         welcome = self.receive()
         if not isinstance(welcome, Welcome):
-            raise NotConnected(self.url, "somebody answers there, but not as a node")
+            raise NotConnected(self.url, "the program at this address is not a reknit node")
         if welcome.version != VERSION:
             raise VersionMismatch(VERSION, welcome.version)
         return welcome
@@ -83,7 +83,7 @@ class NodeLink:
     # -- messages
 
     def send(self, *messages: Message) -> None:
-        """Say something."""
+        """Send messages."""
         self.send_bytes(b"".join(map(encode, messages)))
 
     def send_bytes(self, data: Buffer) -> None:
@@ -94,7 +94,7 @@ class NodeLink:
             raise NotConnected(self.url, error.strerror or str(error)) from None
 
     def receive(self) -> AnyMessage:
-        """The next message that is not about being alive."""
+        """The next message. Pings are answered here."""
         while True:
             message = self._next()
             match message:
@@ -113,7 +113,7 @@ class NodeLink:
         prefix = bytes(self._take(PREFIX_BYTES))
         kind, length = peek(prefix, 0, len(prefix), FRAME_BYTES_MAX)
         if kind != KIND_MESSAGE:
-            raise MalformedFrame(f"a frame of kind {kind} came where a message belongs", self.url)
+            raise MalformedFrame(f"received a frame of kind {kind} instead of a message", self.url)
         return decode(prefix + bytes(self._take(length - PREFIX_BYTES)))
 
     def _take(self, size: int) -> bytearray:
@@ -130,14 +130,14 @@ class NodeLink:
             at += count
         return data
 
-    # -- questions
+    # -- requests
 
     def ask(self, what: str, **args: Any) -> Any:
-        """The answer's body. Raises `Gone`, `Refused`."""
+        """Send a request; returns the answer's body. Raises `Gone`, `Refused`."""
         return self.ask_raw(what, **args)[0]
 
     def ask_raw(self, what: str, **args: Any) -> tuple[Any, memoryview]:
-        """The answer's body, and the journal's bytes that came with it."""
+        """As `ask`; also returns the journal's bytes that follow the answer."""
         self._post(what, args)
         return self._answer()
 
@@ -155,10 +155,10 @@ class NodeLink:
             raise Refused(answer.code, answer.text)
         return answer.body, data
 
-    def span(self, time_us: int | None = None) -> Span:
-        """How far the journal reaches: what is durable, never more."""
+    def span(self, time_us: int | None = None) -> JournalSpan:
+        """How far the journal reaches. The end is the last durable position."""
         body = self.ask("span", **({} if time_us is None else {"time_us": time_us}))
-        return Span(
+        return JournalSpan(
             self.welcome.node,
             body["epoch"],
             body["start"],
@@ -168,7 +168,7 @@ class NodeLink:
         )
 
     def read(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
-        """Batches of `[position, stop)` as (position, bytes), the next asked for while one is used. Raises `Gone`."""
+        """Batches of `[position, stop)` as (position, bytes), prefetching the next answer. Raises `Gone`."""
         if position >= stop:
             return
         args = {"position": position, "stop": stop, "bytes_max": READ_BYTES}

@@ -1,4 +1,4 @@
-"""From ranges to events, as late as possible: the payloads of a batch become an Arrow column without a copy each."""
+"""From ranges to events, as late as possible: a batch's payloads become an Arrow column without a copy per event."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.lake.tables import TABLE_OF
 
-__all__ = ["expand", "joined", "with_frames"]
+__all__ = ["expand", "fingerprints", "join_batches", "with_frames"]
 
 ROWS_MAX: Final = 20_000
-"""About so many events go to Spark at once."""
+"""About this many events go to Spark in one record batch."""
 
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 _FRAME: Final = ["topic", "source", "start", "stop", "first", "skip", "time", "columns_bytes"]
@@ -29,22 +29,22 @@ HEAD: Final = ["ttl_ms", "priority", "type", "data"]
 def with_frames(
     spark: SparkSession, lake: Lake, pieces: DataFrame, after: int | None, through: int | None
 ) -> DataFrame:
-    """Ranges joined with the frames that hold them; `(after, through]` says which captures those came in.
+    """Ranges joined with the frames that hold them, which were captured in commits `(after, through]`.
 
-    The ranges are slim and go to where the frames are, never the other way round.
+    The ranges are small and are sent to the frames, never the other way round.
     """
     frames = _frames_of(read(spark, lake, "batches", after, through), "batches")
     if lake.files("recovered"):
         frames = frames.unionByName(_frames_of(read(spark, lake, "recovered"), "recovered"))
-    return _joined(frames, pieces)
+    return _join(frames, pieces)
 
 
-def joined(batches: DataFrame, pieces: DataFrame) -> DataFrame:
-    """Ranges joined with the rows of table `batches` that hold them: what `expand` takes."""
-    return _joined(_frames_of(batches, "batches"), pieces)
+def join_batches(batches: DataFrame, pieces: DataFrame) -> DataFrame:
+    """Ranges joined with the rows of table `batches` that hold them, for `expand`."""
+    return _join(_frames_of(batches, "batches"), pieces)
 
 
-# A journal that was replaced begins at position 0 again: the seqs tell its batches from the old one's.
+# A journal that replaced another begins at position 0 again: the seqs distinguish their batches.
 _KEY: Final = ["origin", "node", "position", "source", "first"]
 
 
@@ -52,13 +52,13 @@ def _frames_of(batches: DataFrame, origin: str) -> DataFrame:
     return batches.select(F.lit(origin).alias("origin"), *_KEY[1:], *HEAD)
 
 
-def _joined(frames: DataFrame, pieces: DataFrame) -> DataFrame:
+def _join(frames: DataFrame, pieces: DataFrame) -> DataFrame:
     wanted = F.broadcast(pieces.select("origin", "node", "position", *_FRAME))
     return frames.join(wanted, _KEY).select(*_FRAME, *HEAD)
 
 
 def expand(frames: DataFrame) -> DataFrame:
-    """A row an event, from rows of `with_frames`."""
+    """One row per event, from rows of `with_frames`."""
     return frames.select(*_FRAME, *HEAD).mapInArrow(_expand, struct(TABLE_OF["events"].ddl))
 
 
@@ -87,32 +87,32 @@ def _events(
         payloads.append(payload_column(batch).slice(start - batch.first, stop - start))
         seqs.append(np.arange(start, stop, dtype=np.int64))
         headers.append(_headers(batch, start, stop))
-    counts = np.array([len(column) for column in payloads])
-    index = pa.array(np.repeat(np.arange(low, high), counts))
-    columns = {
-        name: chunk.column(name).take(index)
-        for name in ("topic", "source", "time", "ttl_ms", "priority", "type")
-    }
-    columns |= {
+    columns = _repeated(chunk, low, [len(column) for column in payloads]) | {
         "seq": pa.array(np.concatenate(seqs)),
         "payload": pa.concat_arrays(payloads),
         "headers": pa.concat_arrays(headers),
     }
     made = pa.RecordBatch.from_pydict({name: columns[name] for name in TABLE_OF["events"].names})
-    skips = [seq for at in range(low, high) for seq in rows["skip"][at] or ()]
-    if not skips:
+    if not any(rows["skip"][low:high]):
         return made
-    return made.filter(_kept(rows, low, high, seqs))
+    return made.filter(_is_unique(rows, low, high, seqs))
 
 
-def _kept(rows: dict[str, list[Any]], low: int, high: int, seqs: list[np.ndarray[Any, Any]]) -> pa.Array:
-    """True for every event that does not repeat another one's fingerprint."""
+def _repeated(chunk: pa.RecordBatch, low: int, counts: list[int]) -> dict[str, pa.Array]:
+    """The columns that the events of a row share; row `low + n` is repeated `counts[n]` times."""
+    index = pa.array(np.repeat(np.arange(low, low + len(counts)), counts))
+    names = ("topic", "source", "time", "ttl_ms", "priority", "type")
+    return {name: chunk.column(name).take(index) for name in names}
+
+
+def _is_unique(rows: dict[str, list[Any]], low: int, high: int, seqs: list[np.ndarray[Any, Any]]) -> pa.Array:
+    """True for each event that does not repeat the fingerprint of another."""
     masks = [~np.isin(seqs[at - low], rows["skip"][at] or []) for at in range(low, high)]
     return pa.array(np.concatenate(masks))
 
 
 def view(rows: dict[str, list[Any]], frame: pa.Buffer, at: int) -> Batch:
-    """The batch over a frame that was verified when it was captured."""
+    """A batch over a frame, which was verified when it was captured."""
     head = Head(rows["source"][at], rows["topic"][at], rows["first"][at], _count(frame), frame.size, 0)
     return Batch(head, memoryview(frame))
 
@@ -122,7 +122,7 @@ def _count(frame: pa.Buffer) -> int:
 
 
 def payload_column(batch: Batch) -> pa.Array:
-    """A batch's payloads as a binary column over its own bytes.
+    """A batch's payloads as a binary column over the batch's own bytes.
 
     >>> payload_column(Batch.build(bytes(16), "a", 1, [b"x", b"yz"], time_us=0)).to_pylist()
     [b'x', b'yz']
@@ -143,7 +143,7 @@ def _headers(batch: Batch, start: int, stop: int) -> pa.Array:
 
 
 def fingerprints(frames: DataFrame) -> DataFrame:
-    """(topic, source, seq, fingerprint, time) of the events that have a fingerprint."""
+    """(topic, source, seq, fingerprint, time) of each event that has a fingerprint."""
     return frames.select(*_FRAME, *HEAD).mapInArrow(_fingerprints, TABLE_OF["fingerprints"].ddl)
 
 
