@@ -17,8 +17,9 @@ from reknit.outcome import End
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 
-Stream = tuple[str, bytes]
-"""(topic, source): what has its own, gapless seqs."""
+Series = tuple[str, bytes]
+"""(topic, source): the events of one source on one topic, with gapless seqs of their own."""
+Stream = Series
 ANYCAST: Final = "anycast/"
 """Accounts whose names begin so are no subscriber's: anycast sees to what is owed there."""
 

@@ -7,10 +7,10 @@ from reknit.outcome import Outcome
 from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscribe.subscriber import (
     Connected,
+    DeliverBatches,
     Delivered,
     Disconnected,
-    Hand,
-    SendMessage,
+    SendToNode,
     Subscriber,
 )
 from reknit.wire.messages import Credit, Row, Settle, Subscribe, Subscribed
@@ -36,7 +36,7 @@ def handed(machine: SharedSubscriber) -> list[tuple[int, int, int]]:
     return [
         (one.first, one.stop, one.attempt)
         for effect in machine.take_effects()
-        if isinstance(effect, Hand)
+        if isinstance(effect, DeliverBatches)
         for one in effect.batches
     ]
 
@@ -45,7 +45,7 @@ def settled(machine: SharedSubscriber) -> list[Row]:
     machine.flush()
     found: list[Row] = []
     for effect in machine.take_effects():
-        if isinstance(effect, SendMessage) and isinstance(effect.message, Settle):
+        if isinstance(effect, SendToNode) and isinstance(effect.message, Settle):
             found += effect.message.rows
     return found
 
@@ -88,7 +88,7 @@ def test_what_it_had_when_it_was_cut_off_is_no_longer_its_own() -> None:
     machine.settle(STREAM, 1, 11, Outcome.ACCEPTED)
     machine.take_effects()
     machine.receive(Connected("epoch"), "node", 2.0)
-    [again] = [effect.message for effect in machine.take_effects() if isinstance(effect, SendMessage)]
+    [again] = [effect.message for effect in machine.take_effects() if isinstance(effect, SendToNode)]
     assert isinstance(again, Subscribe)
     assert (again.held, again.start.position, again.start.history) == ([], None, False), "it takes part anew"
 
@@ -99,5 +99,5 @@ def test_credit_comes_back_as_the_application_takes_batches() -> None:
     machine.receive(Delivered([one], -1), "node", 0.0)
     machine.take_effects()
     machine.taken(one.head.length)
-    messages = [effect.message for effect in machine.take_effects() if isinstance(effect, SendMessage)]
+    messages = [effect.message for effect in machine.take_effects() if isinstance(effect, SendToNode)]
     assert messages == [Credit(1, 3 * one.head.length)]

@@ -5,11 +5,10 @@ from random import Random
 from reknit.batch import Batch
 from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome, Reason
-from reknit.protocol.dispatch.dispatcher import Dispatch
-from reknit.protocol.dispatch.inputs import Blocked, Open, Trimmed, Vanished
-from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Send
-from reknit.protocol.machine import JOURNAL
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.dispatch.inputs import EventsGone, JournalTrimmed, OpenSubscription, PeerBlocked
+from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Send
+from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.topic import Pattern
 from reknit.wire.messages import (
     Credit,
@@ -57,9 +56,9 @@ def test_subscriber_without_credit_gets_the_rest_when_it_has_room() -> None:
 def test_blocked_peer_gets_nothing_until_its_way_is_free() -> None:
     bench = Bench()
     bench.subscribe()
-    bench.give(Blocked(True))
+    bench.give(PeerBlocked(True))
     assert bench.publish(1) == []
-    assert delivered(bench.give(Blocked(False))) == [(1, 2)]
+    assert delivered(bench.give(PeerBlocked(False))) == [(1, 2)]
 
 
 def test_slow_subscriber_costs_the_others_nothing() -> None:
@@ -67,7 +66,7 @@ def test_slow_subscriber_costs_the_others_nothing() -> None:
     bench.subscribe(peer="slow", credit=1)
     bench.subscribe(peer="fast")
     for seq in range(1, 4):
-        effects = [effect for effect in bench.publish(seq) if isinstance(effect, Deliver)]
+        effects = [effect for effect in bench.publish(seq) if isinstance(effect, DeliverRuns)]
         assert "fast" in [effect.peer for effect in effects]
 
 
@@ -99,7 +98,7 @@ def test_connection_that_goes_before_its_account_is_durable_is_forgotten() -> No
     bench = Bench()
     bench.is_slow = True
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.keep()
     assert bench.perform() == []
     assert bench.dispatch.queues == {}
@@ -112,7 +111,7 @@ def test_outcome_said_again_on_a_new_connection_is_booked_when_the_first_saying_
     bench.publish(1, 2)
     bench.is_slow = True
     assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit")
     assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
     bench.keep()
@@ -125,7 +124,7 @@ def test_durable_subscriber_goes_on_after_what_has_ended() -> None:
     for seq in (1, 2, 3):
         bench.publish(seq)
     bench.settle(1, 2, 3, Outcome.ACCEPTED)
-    bench.give(Left())
+    bench.give(PeerLeft())
     effects = bench.subscribe("audit", peer="again")
     assert said(effects) == [Subscribed(1, 0 + bench.journal.ledger.accounts["audit"].floor, True)]
     assert delivered(effects) == [(1, 2), (3, 4)]
@@ -136,7 +135,7 @@ def test_durable_subscriber_gets_only_the_open_part_of_a_batch() -> None:
     bench.subscribe("audit")
     bench.publish(1, 5)
     bench.settle(1, 2, 4, Outcome.ACCEPTED)
-    bench.give(Left())
+    bench.give(PeerLeft())
     assert delivered(bench.subscribe("audit", peer="again")) == [(1, 2), (4, 6)]
 
 
@@ -144,7 +143,7 @@ def test_what_a_subscriber_still_holds_is_not_sent_again_and_can_be_settled() ->
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 5)
-    bench.give(Left())
+    bench.give(PeerLeft())
     effects = bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 6)])
     assert delivered(effects) == []
     bench.settle(1, 1, 6, Outcome.ACCEPTED)
@@ -156,7 +155,7 @@ def test_what_was_held_and_ended_before_the_cursor_came_to_it_is_not_sent_again(
     bench.subscribe("audit")
     bench.publish(1)
     bench.publish(2)
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit", held=[Held("plant/a", SOURCE, 2, 3)], credit=1)
     bench.settle(1, 2, 3, Outcome.ACCEPTED)
     assert delivered(bench.give(Credit(1, 1 << 20))) == []
@@ -350,7 +349,7 @@ def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
     bench.subscribe("audit")
     bench.publish(1, 5)
     bench.settle(1, 1, 3, Outcome.ACCEPTED)
-    effects = bench.give(Trimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
+    effects = bench.give(JournalTrimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 3, 6, "retention")]
     assert bench.ends("audit")[End.LOST] == ranges((3, 6))
 
@@ -359,7 +358,7 @@ def test_removed_events_from_before_a_subscriber_are_no_loss_to_it() -> None:
     bench = Bench()
     bench.publish(1, 5)
     bench.subscribe("audit")
-    assert bench.give(Trimmed(0, [Removed("plant/a", SOURCE, 1, 3)]), JOURNAL) == []
+    assert bench.give(JournalTrimmed(0, [Removed("plant/a", SOURCE, 1, 3)]), JOURNAL) == []
     assert bench.ends("audit") == {}
 
 
@@ -370,7 +369,7 @@ def test_removed_events_that_nobody_booked_before_a_crash_are_booked_after_it() 
     bench.settle(1, 1, 3, Outcome.ACCEPTED)
     journal = bench.journal
     held = (lambda topic, source: 5, journal.end)
-    again = Dispatch(journal.ledger, journal.end, lambda: 1, Random(0), None, 0, *held)
+    again = Dispatcher(journal.ledger, journal.end, lambda: 1, Random(0), None, 0, *held)
     [append] = again.take_effects()
     assert isinstance(append, AppendRecord)
     journal.stage_record(append.record)
@@ -380,11 +379,11 @@ def test_removed_events_that_nobody_booked_before_a_crash_are_booked_after_it() 
 def test_subscriber_that_was_away_is_told_what_was_removed() -> None:
     bench = Bench()
     bench.subscribe()
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.publish(1, 5)
-    bench.give(Trimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
+    bench.give(JournalTrimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
     request = Subscribe(1, "plant/**", "", Start(), 1 << 20)
-    effects = bench.give(Open(request, Pattern("plant/**"), 0))
+    effects = bench.give(OpenSubscription(request, Pattern("plant/**"), 0))
     assert said(effects) == [Subscribed(1, 0, False), Lost(1, "plant/a", SOURCE, 1, 6, "retention")]
 
 
@@ -393,7 +392,7 @@ def test_event_that_vanished_before_its_next_attempt_is_lost() -> None:
     bench.subscribe("audit")
     bench.publish(1, 2)
     bench.settle(1, 1, 2, Outcome.RELEASED)
-    effects = bench.give(Vanished(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
+    effects = bench.give(EventsGone(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
     assert bench.ends("audit") == {End.LOST: ranges((1, 2))}
 
@@ -403,7 +402,7 @@ def test_ephemeral_subscriber_is_told_of_a_vanished_event_too() -> None:
     bench.subscribe()
     bench.publish(1)
     bench.settle(1, 1, 2, Outcome.RELEASED)
-    effects = bench.give(Vanished(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
+    effects = bench.give(EventsGone(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
 
 

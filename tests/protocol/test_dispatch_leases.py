@@ -6,7 +6,7 @@ from typing import Any
 
 from reknit.outcome import End, Outcome
 from reknit.protocol.dispatch.leases import WINDOW_FIRST
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.machine import PeerLeft
 from reknit.wire.messages import Held, Revoked
 from tests.protocol.dispatching import SOURCE, STREAM, Bench, letters, ranges, redelivered, said, seqs
 
@@ -124,7 +124,7 @@ def test_every_event_comes_in_order_within_the_window() -> None:
 
 def test_holding_across_a_reconnection_begins_a_new_lease() -> None:
     bench = leased()
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
     assert said(bench.tick(LEASE_S)) == [Revoked(1, *STREAM, 1, 2)]
 

@@ -8,7 +8,8 @@ from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
-from reknit.protocol.publish.intake import Intake, Left, Withheld
+from reknit.protocol.machine import PeerLeft
+from reknit.protocol.publish.intake import Intake, QueuesFull
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Go, Hold, Unsubscribe
@@ -20,7 +21,7 @@ def limited(overflow: Any, **fields: Any) -> Bench:
     fields = {"queue_events_max": 10, **fields}
     bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), overflow=overflow)], **fields)
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     return bench
 
 
@@ -59,21 +60,21 @@ def test_queue_of_a_forgotten_subscriber_holds_nobody_up() -> None:
 
 def test_intake_asks_publishers_on_full_topics_to_wait_and_tells_them_to_go_on() -> None:
     intake = Intake({})
-    intake.receive(Withheld(lambda topic, priority: "full" if topic == "plant/a" else ""), "j", 0.0)
+    intake.receive(QueuesFull(lambda topic, priority: "full" if topic == "plant/a" else ""), "j", 0.0)
     for peer, topic, source in (("p", "plant/a", SOURCE), ("q", "car/1", b"q" * 16)):
         batch = Batch.build(source, topic, 1, [b"x"], 0)
         intake.receive(Frames(bytes(batch.data), [batch.head]), peer, 0.0)
     hold, append = intake.take_effects()
     assert hold == Send("p", Hold(Code.RESOURCE_EXHAUSTED, "full", [SOURCE]))
     assert isinstance(append, Append)
-    intake.receive(Withheld(None), "j", 0.0)
+    intake.receive(QueuesFull(None), "j", 0.0)
     assert intake.take_effects() == [Send("p", Go()), Send("q", Go())]
 
 
 def test_only_sources_on_full_topics_wait_and_others_of_the_same_connection_go_on() -> None:
     intake, other = Intake({}), b"q" * 16
     intake.receive(
-        Withheld(lambda topic, priority: "full" if (topic, priority) == ("plant/a", 1) else ""), "j", 0
+        QueuesFull(lambda topic, priority: "full" if (topic, priority) == ("plant/a", 1) else ""), "j", 0
     )
     made = [
         Batch.build(SOURCE, "plant/a", 1, [b"x"], 0),

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
-from reknit.protocol.dispatch.inputs import Switch
+from reknit.protocol.dispatch.inputs import SetPaused
 from reknit.protocol.dispatch.state import Effect
-from reknit.protocol.effects import Deliver, Redeliver
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.effects import DeliverRuns, Redeliver
+from reknit.protocol.machine import PeerLeft
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.messages import Credit, Revoked, Row, Settle
@@ -113,7 +113,7 @@ class World:
             if isinstance(effect, Redeliver):
                 for seq in range(effect.start, effect.stop):
                     self.model.handed(seq, effect.attempt, self.is_paused)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverRuns):
                 for piece in effect.pieces:
                     for entry in piece.run.entries[piece.low : piece.high]:
                         for seq in range(entry.head.first, entry.head.stop):
@@ -158,11 +158,11 @@ class World:
 
     def pause(self, is_paused: bool) -> None:
         self.is_paused = is_paused
-        self._see(self.bench.give(Switch(1, "plant/a", is_paused), "admin", self.now))
+        self._see(self.bench.give(SetPaused(1, "plant/a", is_paused), "admin", self.now))
 
     def reconnect(self, _: None) -> None:
         self.model.held.clear()
-        self.bench.give(Left(), now=self.now)
+        self.bench.give(PeerLeft(), now=self.now)
         self._again()
 
     def restart(self, _: None) -> None:
@@ -175,7 +175,6 @@ class World:
     def _again(self) -> None:
         self.bench.settled = 0
         self.credit = 300
-        self.bench.dispatch.desk.at(self.now)
         self._see(self.bench.subscribe("audit", credit=self.credit))
 
     def finish(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
 from reknit.protocol.effects import Redeliver
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.machine import PeerLeft
 from reknit.topic import Pattern
 from reknit.wire.messages import Held
 from tests.protocol.dispatching import SOURCE, Bench, letters, ranges, redelivered, seqs
@@ -119,7 +119,7 @@ def test_what_a_subscriber_holds_across_a_reconnection_keeps_its_key_busy() -> N
     bench = ordered()
     bench.publish(1)
     bench.publish(2)
-    bench.give(Left())
+    bench.give(PeerLeft())
     assert seqs(bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])) == []
     assert seqs(bench.say(Outcome.ACCEPTED, 1)) == [2]
 

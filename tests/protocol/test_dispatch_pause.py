@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.dispatch.inputs import Switch, Trimmed
+from reknit.protocol.dispatch.inputs import JournalTrimmed, SetPaused
 from reknit.protocol.dispatch.state import Effect
-from reknit.protocol.effects import Deliver
-from reknit.protocol.machine import JOURNAL
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.effects import DeliverRuns
+from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.wire.messages import Answer, Credit, Held, Lost
 from tests.protocol.dispatching import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
 
@@ -16,11 +15,11 @@ OTHER = b"o" * 16
 
 
 def pause(bench: Bench, pattern: str = "plant/a", now: float = 0.0) -> list[Effect]:
-    return bench.give(Switch(7, pattern, True), "admin", now)
+    return bench.give(SetPaused(7, pattern, True), "admin", now)
 
 
 def resume(bench: Bench, pattern: str = "plant/a", now: float = 0.0) -> list[Effect]:
-    return bench.give(Switch(8, pattern, False), "admin", now)
+    return bench.give(SetPaused(8, pattern, False), "admin", now)
 
 
 def test_paused_topic_is_not_handed_out_and_others_are() -> None:
@@ -156,7 +155,7 @@ def test_who_comes_back_gets_what_was_set_aside_and_nothing_twice() -> None:
     pause(bench)
     bench.publish(1, 3)
     bench.publish(1, topic="plant/b", source=OTHER)
-    bench.give(Left(), "p")
+    bench.give(PeerLeft(), "p")
     resume(bench)
     assert delivered(bench.subscribe(position=0, seen={OTHER: 1})) == [(1, 4)]
     assert delivered(bench.publish(2, topic="plant/b", source=OTHER)) == [(2, 3)]
@@ -166,7 +165,7 @@ def test_what_is_in_hand_stays_so_where_it_was_seen() -> None:
     bench = Bench()
     bench.subscribe()
     bench.publish(1, 3)
-    bench.give(Left(), "p")
+    bench.give(PeerLeft(), "p")
     bench.subscribe(position=0, seen={SOURCE: 3}, held=[Held("plant/a", SOURCE, 2, 3)])
     bench.say(Outcome.RELEASED, 2)
     assert redelivered(bench.tick(10.0)) == [(2, 3, 2)]
@@ -174,7 +173,7 @@ def test_what_is_in_hand_stays_so_where_it_was_seen() -> None:
 
 def places(effects: list[Effect]) -> list[int]:
     """The places told with deliveries."""
-    return [effect.position for effect in effects if isinstance(effect, Deliver)]
+    return [effect.position for effect in effects if isinstance(effect, DeliverRuns)]
 
 
 def test_removal_of_what_a_pause_held_back_is_told_at_once() -> None:
@@ -183,6 +182,6 @@ def test_removal_of_what_a_pause_held_back_is_told_at_once() -> None:
     pause(bench)
     bench.publish(1, 3)
     bench.publish(4, 2)
-    effects = bench.give(Trimmed(0, [Removed("plant/a", SOURCE, 1, 4)]), JOURNAL)
+    effects = bench.give(JournalTrimmed(0, [Removed("plant/a", SOURCE, 1, 4)]), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 4, "retention")]
     assert seqs(resume(bench)) == [4, 5]

@@ -5,8 +5,9 @@ from typing import Any
 from reknit.batch import Batch
 from reknit.outcome import Code, Reason
 from reknit.protocol.effects import Append, Send
-from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Effect, Full, Intake, Joined, Kept, Left, Problem, Refused, Room
+from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import Effect, Intake, RefusedBatch, ResumeIntake, StopIntake
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
@@ -25,7 +26,7 @@ def give(intake: Intake, *batches: Batch, peer: Peer = "p") -> list[Effect]:
 
 
 def kept(intake: Intake, number: int) -> list[Effect]:
-    intake.receive(Kept(number), JOURNAL, 0.0)
+    intake.receive(MadeDurable(number), JOURNAL, 0.0)
     return intake.take_effects()
 
 
@@ -70,7 +71,7 @@ def test_what_is_known_and_not_durable_is_acknowledged_to_the_new_peer_later() -
     intake = Intake({})
     [append] = give(intake, batch(1), peer="old")
     assert isinstance(append, Append)
-    intake.receive(Left(), "old", 0.0)
+    intake.receive(PeerLeft(), "old", 0.0)
     assert give(intake, batch(1), peer="new") == []
     assert kept(intake, append.number) == [Send("new", Ack(SOURCE, 1))]
 
@@ -102,19 +103,19 @@ def test_topic_that_is_none_is_refused_for_good() -> None:
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert refusal.message.code == Code.INVALID_ARGUMENT
-    assert isinstance(dead, Refused)
-    assert (dead.problem.reason, dead.batch.payloads()) == (Reason.MALFORMED, [b"x"])
+    assert isinstance(dead, RefusedBatch)
+    assert (dead.refusal.reason, dead.batch.payloads()) == (Reason.MALFORMED, [b"x"])
 
 
-NOT_YOU = Problem(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
+NOT_YOU = Refusal(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
 
 
 def test_publisher_that_may_not_is_refused_and_its_events_die() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
     refusal, dead = give(intake, batch(1))
     assert refusal == Send("p", Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "not you"))
-    assert isinstance(dead, Refused)
-    assert (dead.peer, dead.problem, dead.batch.first, dead.batch.stop) == ("p", NOT_YOU, 1, 2)
+    assert isinstance(dead, RefusedBatch)
+    assert (dead.peer, dead.refusal, dead.batch.first, dead.batch.stop) == ("p", NOT_YOU, 1, 2)
 
 
 def test_what_is_refused_again_is_no_second_dead_letter() -> None:
@@ -123,14 +124,14 @@ def test_what_is_refused_again_is_no_second_dead_letter() -> None:
     [refusal] = give(intake, batch(1, 3))
     assert refusal == Send("p", Refuse(SOURCE, 1, 4, Code.PERMISSION_DENIED, "not you"))
     _, dead = give(intake, batch(2, 4))
-    assert isinstance(dead, Refused)
+    assert isinstance(dead, RefusedBatch)
     assert (dead.batch.first, dead.batch.stop) == (4, 6)
 
 
 def test_permission_is_asked_for_every_connections_source_and_topic_and_once() -> None:
     asked: list[tuple[Peer, bytes, str]] = []
 
-    def permit(peer: Peer, source: bytes, topic: str) -> Problem | None:
+    def permit(peer: Peer, source: bytes, topic: str) -> Refusal | None:
         asked.append((peer, source, topic))
         return None if peer == "p" and topic == "plant/temp" else NOT_YOU
 
@@ -141,7 +142,7 @@ def test_permission_is_asked_for_every_connections_source_and_topic_and_once() -
     assert appended(give(intake, batch(4, topic="plant/door"))) == []
     assert appended(give(intake, batch(4))) == [(4, 5)]
     assert asked == [("p", SOURCE, "plant/temp"), ("q", SOURCE, "plant/temp"), ("p", SOURCE, "plant/door")]
-    intake.receive(Left(), "p", 0.0)
+    intake.receive(PeerLeft(), "p", 0.0)
     give(intake, batch(5))
     assert asked[-1] == ("p", SOURCE, "plant/temp")
 
@@ -161,9 +162,9 @@ def test_who_may_not_publish_learns_nothing_and_claims_nothing() -> None:
 def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
     seen: list[int] = []
 
-    def inspect(peer: Peer, one: Batch) -> Problem | None:
+    def inspect(peer: Peer, one: Batch) -> Refusal | None:
         seen.append(one.first)
-        return Problem(Code.INVALID_ARGUMENT, "no", Reason.MALFORMED) if one.first > 3 else None
+        return Refusal(Code.INVALID_ARGUMENT, "no", Reason.MALFORMED) if one.first > 3 else None
 
     def special(first: int, **fields: Any) -> Batch:
         return Batch.build(SOURCE, "plant/temp", first, [b"x"], 0, **fields)
@@ -176,15 +177,15 @@ def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
     ]
     refusal, dead = give(intake, special(4, flags=1))
     assert isinstance(refusal, Send)
-    assert isinstance(dead, Refused)
+    assert isinstance(dead, RefusedBatch)
     assert appended(give(intake, batch(4))) == [(4, 5)]
     assert seen == [2, 3, 4]
 
 
 def test_what_follows_a_refused_batch_is_not_taken_either() -> None:
     """Its publisher was told that nothing of it is taken: that has to be so."""
-    problems: list[Problem | None] = [
-        Problem(Code.RESOURCE_EXHAUSTED, "full", Reason.EGRESS_FULL),
+    problems: list[Refusal | None] = [
+        Refusal(Code.RESOURCE_EXHAUSTED, "full", Reason.EGRESS_FULL),
         None,
         None,
     ]
@@ -209,28 +210,28 @@ def test_one_source_too_many_is_refused() -> None:
 def test_full_journal_holds_publishers_until_there_is_room() -> None:
     intake = Intake({SOURCE: 0})
     give(intake, batch(1))
-    intake.receive(Full("no space"), JOURNAL, 0.0)
+    intake.receive(StopIntake("no space"), JOURNAL, 0.0)
     assert intake.take_effects() == [Send("p", Hold(Code.RESOURCE_EXHAUSTED, "no space"))]
     assert give(intake, batch(2)) == [Send("p", Hold(Code.RESOURCE_EXHAUSTED, "no space"))]
-    intake.receive(Room(), JOURNAL, 0.0)
+    intake.receive(ResumeIntake(), JOURNAL, 0.0)
     assert intake.take_effects() == [Send("p", Go())]
     assert appended(give(intake, batch(2))) == [(2, 3)]
 
 
 def test_only_who_publishes_is_asked_to_wait() -> None:
     intake = Intake({})
-    intake.receive(Joined(), "subscriber", 0.0)
-    intake.receive(Full("no space"), JOURNAL, 0.0)
-    intake.receive(Room(), JOURNAL, 0.0)
+    intake.receive(PeerJoined(), "subscriber", 0.0)
+    intake.receive(StopIntake("no space"), JOURNAL, 0.0)
+    intake.receive(ResumeIntake(), JOURNAL, 0.0)
     assert intake.take_effects() == []
 
 
 def test_new_source_begins_with_its_first_event_also_when_that_was_turned_away() -> None:
     """Otherwise the third event would be taken for the first, and the first two for duplicates of it."""
     intake = Intake({})
-    intake.receive(Full("no space"), JOURNAL, 0.0)
+    intake.receive(StopIntake("no space"), JOURNAL, 0.0)
     give(intake, batch(1, 2))
-    intake.receive(Room(), JOURNAL, 0.0)
+    intake.receive(ResumeIntake(), JOURNAL, 0.0)
     intake.take_effects()
     assert give(intake, batch(3)) == [Send("p", Expect(SOURCE, 1))]
     assert appended(give(intake, batch(1, 2), batch(3))) == [(1, 3), (3, 4)]
@@ -260,7 +261,7 @@ def test_declared_source_is_told_only_what_is_certain() -> None:
 def test_older_connection_can_not_publish_for_a_source_that_a_newer_one_declared() -> None:
     intake = Intake({})
     for peer in ("old", "new"):
-        intake.receive(Joined(), peer, 0.0)
+        intake.receive(PeerJoined(), peer, 0.0)
     intake.receive(Declare(SOURCE, "plant/temp"), "new", 0.0)
     intake.take_effects()
     [refusal] = give(intake, batch(1), peer="old")
@@ -272,7 +273,7 @@ def test_older_connection_can_not_publish_for_a_source_that_a_newer_one_declared
 def test_declaration_that_comes_late_over_an_older_connection_changes_nothing() -> None:
     intake = Intake({})
     for peer in ("old", "new"):
-        intake.receive(Joined(), peer, 0.0)
+        intake.receive(PeerJoined(), peer, 0.0)
     for peer in ("new", "old"):
         intake.receive(Declare(SOURCE, "plant/temp"), peer, 0.0)
     intake.take_effects()
@@ -283,5 +284,5 @@ def test_peer_that_left_is_not_answered() -> None:
     intake = Intake({})
     [append] = give(intake, batch(1))
     assert isinstance(append, Append)
-    intake.receive(Left(), "p", 0.0)
+    intake.receive(PeerLeft(), "p", 0.0)
     assert kept(intake, append.number) == []

@@ -9,10 +9,10 @@ from reknit.protocol.publish.publisher import (
     Disconnected,
     Numbered,
     Publisher,
-    Refused,
+    PublisherState,
+    PublishRefused,
     SendBytes,
-    SendMessage,
-    State,
+    SendToNode,
 )
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
@@ -103,7 +103,7 @@ def test_nothing_is_sent_while_the_node_asks_to_wait() -> None:
 
 def test_lasting_source_goes_on_where_the_node_says() -> None:
     publisher = connected(lasting=True)
-    assert publisher.take_effects() == [SendMessage(Declare(SOURCE, "plant/temp"))]
+    assert publisher.take_effects() == [SendToNode(Declare(SOURCE, "plant/temp"))]
     publisher.receive(Ack(SOURCE, 41), NODE, 0.1)
     assert publisher.take_effects() == [Numbered(42)]
     assert publisher.put([b"a"], 0).first == 42
@@ -116,7 +116,7 @@ def test_lasting_source_is_declared_on_every_connection() -> None:
     publisher.receive(Disconnected(), NODE, 0.2)
     publisher.take_effects()
     publisher.receive(Connected(), NODE, 0.3)
-    assert publisher.take_effects() == [SendMessage(Declare(SOURCE, "plant/temp")), SendBytes(batch.data)]
+    assert publisher.take_effects() == [SendToNode(Declare(SOURCE, "plant/temp")), SendBytes(batch.data)]
 
 
 def test_lasting_source_can_not_number_before_it_knows_its_past() -> None:
@@ -130,8 +130,8 @@ def test_refusal_ends_the_source_for_good() -> None:
     publisher.put([b"a"], 0)
     publisher.take_effects()
     publisher.receive(Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "no"), NODE, 0.1)
-    assert publisher.take_effects() == [Refused(1, Code.PERMISSION_DENIED, "no")]
-    assert publisher.state is State.REFUSED
+    assert publisher.take_effects() == [PublishRefused(1, Code.PERMISSION_DENIED, "no")]
+    assert publisher.state is PublisherState.REFUSED
     publisher.receive(Connected(), NODE, 0.2)
     assert publisher.take_effects() == []
 
@@ -142,5 +142,5 @@ def test_what_does_not_fit_the_state_changes_nothing() -> None:
     for message in (Ack(SOURCE, 1), Expect(SOURCE, 1), Go(), Disconnected()):
         publisher.receive(message, NODE, 0.0)
     assert publisher.take_effects() == []
-    assert publisher.state is State.APART
+    assert publisher.state is PublisherState.DISCONNECTED
     assert len(publisher.unacked) == 1

@@ -3,19 +3,19 @@
 from reknit.batch import Batch
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import (
-    Booked,
     Connected,
+    DeliverBatches,
     Delivered,
     Disconnected,
     Effect,
-    Ended,
-    Hand,
     Input,
-    Opened,
-    Report,
-    SendMessage,
-    State,
+    LossReport,
+    OutcomesStored,
+    SendToNode,
     Subscriber,
+    SubscriberState,
+    SubscriptionEnded,
+    SubscriptionOpened,
 )
 from reknit.wire.messages import (
     Credit,
@@ -55,17 +55,22 @@ def reconnect(subscriber: Subscriber, epoch: str = "epoch") -> tuple[Subscribe, 
     """Lose the connection and get another; gives the request, and what follows the node's answer."""
     give(subscriber, Disconnected())
     [effect] = give(subscriber, Connected(epoch))
-    assert isinstance(effect, SendMessage)
+    assert isinstance(effect, SendToNode)
     assert isinstance(effect.message, Subscribe)
     return effect.message, give(subscriber, Subscribed(1, 0, True))
 
 
 def handed(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(one.first, one.stop) for effect in effects if isinstance(effect, Hand) for one in effect.batches]
+    return [
+        (one.first, one.stop)
+        for effect in effects
+        if isinstance(effect, DeliverBatches)
+        for one in effect.batches
+    ]
 
 
 def sent(effects: list[Effect]) -> list[object]:
-    return [effect.message for effect in effects if isinstance(effect, SendMessage)]
+    return [effect.message for effect in effects if isinstance(effect, SendToNode)]
 
 
 def accepted(start: int, stop: int) -> Row:
@@ -91,7 +96,7 @@ def test_gap_is_reported_in_its_place() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 10))
     report, hand = give(subscriber, Delivered([batch(5)], 20))
-    assert report == Report("plant/a", SOURCE, 2, 5, "retention")
+    assert report == LossReport("plant/a", SOURCE, 2, 5, "retention")
     assert handed([hand]) == [(5, 6)]
 
 
@@ -101,7 +106,7 @@ def test_durable_subscriber_is_told_of_losses_by_its_node_alone() -> None:
     give(subscriber, Delivered([batch(1)], 10))
     assert handed(give(subscriber, Delivered([batch(5)], 20))) == [(5, 6)]
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 6, 8, "retention")) == [
-        Report("plant/a", SOURCE, 6, 8, "retention")
+        LossReport("plant/a", SOURCE, 6, 8, "retention")
     ]
 
 
@@ -116,7 +121,7 @@ def test_gap_before_a_loss_is_lost_too() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 10))
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 4, 6, "retention")) == [
-        Report("plant/a", SOURCE, 2, 6, "retention")
+        LossReport("plant/a", SOURCE, 2, 6, "retention")
     ]
 
 
@@ -131,7 +136,7 @@ def test_what_was_given_back_and_removed_is_lost() -> None:
     give(subscriber, Delivered([batch(1, 5)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.RELEASED)
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 1, 6, "retention")) == [
-        Report("plant/a", SOURCE, 2, 3, "retention")
+        LossReport("plant/a", SOURCE, 2, 3, "retention")
     ]
 
 
@@ -168,7 +173,7 @@ def test_room_that_was_made_while_asking_is_granted_when_the_subscription_stands
     give(subscriber, Delivered([batch(1)], 10))
     give(subscriber, Disconnected())
     [effect] = give(subscriber, Connected("epoch"))
-    assert isinstance(effect, SendMessage)
+    assert isinstance(effect, SendToNode)
     assert isinstance(effect.message, Subscribe)
     assert effect.message.credit == 0
     subscriber.taken(size)
@@ -217,7 +222,7 @@ def test_outcomes_are_sent_again_until_they_are_booked() -> None:
     for seq in (1, 2):
         subscriber.settle(STREAM, seq, seq + 1, Outcome.ACCEPTED)
         subscriber.flush()
-    assert give(subscriber, Settled(1, 1))[-1] == Booked(1)
+    assert give(subscriber, Settled(1, 1))[-1] == OutcomesStored(1)
     _, effects = reconnect(subscriber)
     assert sent(effects) == [Settle(1, 2, [accepted(2, 3)])]
     assert not subscriber.is_settled
@@ -243,7 +248,7 @@ def test_event_that_was_given_back_comes_again() -> None:
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.FAILED)
     [hand] = give(subscriber, Delivered([batch(2)], -1, attempt=2, counted=False))
-    assert isinstance(hand, Hand)
+    assert isinstance(hand, DeliverBatches)
     assert [(one.first, one.attempt) for one in hand.batches] == [(2, 2)]
 
 
@@ -290,7 +295,7 @@ def test_subscription_begins_where_it_was_told() -> None:
     [request] = sent(give(subscriber, Connected("epoch")))
     assert isinstance(request, Subscribe)
     assert request.start == Start(history=True)
-    assert give(subscriber, Subscribed(1, 0, False))[-1] == Opened(False)
+    assert give(subscriber, Subscribed(1, 0, False))[-1] == SubscriptionOpened(False)
 
 
 def test_subscription_goes_on_from_its_position_in_the_same_journal() -> None:
@@ -316,7 +321,7 @@ def test_what_is_in_hand_is_told_on_reconnection() -> None:
 
 def test_ended_subscription_stays_ended() -> None:
     subscriber = live("audit")
-    assert give(subscriber, Unsubscribed(1, 10, "taken over")) == [Ended(10, "taken over")]
+    assert give(subscriber, Unsubscribed(1, 10, "taken over")) == [SubscriptionEnded(10, "taken over")]
     give(subscriber, Disconnected())
     assert give(subscriber, Connected("epoch")) == []
-    assert subscriber.state is State.ENDED
+    assert subscriber.state is SubscriberState.ENDED

@@ -10,17 +10,18 @@ from reknit.attempts import Tally
 from reknit.batch import Batch, Head
 from reknit.entries import Run
 from reknit.frame import Buffer
-from reknit.ledger import Stream
+from reknit.ledger import Account, Series
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.dispatch.expiry import Expiry
-from reknit.protocol.dispatch.inputs import Open
+from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.protocol.dispatch.lanes import Lanes
-from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.settlement import Settling, Word
-from reknit.protocol.dispatch.subscribers import Subscriptions
-from reknit.protocol.effects import Send
+from reknit.protocol.dispatch.settlement import Settlement
+from reknit.protocol.dispatch.subscribers import Subscribers
+from reknit.protocol.disposition import Disposition
+from reknit.protocol.effects import DeadLetter, Send
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Intake
 from reknit.protocol.publish.publisher import Publisher
@@ -34,20 +35,20 @@ from reknit.wire.messages import Ack, Settle, Settled
 SEEDS_MAX = 250
 
 
-class ForgetfulSubscriptions(Subscriptions):
+class ForgetfulSubscriptions(Subscribers):
     """After a reconnection it goes on with the newest event, not with what was left."""
 
-    def _resume(self, queue: Queue) -> None:
-        super()._resume(queue)
-        queue.cursor = self._desk.end
+    def _resume(self, queue: Queue, account: Account) -> None:
+        super()._resume(queue, account)
+        queue.cursor.read_to(self._state.end)
 
 
-class SettlingThatPromisesTooSoon(Settling):
+class SettlingThatPromisesTooSoon(Settlement):
     """Says that outcomes are booked before they are durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
         super().settle(message, peer)
-        self._desk.say(peer, Settled(message.sub, message.number))
+        self._state.send(peer, Settled(message.sub, message.number))
 
 
 class LanesThatStayPaused(Lanes):
@@ -57,41 +58,41 @@ class LanesThatStayPaused(Lanes):
         pass
 
 
-class SubscriptionsThatStayPaused(Subscriptions):
+class SubscriptionsThatStayPaused(Subscribers):
     """Gives queues such lanes."""
 
-    def _queue(self, message: Open, peer: Peer, position: int) -> Queue:
+    def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
         queue = super()._queue(message, peer, position)
         queue.lanes.__class__ = LanesThatStayPaused
         return queue
 
 
-class SettlingThatForgetsLeases(Settling):
+class SettlingThatForgetsLeases(Settlement):
     """Takes back what was held for too long, and hands it out to nobody."""
 
     def give_back(
-        self, queue: Queue, stream: Stream, bounds: Range, word: Word, tried: list[AttemptRow]
+        self, queue: Queue, series: Series, bounds: Range, said: Disposition, tried: list[AttemptRow]
     ) -> list[OutcomeRow]:
-        if word.outcome is Outcome.LEASE_LOST:
+        if said.outcome is Outcome.LEASE_LOST:
             return []
-        return super().give_back(queue, stream, bounds, word, tried)
+        return super().give_back(queue, series, bounds, said, tried)
 
 
-class SettlingThatFreesItsHeadTooSoon(Settling):
+class SettlingThatFreesItsHeadTooSoon(Settlement):
     """Ends an event that failed, instead of trying it again."""
 
-    def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
-        queue.end(stream, start, stop)
+    def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
+        queue.end(series, *bounds)
 
 
-class SettlingThatGivesUpTooSoon(Settling):
+class SettlingThatGivesUpTooSoon(Settlement):
     """Makes a dead letter of what could be tried once more."""
 
-    def _go_on(
-        self, queue: Queue, stream: Stream, bounds: Range, tally: Tally, word: Word
+    def _retry_or_end(
+        self, queue: Queue, series: Series, bounds: Range, tally: Tally, said: Disposition
     ) -> list[OutcomeRow]:
         counted = msgspec.structs.replace(tally, failed=tally.failed + 1)
-        return super()._go_on(queue, stream, bounds, counted, word)
+        return super()._retry_or_end(queue, series, bounds, counted, said)
 
 
 class ExpiryThatHurries(Expiry):
@@ -102,13 +103,15 @@ class ExpiryThatHurries(Expiry):
             yield start, stop, due_us - 250_000
 
 
-class EndingsWithoutALetter(Endings):
+class EndingsWithoutALetter(OutcomeRecorder):
     """Books what has expired as a dead letter, and writes none."""
 
     def letter(self, *args: Any, **fields: Any) -> OutcomeRow:
         row = super().letter(*args, **fields)
         if row.reason == Reason.EXPIRED:
-            self._desk.effects.pop()
+            effects = self._state.take_effects()
+            assert isinstance(effects.pop(), DeadLetter)
+            self._state.put_back_effects(effects)
         return row
 
 
@@ -123,11 +126,11 @@ class HastyIntake(Intake):
 class IntakeThatTakesTwice(Intake):
     """Does not drop what comes again."""
 
-    def _take_odd(self, head: Head, data: Buffer, peer: Peer) -> None:
-        if head.stop <= self._next.get(head.source, head.first):
+    def _take_other(self, head: Head, data: Buffer, peer: Peer) -> None:
+        if head.stop <= self._positions.next_seqs.get(head.source, head.first):
             self._append(peer, data, [head], {head.source: head.stop})
         else:
-            super()._take_odd(head, data, peer)
+            super()._take_other(head, data, peer)
 
 
 class JournalThatLosesASyncedBatch(SimJournal):
@@ -151,7 +154,7 @@ class SubscriberThatForgetsOutcomes(Subscriber):
     """Drops the outcomes that were under way when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
-        self._said._unbooked.clear()
+        self.node.outcomes._unconfirmed.clear()
         super()._connect(epoch)
 
 
@@ -167,21 +170,21 @@ class SubscriberThatTakesAllTwice(Subscriber):
 
 
 def core_with(
-    subscriptions: type[Subscriptions] = Subscriptions,
-    settling: type[Settling] = Settling,
+    subscriptions: type[Subscribers] = Subscribers,
+    settling: type[Settlement] = Settlement,
     intake: type[Intake] = Intake,
     expiry: type[Expiry] = Expiry,
-    endings: type[Endings] = Endings,
+    endings: type[OutcomeRecorder] = OutcomeRecorder,
 ) -> Callable[..., Core]:
     """Cores whose machines are of these kinds."""
 
     def make(*args: Any, **fields: Any) -> Core:
         core = Core(*args, **fields)
-        core.dispatch.subscriptions.__class__ = subscriptions
-        core.dispatch.settling.__class__ = settling
+        core.dispatch.subscribers.__class__ = subscriptions
+        core.dispatch.settlement.__class__ = settling
         core.intake.__class__ = intake
         core.dispatch.expiry.__class__ = expiry
-        core.dispatch.endings.__class__ = endings
+        core.dispatch.recorder.__class__ = endings
         return core
 
     return make

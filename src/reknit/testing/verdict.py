@@ -15,7 +15,7 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import End, Outcome
-from reknit.protocol.subscribe.subscriber import Report
+from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import DEAD_LETTER_TOPIC, Grounds, WrittenLetters, may_be_unseen
@@ -95,7 +95,7 @@ class Seen:
         """The node promised to remember that these have ended."""
         self._ended.setdefault(stream, SeqSet()).add(start, stop)
 
-    def reported_lost(self, report: Report) -> None:
+    def reported_lost(self, report: LossReport) -> None:
         self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
 
     def _blame(self, stream: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:

@@ -84,9 +84,9 @@ class Relay:
             match effect:
                 case machines.SendBytes(data=data):
                     link.send_buffers([data])
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     link.send(message)
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self.fail(Refused(code, text))
                 case machines.Confirm() | machines.Numbered():
                     pass

@@ -388,14 +388,14 @@ class Publisher:
             match effect:
                 case machines.SendBytes(data=data):
                     buffers.append(data)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     self._session.link.send(message)
                 case machines.Confirm(stop=stop):
                     self._confirm(stop)
                 case machines.Numbered():
                     resolve(self._numbered)
                     self._loop.call_soon(self._turn)
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self.fail(Refused(code, text))
         if buffers:
             self._session.link.send_buffers(buffers)

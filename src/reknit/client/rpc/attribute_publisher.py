@@ -122,13 +122,13 @@ class Outlet:
             match effect:
                 case machines.SendBytes(data=data):
                     buffers.append(data)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     messages.append(message)
                 case machines.Confirm(stop=stop):
                     self._confirm(stop)
                 case machines.Numbered():
                     self._loop.call_soon(self._turn)
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self.fail(Refused(code, text))
         if messages:
             self._session.link.send(*messages)

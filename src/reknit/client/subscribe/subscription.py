@@ -46,7 +46,7 @@ FLUSH_BATCHES = 32
 
 GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
-OnLost = Callable[[machines.Report], None]
+OnLost = Callable[[machines.LossReport], None]
 
 
 class Subscription:
@@ -73,7 +73,7 @@ class Subscription:
         credit_bytes = session.config.limits.subscribe_credit_bytes
         self._session = session
         recovery = None if name else (recovering or Recovering()).machine(session.config.recovery)
-        self._machine: machines.Subscriber = machines.Subscriber(
+        self._machine: machines.Subscriber | SharedSubscriber = machines.Subscriber(
             sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us(), takes_streams
         )
         self._caches = Caches(session, self, pattern)
@@ -396,24 +396,24 @@ class Subscription:
     def _perform_all(self) -> None:
         for effect in self._machine.take_effects():
             match effect:
-                case machines.Hand(batches=batches):
+                case machines.DeliverBatches(batches=batches):
                     self._batches += batches
                     resolve(self._wake)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     self._session.link.send(message)
-                case machines.Booked():
+                case machines.OutcomesStored():
                     resolve(self._booked)
-                case machines.Opened(resumed=resumed):
+                case machines.SubscriptionOpened(resumed=resumed):
                     if not self._opened.done():
                         self._opened.set_result(resumed)
-                case machines.Report():
+                case machines.LossReport():
                     self._report(effect)
                 case AskCache() | recovering.SurveyCache():
                     self._caches.ask(effect)
-                case machines.Ended(code=code, text=text):
+                case machines.SubscriptionEnded(code=code, text=text):
                     self._end(Refused(code, text) if code else Closed("the subscription"))
 
-    def _report(self, report: machines.Report) -> None:
+    def _report(self, report: machines.LossReport) -> None:
         """What is lost is said aloud: to the application if it listens, and to the log."""
         seqs = f"[{report.start}, {report.stop})"
         log.error("lost %s of %s on %s: %s", seqs, report.source.hex(), report.topic, report.reason)
