@@ -18,7 +18,7 @@ from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 
 Series = tuple[str, bytes]
-"""(topic, source): the events of one source on one topic, with gapless seqs of their own."""
+"""(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
 Stream = Series
 ANYCAST: Final = "anycast/"
 """Accounts whose names begin so are no subscriber's: anycast sees to what is owed there."""

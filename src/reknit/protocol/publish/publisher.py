@@ -77,10 +77,8 @@ Effect = SendBytes | SendToNode | Confirm | PublishRefused | Numbered
 
 _State = PublisherState
 TRANSITIONS: Final[dict[tuple[PublisherState, type[Any]], PublisherState]] = {
-    (
-        _State.DISCONNECTED,
-        Connected,
-    ): _State.FLOWING,  # DECLARING, if a lasting source's past is not known yet
+    # A lasting source whose past is not known yet goes to DECLARING.
+    (_State.DISCONNECTED, Connected): _State.FLOWING,
     (_State.FLOWING, Disconnected): _State.DISCONNECTED,
     (_State.HELD, Disconnected): _State.DISCONNECTED,
     (_State.DECLARING, Disconnected): _State.DISCONNECTED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from reknit.batch import Batch
 from reknit.ledger import Series
@@ -79,12 +79,22 @@ class OutcomeBuffer:
             yield from message.rows
         yield from self._rows
 
-    def ranges(self) -> dict[Series, SeqSet]:
-        """The events of those rows."""
-        ranges: dict[Series, SeqSet] = {}
+    def ended_of(self, series: Series) -> SeqSet:
+        """The events of a series that ended in those rows."""
+        return SeqSet.from_ranges(
+            (row.start, row.stop)
+            for row in self.all_rows()
+            if (row.topic, row.source) == series and Outcome(row.outcome).is_final
+        )
+
+    def release_again(self, given_back: Iterable[tuple[Series, SeqSet]]) -> None:
+        """Release events that were given back and that none of those rows is about."""
+        known: dict[Series, SeqSet] = {}
         for row in self.all_rows():
-            ranges.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
-        return ranges
+            known.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
+        for series, seqs in given_back:
+            for low, high in seqs.difference(known.get(series, SeqSet())).ranges():
+                self.add(series, low, high, Disposition(Outcome.RELEASED))
 
     def confirm(self, number: int) -> None:
         """The node has stored everything up to this number."""

@@ -174,16 +174,9 @@ class Subscriber:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
         self._resume_point.open(position)
-        self._give_back_again()
+        # The node that we are connected to now may not know what was given back before.
+        self.node.outcomes.release_again(self._held.returning())
         self.node.opened(resumed)
-
-    def _give_back_again(self) -> None:
-        """The node that we are connected to now may not know what was given back before: repeat it."""
-        outcomes = self.node.outcomes
-        unconfirmed = outcomes.ranges()
-        for series, seqs in self._held.returning():
-            for low, high in seqs.difference(unconfirmed.get(series, SeqSet())).ranges():
-                outcomes.add(series, low, high, Disposition(Outcome.RELEASED))
 
     # -- deliveries
 
@@ -239,10 +232,7 @@ class Subscriber:
 
     def _not_known(self, series: Series, start: int, stop: int) -> list[Range]:
         """Without what the application has, and what it has ended and the node may not have stored yet."""
-        known = self._held.held_of(series)
-        for row in self.node.outcomes.all_rows():
-            if (row.topic, row.source) == series and Outcome(row.outcome).is_final:
-                known.add(row.start, row.stop)
+        known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
         return known.missing(start, stop)
 
     def _lose(self, series: Series, start: int, stop: int, reason: str) -> None:
