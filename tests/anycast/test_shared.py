@@ -1,4 +1,4 @@
-"""The client's side of a subscription that shares events: no order, no gaps, and in doubt when it is cut off."""
+"""The client's side of a subscription that shares events: no order, no gaps, and in doubt after a disconnection."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def settled(machine: SharedSubscriber) -> list[Row]:
     return found
 
 
-def test_events_are_handed_over_as_they_come() -> None:
+def test_events_are_delivered_as_they_arrive() -> None:
     machine = shared()
     for first, attempt in ((9, 1), (3, 1), (4, 2)):
         machine.receive(Delivered([batch(first)], -1, attempt), "node", 0.0)
@@ -58,7 +58,7 @@ def test_events_are_handed_over_as_they_come() -> None:
     assert machine.lost == {}
 
 
-def test_the_same_event_may_come_again_after_it_was_given_back() -> None:
+def test_event_may_be_delivered_again_after_it_was_given_back() -> None:
     machine = shared()
     for _ in range(2):
         machine.receive(Delivered([batch(5)], -1), "node", 0.0)
@@ -67,7 +67,7 @@ def test_the_same_event_may_come_again_after_it_was_given_back() -> None:
         assert settled(machine) == [Row("orders", SOURCE, 5, 6, Outcome.RELEASED)]
 
 
-def test_only_what_is_in_hand_is_settled_and_once() -> None:
+def test_only_held_events_are_settled_and_once() -> None:
     machine = shared()
     machine.receive(Delivered([batch(1, 10)], -1), "node", 0.0)
     machine.extend(STREAM, 1, 3)
@@ -81,7 +81,7 @@ def test_only_what_is_in_hand_is_settled_and_once() -> None:
     assert machine.in_hand() == []
 
 
-def test_what_it_had_when_it_was_cut_off_is_no_longer_its_own() -> None:
+def test_events_held_when_the_connection_broke_are_no_longer_its_own() -> None:
     machine = shared()
     machine.receive(Delivered([batch(1, 10)], -1), "node", 0.0)
     machine.receive(Disconnected(), "node", 1.0)
@@ -93,7 +93,7 @@ def test_what_it_had_when_it_was_cut_off_is_no_longer_its_own() -> None:
     assert (again.held, again.start.position, again.start.history) == ([], None, False), "it takes part anew"
 
 
-def test_credit_comes_back_as_the_application_takes_batches() -> None:
+def test_credit_is_granted_again_as_the_application_takes_batches() -> None:
     one = batch(1)
     machine = shared(credit_bytes=2 * one.head.length)
     machine.receive(Delivered([one], -1), "node", 0.0)

@@ -27,7 +27,7 @@ STREAM: Stream = ("plant/a", SOURCE)
 
 
 class Bench:
-    """A dispatch over a journal in memory. Records are kept at once, unless `is_slow`."""
+    """A dispatcher over a journal in memory. Records are durable at once, unless `is_slow`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Bench:
         return self.numbers
 
     def give(self, message: Input, peer: object = "p", now: float = 0.0) -> list[Effect]:
-        """Let the dispatch receive something; gives what is to be done beside the journal's part of it."""
+        """Give the dispatcher an input; returns its effects except the journal's."""
         self.dispatch.receive(message, peer, now)
         return self.perform(now)
 
@@ -81,7 +81,7 @@ class Bench:
         return out
 
     def keep(self, now: float = 0.0) -> None:
-        """What is staged becomes durable."""
+        """Make durable what is staged."""
         seen, end = self.journal.end, self.journal.commit()
         runs = []
         while seen < end:
@@ -105,7 +105,7 @@ class Bench:
         return self.perform(now)
 
     def subscribe(self, name: str = "", peer: object = "p", **fields: object) -> list[Effect]:
-        """Subscribe to `plant/**`, from what is kept from now on or from `position`."""
+        """Subscribe to `plant/**`, from what becomes durable from now on or from `position`."""
         position = fields.pop("position", -1)
         credit = fields.pop("credit", 1 << 20)
         held = fields.pop("held", [])
@@ -130,7 +130,7 @@ class Bench:
         return self.give(Settle(1, self.settled, [row]), peer, now)
 
     def restart(self, **fields: Any) -> Bench:
-        """The node again, over the same journal."""
+        """A restarted node over the same journal."""
         return Bench(journal=self.journal, **fields)
 
     def ends(self, name: str) -> dict[End, SeqSet]:
@@ -143,7 +143,7 @@ def letters(effects: list[Effect]) -> list[tuple[int, int, str]]:
 
 
 def seqs(effects: list[Effect]) -> list[int]:
-    """Every event that is handed out, in order, whichever attempt it is."""
+    """Every event that is delivered, in order, whichever attempt it is."""
     found: list[int] = []
     for effect in effects:
         if isinstance(effect, Redeliver):
@@ -154,7 +154,7 @@ def seqs(effects: list[Effect]) -> list[int]:
 
 
 def delivered(effects: list[Effect]) -> list[tuple[int, int]]:
-    """The ranges that are handed out for the first time, or in part."""
+    """The ranges that are delivered for the first time, or in part."""
     ranges: list[tuple[int, int]] = []
     for effect in effects:
         if isinstance(effect, DeliverRuns):

@@ -1,4 +1,4 @@
-"""Dispatching: every subscriber gets every event that matches, or there is an end that says why."""
+"""Dispatching: every subscriber gets every matching event, or an outcome says why not."""
 
 from random import Random
 
@@ -25,7 +25,7 @@ from reknit.wire.messages import (
 )
 from tests.protocol.dispatching import SOURCE, Bench, delivered, ranges, redelivered, said
 
-# -- handing out
+# -- delivery
 
 
 def test_live_subscriber_gets_what_matches_as_it_is_kept() -> None:
@@ -53,7 +53,7 @@ def test_subscriber_without_credit_gets_the_rest_when_it_has_room() -> None:
     assert delivered(bench.publish(4)) == [(4, 5)]
 
 
-def test_blocked_peer_gets_nothing_until_its_way_is_free() -> None:
+def test_blocked_peer_gets_nothing_until_it_is_unblocked() -> None:
     bench = Bench()
     bench.subscribe()
     bench.give(PeerBlocked(True))
@@ -82,7 +82,7 @@ def test_new_durable_subscription_is_confirmed_when_its_account_is_durable() -> 
     assert said(bench.perform()) == [Subscribed(1, 0, False)]
 
 
-def test_new_durable_subscriber_is_not_handed_what_was_staged_before_it() -> None:
+def test_new_durable_subscriber_does_not_get_events_staged_before_it() -> None:
     """It is not owed those events, so they could never end."""
     bench = Bench()
     bench.is_slow = True
@@ -94,7 +94,7 @@ def test_new_durable_subscriber_is_not_handed_what_was_staged_before_it() -> Non
     assert bench.journal.ledger.rows()[0].published == 0
 
 
-def test_connection_that_goes_before_its_account_is_durable_is_forgotten() -> None:
+def test_connection_that_leaves_before_its_account_is_durable_is_forgotten() -> None:
     bench = Bench()
     bench.is_slow = True
     bench.subscribe("audit")
@@ -104,8 +104,8 @@ def test_connection_that_goes_before_its_account_is_durable_is_forgotten() -> No
     assert bench.dispatch.queues == {}
 
 
-def test_outcome_said_again_on_a_new_connection_is_booked_when_the_first_saying_is_durable() -> None:
-    """Otherwise a crash could forget an outcome that nobody will ever say again."""
+def test_outcome_repeated_on_a_new_connection_is_confirmed_when_the_first_one_is_durable() -> None:
+    """Otherwise a crash could forget an outcome that is never repeated."""
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
@@ -139,7 +139,7 @@ def test_durable_subscriber_gets_only_the_open_part_of_a_batch() -> None:
     assert delivered(bench.subscribe("audit", peer="again")) == [(1, 2), (4, 6)]
 
 
-def test_what_a_subscriber_still_holds_is_not_sent_again_and_can_be_settled() -> None:
+def test_events_that_a_subscriber_still_holds_are_not_sent_again_and_can_be_settled() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 5)
@@ -150,7 +150,7 @@ def test_what_a_subscriber_still_holds_is_not_sent_again_and_can_be_settled() ->
     assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 6))}
 
 
-def test_what_was_held_and_ended_before_the_cursor_came_to_it_is_not_sent_again() -> None:
+def test_held_events_that_ended_before_the_cursor_reached_them_are_not_sent_again() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1)
@@ -188,7 +188,7 @@ def test_subscription_number_is_used_once_on_a_connection() -> None:
     assert refusal.code == Code.ALREADY_EXISTS
 
 
-def test_forgotten_subscriber_has_no_account_any_more() -> None:
+def test_forgotten_subscriber_has_no_account() -> None:
     bench = Bench()
     bench.subscribe("audit")
     assert said(bench.give(Unsubscribe(1, forget=True))) == [Unsubscribed(1, is_forgotten=True)]
@@ -203,7 +203,7 @@ def test_subscriber_that_left_can_still_be_forgotten() -> None:
     assert bench.journal.ledger.accounts == {}
 
 
-def test_subscriber_that_another_connection_took_over_is_not_forgotten_by_who_left() -> None:
+def test_connection_that_was_taken_over_can_not_forget_its_subscriber() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.give(Unsubscribe(1))
@@ -212,8 +212,8 @@ def test_subscriber_that_another_connection_took_over_is_not_forgotten_by_who_le
     assert list(bench.journal.ledger.accounts) == ["audit"]
 
 
-def test_subscriber_hears_that_it_is_forgotten_when_that_is_durable() -> None:
-    """Otherwise a crash could bring back what it was told is no more."""
+def test_forgetting_is_confirmed_when_it_is_durable() -> None:
+    """Otherwise a crash could bring back an account that was reported as closed."""
     bench = Bench()
     bench.subscribe("audit")
     bench.is_slow = True
@@ -262,7 +262,7 @@ def test_outcome_is_confirmed_when_it_is_durable() -> None:
 
 
 def test_outcome_without_an_end_does_not_confirm_those_before_it() -> None:
-    """`Settled` speaks for everything up to its number: a subscriber would forget what is not durable yet."""
+    """`Settled` confirms everything up to its number: a subscriber would forget outcomes that are not durable yet."""
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
@@ -326,7 +326,7 @@ def test_rejected_event_is_a_dead_letter_before_its_end_is_booked() -> None:
     assert kinds == [DeadLetter, AppendRecord]
 
 
-def test_outcome_for_what_was_never_handed_out_changes_nothing() -> None:
+def test_outcome_of_an_event_that_was_not_delivered_changes_nothing() -> None:
     bench = Bench()
     bench.subscribe("audit")
     assert said(bench.settle(1, 1, 100, Outcome.ACCEPTED)) == [Settled(1, 1)]
@@ -341,7 +341,7 @@ def test_floor_is_written_down_without_an_outcome() -> None:
     assert bench.journal.ledger.accounts["audit"].floor > 0
 
 
-# -- what is gone
+# -- losses
 
 
 def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
@@ -354,7 +354,7 @@ def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
     assert bench.ends("audit")[End.LOST] == ranges((3, 6))
 
 
-def test_removed_events_from_before_a_subscriber_are_no_loss_to_it() -> None:
+def test_removed_events_from_before_a_subscriber_are_not_lost_to_it() -> None:
     bench = Bench()
     bench.publish(1, 5)
     bench.subscribe("audit")
@@ -362,7 +362,7 @@ def test_removed_events_from_before_a_subscriber_are_no_loss_to_it() -> None:
     assert bench.ends("audit") == {}
 
 
-def test_removed_events_that_nobody_booked_before_a_crash_are_booked_after_it() -> None:
+def test_removed_events_that_were_not_recorded_before_a_crash_are_recorded_after_it() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 5)
@@ -387,7 +387,7 @@ def test_subscriber_that_was_away_is_told_what_was_removed() -> None:
     assert said(effects) == [Subscribed(1, 0, False), Lost(1, "plant/a", SOURCE, 1, 6, "retention")]
 
 
-def test_event_that_vanished_before_its_next_attempt_is_lost() -> None:
+def test_event_that_is_gone_before_its_next_attempt_is_lost() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
@@ -397,7 +397,7 @@ def test_event_that_vanished_before_its_next_attempt_is_lost() -> None:
     assert bench.ends("audit") == {End.LOST: ranges((1, 2))}
 
 
-def test_ephemeral_subscriber_is_told_of_a_vanished_event_too() -> None:
+def test_ephemeral_subscriber_is_told_of_a_gone_event_too() -> None:
     bench = Bench()
     bench.subscribe()
     bench.publish(1)
@@ -406,7 +406,7 @@ def test_ephemeral_subscriber_is_told_of_a_vanished_event_too() -> None:
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
 
 
-def test_ledger_knows_everything_that_is_under_way() -> None:
+def test_ledger_knows_all_events_in_flight() -> None:
     bench = Bench()
     bench.subscribe("audit", credit=1)
     for seq in range(1, 5):

@@ -1,4 +1,4 @@
-"""Priorities: weighted, never strict, and only where several wait."""
+"""Priorities: weighted, never strict, and only while several wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def waiting(priorities: list[int], each: int) -> Bench:
 
 
 def order(bench: Bench, credit: int) -> list[int]:
-    """The priorities in the order in which they go out as credit comes."""
+    """The priorities in the order of delivery, as credit is granted."""
     found: list[int] = []
     total = 1
     while total < credit:
@@ -66,14 +66,14 @@ def test_every_event_goes_out_once_and_in_the_order_of_its_source() -> None:
 
 
 def test_floor_stays_before_what_was_overtaken() -> None:
-    """A restart would otherwise forget it."""
+    """Otherwise a restart would forget it."""
     bench = waiting([1, 6], 10)
     order(bench, 600)
     again = bench.restart()
     assert set(seqs(again.subscribe("audit"))) >= set(range(1, 11))
 
 
-def test_where_one_priority_waits_nothing_is_counted() -> None:
+def test_nothing_is_counted_while_one_priority_waits() -> None:
     shares = PriorityShares()
     assert shares.next([3]) == 3
     shares.had(3, 1000)

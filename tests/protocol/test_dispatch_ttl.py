@@ -1,4 +1,4 @@
-"""Time to live: what expires while it waits is a dead letter, at its time, wherever its subscriber is."""
+"""Time to live: an event that expires while it waits becomes a dead letter on time, connected or not."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_event_without_ttl_never_expires() -> None:
     assert letters(bench.tick(1e9)) == []
 
 
-def test_topic_gives_a_ttl_to_events_that_say_nothing() -> None:
+def test_topic_gives_a_ttl_to_events_without_one() -> None:
     bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), ttl_ms=2000)])
     bench.subscribe("audit")
     bench.give(PeerLeft())
@@ -130,7 +130,7 @@ def test_event_from_too_far_in_the_future_is_refused() -> None:
     assert (refusal.message.start, refusal.message.code) == (2, Code.INVALID_ARGUMENT)
 
 
-def test_what_anycast_has_is_left_to_it() -> None:
+def test_events_of_anycast_accounts_are_left_alone() -> None:
     assert ACCOUNT == ANYCAST
     bench = Bench(queue_events_max=1)
     bench.journal.ledger.open(f"{ANYCAST}plant/**", Pattern("plant/**"), {}, 0)

@@ -19,7 +19,7 @@ def batch(first: int, count: int = 1, topic: str = "plant/temp", source: bytes =
 
 
 def give(intake: Intake, *batches: Batch, peer: Peer = "p") -> list[Effect]:
-    """Batches that came in one piece, and what the intake wants because of them."""
+    """Give the intake batches in one piece; returns its effects."""
     frames = Frames(b"".join([bytes(one.data) for one in batches]), [one.head for one in batches])
     intake.receive(frames, peer, 0.0)
     return intake.take_effects()
@@ -36,7 +36,7 @@ def appended(effects: list[Effect]) -> list[tuple[int, int]]:
     ]
 
 
-def test_what_follows_on_is_appended_as_it_came_in_one_piece() -> None:
+def test_batches_that_follow_on_are_appended_in_one_piece() -> None:
     intake = Intake({SOURCE: 0})
     give(intake, batch(1))
     one, two = batch(2, 3), batch(5)
@@ -61,13 +61,13 @@ def test_acks_of_one_commit_are_one_message() -> None:
     assert kept(intake, 2) == [Send("p", Ack(SOURCE, 2))]
 
 
-def test_what_is_known_and_durable_is_dropped_and_acknowledged_again() -> None:
+def test_known_durable_events_are_dropped_and_acknowledged_again() -> None:
     intake = Intake({SOURCE: 9})
     assert give(intake, batch(8, 2)) == [Send("p", Ack(SOURCE, 9))]
     assert intake.duplicates == 2
 
 
-def test_what_is_known_and_not_durable_is_acknowledged_to_the_new_peer_later() -> None:
+def test_known_events_that_are_not_durable_are_acknowledged_to_the_new_peer_later() -> None:
     intake = Intake({})
     [append] = give(intake, batch(1), peer="old")
     assert isinstance(append, Append)
@@ -76,7 +76,7 @@ def test_what_is_known_and_not_durable_is_acknowledged_to_the_new_peer_later() -
     assert kept(intake, append.number) == [Send("new", Ack(SOURCE, 1))]
 
 
-def test_hole_is_asked_for_once_until_it_closes() -> None:
+def test_gap_is_requested_once_until_it_closes() -> None:
     intake = Intake({SOURCE: 4})
     assert give(intake, batch(7)) == [Send("p", Expect(SOURCE, 5))]
     assert give(intake, batch(8)) == []
@@ -84,20 +84,20 @@ def test_hole_is_asked_for_once_until_it_closes() -> None:
     assert give(intake, batch(9)) == [Send("p", Expect(SOURCE, 7))]
 
 
-def test_batch_that_is_known_in_part_is_cut() -> None:
+def test_batch_known_in_part_is_cut() -> None:
     intake = Intake({SOURCE: 2})
     assert appended(give(intake, batch(1, 5))) == [(3, 6)]
     assert intake.duplicates == 2
 
 
-def test_sources_do_not_stand_in_each_others_way() -> None:
+def test_sources_do_not_block_each_other() -> None:
     intake = Intake({SOURCE: 4})
     other = b"t" * 16
     effects = give(intake, batch(9), batch(1, source=other), batch(5))
     assert appended(effects) == [(1, 2), (5, 6)]
 
 
-def test_topic_that_is_none_is_refused_for_good() -> None:
+def test_invalid_topic_is_refused_for_good() -> None:
     one = batch(1, topic="plant//temp")
     refusal, dead = give(Intake({}), one)
     assert isinstance(refusal, Send)
@@ -110,7 +110,7 @@ def test_topic_that_is_none_is_refused_for_good() -> None:
 NOT_YOU = Refusal(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
 
 
-def test_publisher_that_may_not_is_refused_and_its_events_die() -> None:
+def test_publisher_without_permission_is_refused_and_its_events_become_dead_letters() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
     refusal, dead = give(intake, batch(1))
     assert refusal == Send("p", Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "not you"))
@@ -118,7 +118,7 @@ def test_publisher_that_may_not_is_refused_and_its_events_die() -> None:
     assert (dead.peer, dead.refusal, dead.batch.first, dead.batch.stop) == ("p", NOT_YOU, 1, 2)
 
 
-def test_what_is_refused_again_is_no_second_dead_letter() -> None:
+def test_batch_refused_again_makes_no_second_dead_letter() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
     give(intake, batch(1, 3))
     [refusal] = give(intake, batch(1, 3))
@@ -182,8 +182,8 @@ def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
     assert seen == [2, 3, 4]
 
 
-def test_what_follows_a_refused_batch_is_not_taken_either() -> None:
-    """Its publisher was told that nothing of it is taken: that has to be so."""
+def test_batch_after_a_refused_one_is_not_taken_either() -> None:
+    """Its publisher was told that nothing of it is taken, so nothing may be."""
     problems: list[Refusal | None] = [
         Refusal(Code.RESOURCE_EXHAUSTED, "full", Reason.EGRESS_FULL),
         None,
@@ -218,7 +218,7 @@ def test_full_journal_holds_publishers_until_there_is_room() -> None:
     assert appended(give(intake, batch(2))) == [(2, 3)]
 
 
-def test_only_who_publishes_is_asked_to_wait() -> None:
+def test_only_publishers_are_asked_to_wait() -> None:
     intake = Intake({})
     intake.receive(PeerJoined(), "subscriber", 0.0)
     intake.receive(StopIntake("no space"), JOURNAL, 0.0)
@@ -237,8 +237,8 @@ def test_new_source_begins_with_its_first_event_also_when_that_was_turned_away()
     assert appended(give(intake, batch(1, 2), batch(3))) == [(1, 3), (3, 4)]
 
 
-def test_source_that_is_not_known_goes_on_where_it_is() -> None:
-    """Its publisher may come from a node whose journal is gone."""
+def test_unknown_source_continues_where_it_is() -> None:
+    """Its publisher may come from a node whose journal is lost."""
     assert appended(give(Intake({}), batch(50))) == [(50, 51)]
 
 
@@ -249,7 +249,7 @@ def test_declared_source_is_told_how_far_it_has_got() -> None:
 
 
 def test_declared_source_is_told_only_what_is_certain() -> None:
-    """What a former life of the program sent is staged: the next life must not use its seqs again."""
+    """Events that the program sent before it restarted are staged: it must not use their seqs again."""
     intake = Intake({})
     [append] = give(intake, batch(1, 3), peer="old")
     assert isinstance(append, Append)
@@ -270,7 +270,7 @@ def test_older_connection_can_not_publish_for_a_source_that_a_newer_one_declared
     assert appended(give(intake, batch(1), peer="new")) == [(1, 2)]
 
 
-def test_declaration_that_comes_late_over_an_older_connection_changes_nothing() -> None:
+def test_late_declaration_over_an_older_connection_changes_nothing() -> None:
     intake = Intake({})
     for peer in ("old", "new"):
         intake.receive(PeerJoined(), peer, 0.0)

@@ -30,7 +30,7 @@ def head(first: int, count: int = 1) -> Head:
     return Head(SOURCE, "plant/a", first, count, 100, 0)
 
 
-def test_only_what_was_handed_out_can_end_and_only_once() -> None:
+def test_only_delivered_events_can_end_and_only_once() -> None:
     one = queue()
     deliver(one, 0, head(1, 5))
     assert one.end(SERIES, 2, 9) == [(2, 6)]
@@ -75,27 +75,27 @@ def test_held_events_that_have_ended_stay_ended() -> None:
     assert one.end(SERIES, 1, 5) == [(3, 5)]
 
 
-def test_wanted_is_what_neither_ended_nor_is_held() -> None:
+def test_wanted_events_have_neither_ended_nor_are_held() -> None:
     one = queue()
     one.resume(1000, ended(1, 3))
     one.hold(SERIES, 5, 6)
     assert one.wanted(0, head(1, 8)) == [(3, 5), (6, 9)]
 
 
-def test_what_came_after_the_resumption_is_wanted_as_a_whole() -> None:
+def test_batch_from_after_the_resumption_is_wanted_as_a_whole() -> None:
     one = queue()
     one.resume(1000, ended(1, 3))
     assert one.wants_all(1000, head(1, 8))
     assert not one.wants_all(999, head(1, 8))
 
 
-def test_what_is_before_the_checkpoint_is_skipped() -> None:
+def test_events_before_the_checkpoint_are_skipped() -> None:
     one = queue(after={SOURCE: 4})
     assert one.wanted(0, head(1, 4)) == []
     assert one.wanted(0, head(3, 4)) == [(5, 7)]
 
 
-def test_what_is_due_comes_in_the_order_of_its_time() -> None:
+def test_retries_are_taken_in_the_order_of_their_time() -> None:
     one = queue()
     one.retry_at(SERIES, 1, 2, due=2.0)
     one.retry_at(SERIES, 2, 3, due=1.0)
@@ -103,7 +103,7 @@ def test_what_is_due_comes_in_the_order_of_its_time() -> None:
     assert [retry.start for _ in range(3) if (retry := one.retries.pop_due(10.0)) is not None] == [2, 1, 3]
 
 
-def test_room_is_credit_less_what_was_sent_and_none_while_blocked() -> None:
+def test_room_is_unused_credit_and_zero_while_blocked() -> None:
     one = queue(credit=300)
     one.credit.use(100)
     assert one.room == 200
@@ -111,7 +111,7 @@ def test_room_is_credit_less_what_was_sent_and_none_while_blocked() -> None:
     assert one.room == 0
 
 
-def test_in_hand_is_what_is_open_or_still_ahead() -> None:
+def test_in_hand_are_events_that_are_open_or_still_ahead() -> None:
     one = queue()
     deliver(one, 0, head(1, 4))
     one.end(SERIES, 1, 3)

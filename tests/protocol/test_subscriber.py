@@ -1,4 +1,4 @@
-"""The subscribing side: every event once and in order, its outcome sent until it is booked."""
+"""The subscriber's side: every event once and in order, its outcome sent until it is stored."""
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
@@ -52,7 +52,7 @@ def live(name: str = "", credit_bytes: int = 1 << 20) -> Subscriber:
 
 
 def reconnect(subscriber: Subscriber, epoch: str = "epoch") -> tuple[Subscribe, list[Effect]]:
-    """Lose the connection and get another; gives the request, and what follows the node's answer."""
+    """Lose the connection and get another; returns the request, and the effects of the node's answer."""
     give(subscriber, Disconnected())
     [effect] = give(subscriber, Connected(epoch))
     assert isinstance(effect, SendToNode)
@@ -80,12 +80,12 @@ def accepted(start: int, stop: int) -> Row:
 # -- events
 
 
-def test_events_are_handed_on_in_order() -> None:
+def test_events_are_delivered_in_order() -> None:
     subscriber = live()
     assert handed(give(subscriber, Delivered([batch(1, 2), batch(3)], 10))) == [(1, 3), (3, 4)]
 
 
-def test_what_was_seen_is_dropped_and_the_rest_of_its_batch_is_not() -> None:
+def test_seen_events_are_dropped_and_the_rest_of_their_batch_is_not() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     assert handed(give(subscriber, Delivered([batch(1, 3)], 10))) == []
@@ -101,7 +101,7 @@ def test_gap_is_reported_in_its_place() -> None:
 
 
 def test_durable_subscriber_is_told_of_losses_by_its_node_alone() -> None:
-    """Seqs that it does not see have ended in a former life."""
+    """Seqs that it does not see ended before the program restarted."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1)], 10))
     assert handed(give(subscriber, Delivered([batch(5)], 20))) == [(5, 6)]
@@ -125,13 +125,13 @@ def test_gap_before_a_loss_is_lost_too() -> None:
     ]
 
 
-def test_what_came_is_not_lost_though_it_was_removed_since() -> None:
+def test_events_that_arrived_are_not_lost_when_they_are_removed() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 5)], 10))
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 1, 6, "retention")) == []
 
 
-def test_what_was_given_back_and_removed_is_lost() -> None:
+def test_events_given_back_and_removed_are_lost() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 5)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.RELEASED)
@@ -151,7 +151,7 @@ def test_credit_is_granted_again_as_the_application_takes() -> None:
     assert sent(subscriber.take_effects()) == [Credit(1, 5 * size)]
 
 
-def test_what_is_dropped_costs_no_credit() -> None:
+def test_dropped_events_cost_no_credit() -> None:
     size = batch(1).head.length
     subscriber = live(credit_bytes=size)
     give(subscriber, Delivered([batch(1)], 10))
@@ -166,8 +166,8 @@ def test_credit_on_a_new_connection_is_what_is_not_buffered() -> None:
     assert request.credit == 3 * size
 
 
-def test_room_that_was_made_while_asking_is_granted_when_the_subscription_stands() -> None:
-    """There may be no later moment: all is taken, and without credit nothing more comes."""
+def test_credit_freed_while_asking_is_granted_when_the_subscription_is_confirmed() -> None:
+    """There may be no later moment: everything is taken, and without credit nothing more arrives."""
     size = batch(1).head.length
     subscriber = live("audit", credit_bytes=size)
     give(subscriber, Delivered([batch(1)], 10))
@@ -207,7 +207,7 @@ def test_outcomes_are_gathered_and_sent_as_one_message() -> None:
     assert sent(subscriber.take_effects()) == [Settle(1, 1, [accepted(1, 4), rejected])]
 
 
-def test_only_what_is_in_hand_can_be_settled_and_only_once() -> None:
+def test_only_held_events_can_be_settled_and_only_once() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 2)], 10))
     subscriber.settle(STREAM, 1, 9, Outcome.ACCEPTED)
@@ -216,7 +216,7 @@ def test_only_what_is_in_hand_can_be_settled_and_only_once() -> None:
     assert sent(subscriber.take_effects()) == [Settle(1, 1, [accepted(1, 3)])]
 
 
-def test_outcomes_are_sent_again_until_they_are_booked() -> None:
+def test_outcomes_are_resent_until_they_are_stored() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 2)], 10))
     for seq in (1, 2):
@@ -230,8 +230,8 @@ def test_outcomes_are_sent_again_until_they_are_booked() -> None:
     assert subscriber.is_settled
 
 
-def test_outcome_that_was_not_sent_yet_is_told_as_held() -> None:
-    """The node would hand the event out again, and this side would drop it: it could never end."""
+def test_event_with_an_unsent_outcome_is_reported_as_held() -> None:
+    """The node would deliver the event again, and this side would drop it: it could never end."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1)], 10))
     subscriber.settle(STREAM, 1, 2, Outcome.ACCEPTED)
@@ -243,7 +243,7 @@ def test_outcome_that_was_not_sent_yet_is_told_as_held() -> None:
 # -- giving back
 
 
-def test_event_that_was_given_back_comes_again() -> None:
+def test_event_given_back_is_delivered_again() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.FAILED)
@@ -252,7 +252,7 @@ def test_event_that_was_given_back_comes_again() -> None:
     assert [(one.first, one.attempt) for one in hand.batches] == [(2, 2)]
 
 
-def test_repeated_hand_over_that_nobody_waits_for_is_dropped() -> None:
+def test_repeated_delivery_of_an_event_that_was_not_given_back_is_dropped() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.FAILED)
@@ -260,8 +260,8 @@ def test_repeated_hand_over_that_nobody_waits_for_is_dropped() -> None:
     assert handed(give(subscriber, Delivered([batch(2)], -1, attempt=2, counted=False))) == []
 
 
-def test_what_was_given_back_and_booked_is_given_back_again_to_the_next_connection() -> None:
-    """The node forgets what is to come again when a connection breaks."""
+def test_events_given_back_and_stored_are_given_back_again_on_the_next_connection() -> None:
+    """The node forgets which events are to be redelivered when a connection breaks."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 1, 3, Outcome.RELEASED)
@@ -273,8 +273,8 @@ def test_what_was_given_back_and_booked_is_given_back_again_to_the_next_connecti
     assert sent(effects) == [Settle(1, 2, [released])]
 
 
-def test_what_was_given_back_and_not_booked_is_given_back_once() -> None:
-    """Twice would bring it twice; the two may have been given back apart and lie side by side."""
+def test_events_given_back_and_not_stored_are_given_back_once() -> None:
+    """Otherwise it would be delivered twice; adjacent events may have been given back separately."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 1, 2, Outcome.RELEASED)
@@ -287,10 +287,10 @@ def test_what_was_given_back_and_not_booked_is_given_back_once() -> None:
     assert sorted((row.start, row.stop) for row in rows) == [(1, 2), (2, 3)]
 
 
-# -- coming and going
+# -- connecting
 
 
-def test_subscription_begins_where_it_was_told() -> None:
+def test_subscription_begins_at_its_start() -> None:
     subscriber = Subscriber(1, "plant/**", start=Start(history=True))
     [request] = sent(give(subscriber, Connected("epoch")))
     assert isinstance(request, Subscribe)
@@ -298,21 +298,21 @@ def test_subscription_begins_where_it_was_told() -> None:
     assert give(subscriber, Subscribed(1, 0, False))[-1] == SubscriptionOpened(False)
 
 
-def test_subscription_goes_on_from_its_position_in_the_same_journal() -> None:
+def test_subscription_resumes_from_its_position_in_the_same_journal() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 77))
     request, _ = reconnect(subscriber)
     assert request.start == Start(position=77, epoch="epoch")
 
 
-def test_subscription_goes_on_after_its_checkpoint_in_another_journal() -> None:
+def test_subscription_resumes_after_its_checkpoint_in_another_journal() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 4)], 77))
     request, _ = reconnect(subscriber, epoch="another")
     assert request.start == Start(checkpoint={SOURCE.hex(): 4})
 
 
-def test_what_is_in_hand_is_told_on_reconnection() -> None:
+def test_held_events_are_reported_on_reconnection() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 4)], 77))
     request, _ = reconnect(subscriber)

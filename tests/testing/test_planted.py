@@ -35,16 +35,16 @@ from reknit.wire.messages import Ack, Settle, Settled
 SEEDS_MAX = 250
 
 
-class ForgetfulSubscriptions(Subscribers):
-    """After a reconnection it goes on with the newest event, not with what was left."""
+class ForgetfulSubscribers(Subscribers):
+    """Resumes with the newest event after a reconnection, not with the oldest one that is owed."""
 
     def _resume(self, queue: Queue, account: Account) -> None:
         super()._resume(queue, account)
         queue.cursor.read_to(self._state.end)
 
 
-class SettlingThatPromisesTooSoon(Settlement):
-    """Says that outcomes are booked before they are durable."""
+class SettlementThatConfirmsTooSoon(Settlement):
+    """Confirms outcomes before they are durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
         super().settle(message, peer)
@@ -52,13 +52,13 @@ class SettlingThatPromisesTooSoon(Settlement):
 
 
 class LanesThatStayPaused(Lanes):
-    """What waited while its topic was paused is not looked at again."""
+    """Forgets events that waited while their topic was paused."""
 
     def look_at_all(self) -> None:
         pass
 
 
-class SubscriptionsThatStayPaused(Subscribers):
+class SubscribersThatStayPaused(Subscribers):
     """Gives queues such lanes."""
 
     def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
@@ -67,8 +67,8 @@ class SubscriptionsThatStayPaused(Subscribers):
         return queue
 
 
-class SettlingThatForgetsLeases(Settlement):
-    """Takes back what was held for too long, and hands it out to nobody."""
+class SettlementThatForgetsLeases(Settlement):
+    """Takes back events that were held for too long, and delivers them to nobody."""
 
     def give_back(
         self, queue: Queue, series: Series, bounds: Range, said: Disposition, tried: list[AttemptRow]
@@ -78,15 +78,15 @@ class SettlingThatForgetsLeases(Settlement):
         return super().give_back(queue, series, bounds, said, tried)
 
 
-class SettlingThatFreesItsHeadTooSoon(Settlement):
-    """Ends an event that failed, instead of trying it again."""
+class SettlementThatFreesItsHeadTooSoon(Settlement):
+    """Ends an event that failed, instead of retrying it."""
 
     def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
         queue.end(series, *bounds)
 
 
-class SettlingThatGivesUpTooSoon(Settlement):
-    """Makes a dead letter of what could be tried once more."""
+class SettlementThatGivesUpTooSoon(Settlement):
+    """Makes a dead letter of an event that could be tried once more."""
 
     def _retry_or_end(
         self, queue: Queue, series: Series, bounds: Range, tally: Tally, said: Disposition
@@ -96,15 +96,15 @@ class SettlingThatGivesUpTooSoon(Settlement):
 
 
 class ExpiryThatHurries(Expiry):
-    """Ends what has a quarter of a second to live."""
+    """Ends events that have a quarter of a second to live."""
 
     def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
         for start, stop, due_us in super().deadlines(run, index):
             yield start, stop, due_us - 250_000
 
 
-class EndingsWithoutALetter(OutcomeRecorder):
-    """Books what has expired as a dead letter, and writes none."""
+class RecorderWithoutADeadLetter(OutcomeRecorder):
+    """Records an expired event as a dead letter, and writes none."""
 
     def letter(self, *args: Any, **fields: Any) -> OutcomeRow:
         row = super().letter(*args, **fields)
@@ -116,7 +116,7 @@ class EndingsWithoutALetter(OutcomeRecorder):
 
 
 class HastyIntake(Intake):
-    """Acknowledges events when they come, not when they are durable."""
+    """Acknowledges events when they arrive, not when they are durable."""
 
     def _append(self, peer: Peer, data: Buffer, heads: list[Head], stops: dict[bytes, int]) -> None:
         super()._append(peer, data, heads, stops)
@@ -124,7 +124,7 @@ class HastyIntake(Intake):
 
 
 class IntakeThatTakesTwice(Intake):
-    """Does not drop what comes again."""
+    """Does not drop repeated events."""
 
     def _take_other(self, head: Head, data: Buffer, peer: Peer) -> None:
         if head.stop <= self._positions.next_seqs.get(head.source, head.first):
@@ -134,7 +134,7 @@ class IntakeThatTakesTwice(Intake):
 
 
 class JournalThatLosesASyncedBatch(SimJournal):
-    """What was synced last is not there after a crash."""
+    """Loses the batch that was synced last in a crash."""
 
     def crash(self, survives: int | None = None) -> SimJournal:
         chunks = self._tail.between(self.start, self._synced_end)
@@ -144,14 +144,14 @@ class JournalThatLosesASyncedBatch(SimJournal):
 
 
 class PublisherThatNeverRepeats(Publisher):
-    """Sends nothing again after a reconnection."""
+    """Resends nothing after a reconnection."""
 
     def _resend(self, seq: int) -> None:
         pass
 
 
 class SubscriberThatForgetsOutcomes(Subscriber):
-    """Drops the outcomes that were under way when the connection broke."""
+    """Drops the outcomes that were not confirmed when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
         self.node.outcomes._unconfirmed.clear()
@@ -159,7 +159,7 @@ class SubscriberThatForgetsOutcomes(Subscriber):
 
 
 class SubscriberThatTakesAllTwice(Subscriber):
-    """Neither says what it has seen, nor drops it."""
+    """Neither reports which events it has seen, nor drops them."""
 
     def checkpoint(self) -> dict[str, int]:
         return {}
@@ -170,39 +170,39 @@ class SubscriberThatTakesAllTwice(Subscriber):
 
 
 def core_with(
-    subscriptions: type[Subscribers] = Subscribers,
-    settling: type[Settlement] = Settlement,
+    subscribers: type[Subscribers] = Subscribers,
+    settlement: type[Settlement] = Settlement,
     intake: type[Intake] = Intake,
     expiry: type[Expiry] = Expiry,
-    endings: type[OutcomeRecorder] = OutcomeRecorder,
+    recorder: type[OutcomeRecorder] = OutcomeRecorder,
 ) -> Callable[..., Core]:
-    """Cores whose machines are of these kinds."""
+    """Cores with machines of these classes."""
 
     def make(*args: Any, **fields: Any) -> Core:
         core = Core(*args, **fields)
-        core.dispatch.subscribers.__class__ = subscriptions
-        core.dispatch.settlement.__class__ = settling
+        core.dispatch.subscribers.__class__ = subscribers
+        core.dispatch.settlement.__class__ = settlement
         core.intake.__class__ = intake
         core.dispatch.expiry.__class__ = expiry
-        core.dispatch.recorder.__class__ = endings
+        core.dispatch.recorder.__class__ = recorder
         return core
 
     return make
 
 
 PLANTED = {
-    "dispatch leaves a resumed topic paused": Parts(
-        core=core_with(subscriptions=SubscriptionsThatStayPaused)
+    "dispatch leaves a resumed topic paused": Parts(core=core_with(subscribers=SubscribersThatStayPaused)),
+    "dispatch forgets what a lease was lost for": Parts(
+        core=core_with(settlement=SettlementThatForgetsLeases)
     ),
-    "dispatch forgets what a lease was lost for": Parts(core=core_with(settling=SettlingThatForgetsLeases)),
     "dispatch drops what is to be tried again": Parts(
-        core=core_with(settling=SettlingThatFreesItsHeadTooSoon)
+        core=core_with(settlement=SettlementThatFreesItsHeadTooSoon)
     ),
-    "dispatch gives up too soon": Parts(core=core_with(settling=SettlingThatGivesUpTooSoon)),
+    "dispatch gives up too soon": Parts(core=core_with(settlement=SettlementThatGivesUpTooSoon)),
     "dispatch lets events expire too soon": Parts(core=core_with(expiry=ExpiryThatHurries)),
-    "dispatch forgets a dead letter": Parts(core=core_with(endings=EndingsWithoutALetter)),
-    "dispatch forgets a range on reconnection": Parts(core=core_with(subscriptions=ForgetfulSubscriptions)),
-    "dispatch promises too soon": Parts(core=core_with(settling=SettlingThatPromisesTooSoon)),
+    "dispatch forgets a dead letter": Parts(core=core_with(recorder=RecorderWithoutADeadLetter)),
+    "dispatch forgets a range on reconnection": Parts(core=core_with(subscribers=ForgetfulSubscribers)),
+    "dispatch promises too soon": Parts(core=core_with(settlement=SettlementThatConfirmsTooSoon)),
     "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),
     "intake takes duplicates": Parts(core=core_with(intake=IntakeThatTakesTwice)),
     "journal loses a synced batch": Parts(journal=JournalThatLosesASyncedBatch),

@@ -1,4 +1,4 @@
-"""What the dispatcher is told besides subscribers' messages: by the journal, by connections, by operators."""
+"""The dispatcher's inputs besides subscribers' messages: from the journal, from connections, from operators."""
 
 from __future__ import annotations
 

@@ -74,13 +74,13 @@ class DispatchRules:
         >>> [(one.pattern, one.attempts_max) for one in rules.handling(Pattern("a/b"))]
         [('a/**', 3), ('**', 9)]
         """
-        usual = self.retry.attempts_max
-        told = [
-            Handling(rule.pattern.text, rule.attempts_max or usual, rule.ttl_ms, rule.order != "none")
+        default = self.retry.attempts_max
+        rules = [
+            Handling(rule.pattern.text, rule.attempts_max or default, rule.ttl_ms, rule.order != "none")
             for rule in self._topics
             if rule.pattern.intersects(pattern)
         ]
-        return [*told, Handling("**", usual)] if told or usual else []
+        return [*rules, Handling("**", default)] if rules or default else []
 
     @property
     def never(self) -> list[int]:

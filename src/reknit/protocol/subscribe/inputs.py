@@ -1,4 +1,4 @@
-"""What a subscriber is told and what it wants done, as values, and the states of a subscription."""
+"""The inputs and effects of a subscriber, and the states of a subscription with their transitions."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Subscriber:
                 self._tell_recovery(message, peer, now)
 
     def tick(self, now: float) -> None:
-        """Send the outcomes that gathered; deliver recovered events that are due again; go on recovering."""
+        """Send the outcomes that gathered, deliver recovered events that are due again, and continue to recover."""
         self.flush()
         self._deliver_all(self._recovered.tick(now))
         self._send_dead()
