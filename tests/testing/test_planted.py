@@ -154,7 +154,7 @@ class SubscriberThatForgetsOutcomes(Subscriber):
     """Drops the outcomes that were not confirmed when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
-        self.node.outcomes._unconfirmed.clear()
+        self.node.outcomes.clear()
         super()._connect(epoch)
 
 
