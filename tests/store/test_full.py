@@ -18,7 +18,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.log import OsFiles, segment_path, segment_starts
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
-from tests.store.making import SOURCE_A, batch, entries, keep, stage
+from tests.store.journals import SOURCE_A, batch, entries, keep, stage
 
 
 class SmallDisk(OsFiles):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import reknit
 from reknit import records
 from reknit.config import describe
 from reknit.errors import Gone, LocalError, Refused
@@ -23,6 +22,7 @@ from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code
 from reknit.protocol.dispatch.queue import Queue
 from reknit.topic import Pattern, check_topic
+from reknit.version import __version__
 from reknit.wire.codec import encode
 from reknit.wire.messages import Answer, Ask
 
@@ -157,7 +157,7 @@ class Answers:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "node": node.name,
-            "version": reknit.__version__,
+            "version": __version__,
             "epoch": node.epoch,
             "pid": os.getpid(),
             "listen": node.urls,
