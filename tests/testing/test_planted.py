@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.batch import Batch, Head
 from reknit.entries import Run
 from reknit.frame import Buffer
@@ -89,9 +89,9 @@ class SettlementThatGivesUpTooSoon(Settlement):
     """Makes a dead letter of an event that could be tried once more."""
 
     def _retry_or_end(
-        self, queue: Queue, series: Series, bounds: Range, tally: Tally, said: Disposition
+        self, queue: Queue, series: Series, bounds: Range, count: AttemptCount, said: Disposition
     ) -> list[OutcomeRow]:
-        counted = msgspec.structs.replace(tally, failed=tally.failed + 1)
+        counted = msgspec.structs.replace(count, failed=count.failed + 1)
         return super()._retry_or_end(queue, series, bounds, counted, said)
 
 
@@ -137,9 +137,9 @@ class JournalThatLosesASyncedBatch(SimJournal):
     """Loses the batch that was synced last in a crash."""
 
     def crash(self, survives: int | None = None) -> SimJournal:
-        chunks = self._tail.between(self.start, self._synced_end)
+        chunks = self.state.tail.between(self.start, self.state.synced_end)
         if chunks and chunks[-1].entries:
-            self._synced_end = self._end = chunks[-1].position
+            self.state.synced_end = self.state.end = chunks[-1].position
         return super().crash(survives)
 
 

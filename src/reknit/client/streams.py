@@ -253,9 +253,10 @@ class IncomingStreams:
         self._sub = sub
         self._open: dict[bytes, IncomingStream] = {}
 
-    def open(self, batch: Batch, on_begin: Callable[[], object]) -> None:
-        """The batch is handed to the application; its pieces come here."""
-        batch.stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+    def open(self, batch: Batch, on_begin: Callable[[], object]) -> IncomingStream:
+        """The stream of a batch that is delivered to the application; its chunks arrive here."""
+        stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+        return stream
 
     def receive(self, message: Piece | Abort) -> None:
         """More of a stream, or word that no more comes."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from reknit.attempts import Try
+from reknit.attempts import Attempt
 from reknit.batch import Head
 from reknit.entries import Run
 from reknit.frame import Buffer
@@ -97,7 +97,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     text: str
     attempts: int
     path: str = ""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[Attempt, ...] = ()
 
 
 class Withhold(msgspec.Struct, frozen=True):

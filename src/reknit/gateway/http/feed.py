@@ -24,7 +24,8 @@ from reknit.protocol.tunnel.routes import ROUTES_TOPIC
 from reknit.protocol.tunnel.server import Caught, Close, Effect, Grown, Open, Read, Refuse, TunnelServer
 from reknit.protocol.tunnel.server import State as TunnelState
 from reknit.store.journal import Journal
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 
 READ_BYTES: Final = 128 << 10
 """How much of the journal one step of a tunnel that is behind takes."""

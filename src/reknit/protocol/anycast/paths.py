@@ -6,7 +6,7 @@ from reknit.protocol.anycast.inputs import Attach
 from reknit.protocol.anycast.state import Delivery, Path
 from reknit.protocol.machine import Peer
 from reknit.protocol.routing.routes import Routes
-from reknit.topic import TopicIndex
+from reknit.topic_index import TopicIndex
 
 Candidate = tuple[int, int, int, Path]
 """(how good, how far, how long ago, path), the best first by comparison."""

@@ -264,11 +264,11 @@ class DeliveryPump:
     def _deliver_range(self, queue: Queue, position: int, series: Series, bounds: Range, head: Head) -> None:
         """Events that failed before wait for their back-off; others are sent, each piece with its attempt."""
         state = self._state
-        for low, high, tally in queue.attempts.pieces(series, *bounds):
+        for low, high, count in queue.attempts.pieces(series, *bounds):
             rest_s = 0.0
-            if tally is not None and tally.failed:
-                since_s = (state.time_us - tally.tries[-1].time_us) / 1e6 if tally.tries else 0.0
-                rest_s = state.rules.retry.delay_s(tally.failed, state.rng) - since_s
+            if count is not None and count.failed:
+                since_s = (state.time_us - count.tries[-1].time_us) / 1e6 if count.tries else 0.0
+                rest_s = state.rules.retry.delay_s(count.failed, state.rng) - since_s
             if rest_s > 0:
                 queue.set_aside(position, series, low, high)
                 queue.retry_at(series, low, high, state.now + rest_s)

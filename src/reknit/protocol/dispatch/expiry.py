@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Final
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.batch import Batch, Head
 from reknit.entries import Run
 from reknit.ledger import ANYCAST, Series
@@ -89,11 +89,11 @@ class Expiry:
         ended = account.ended(series)
         left = [part for low, high in ranges if since < high for part in ended.missing(max(low, since), high)]
         if queue is None:
-            tallies = account.tallies.get(series, {})
+            counts = account.tallies.get(series, {})
             rows = [
-                self._recorder.letter(name, series, piece, code, reason, text, tally)
+                self._recorder.letter(name, series, piece, code, reason, text, count)
                 for low, high in left
-                for piece, tally in _by_tally(low, high, tallies)
+                for piece, count in _by_count(low, high, counts)
             ]
             floor = account.floor
         else:
@@ -114,7 +114,7 @@ class Expiry:
         for one in queue.unsettled.waiting_within(series, *bounds):
             rows += recorder.dead_letter(queue, series, one, code, reason, text)
         for one in queue.end_ahead(series, *bounds, self._state.end):
-            rows.append(recorder.letter(queue.name, series, one, code, reason, text, Tally()))
+            rows.append(recorder.letter(queue.name, series, one, code, reason, text, AttemptCount()))
         return rows
 
     def expire_in_flight(self, message: EventsExpired) -> None:
@@ -127,13 +127,13 @@ class Expiry:
             self._recorder.record_ended(queue, rows)
 
 
-def _by_tally(start: int, stop: int, tallies: dict[int, Tally]) -> Iterator[tuple[Range, Tally]]:
+def _by_count(start: int, stop: int, counts: dict[int, AttemptCount]) -> Iterator[tuple[Range, AttemptCount]]:
     """`[start, stop)`: events that were tried one by one, the rest as ranges."""
     at = start
-    for seq in sorted(seq for seq in tallies if start <= seq < stop):
+    for seq in sorted(seq for seq in counts if start <= seq < stop):
         if at < seq:
-            yield (at, seq), Tally()
-        yield (seq, seq + 1), tallies[seq]
+            yield (at, seq), AttemptCount()
+        yield (seq, seq + 1), counts[seq]
         at = seq + 1
     if at < stop:
-        yield (at, stop), Tally()
+        yield (at, stop), AttemptCount()

@@ -8,7 +8,7 @@ from typing import Final
 
 from reknit.entries import Removed
 from reknit.ledger import Series
-from reknit.outcome import CODE_OF, End, Reason
+from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.dispatch.inputs import EventsGone
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
@@ -97,7 +97,7 @@ class Losses:
     def _lost(self, series: Series, bounds: Range) -> OutcomeRow:
         reason = Reason.RETENTION
         return self._recorder.row(
-            series, bounds, End.LOST, CODE_OF[reason], reason, REMOVED_BEFORE_DELIVERY, attempts=0
+            series, bounds, FinalOutcome.LOST, CODE_OF[reason], reason, REMOVED_BEFORE_DELIVERY, attempts=0
         )
 
     def _lose(self, name: str, rows: list[OutcomeRow], floor: int) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from reknit.attempts import Tally, Try
+from reknit.attempts import Attempt, AttemptCount
 from reknit.ledger import Series
-from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
+from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
@@ -35,7 +35,7 @@ class OutcomeRecorder:
         self,
         series: Series,
         bounds: Range,
-        end: End,
+        end: FinalOutcome,
         code: int = 0,
         reason: str = "",
         text: str = "",
@@ -47,7 +47,7 @@ class OutcomeRecorder:
         """The subscriber has processed these."""
         ranges = queue.can_settle(series, *bounds) if queue.unsettled.is_waiting(series) else [bounds]
         return [
-            self.row(series, ended, End.ACCEPTED, Code.OK)
+            self.row(series, ended, FinalOutcome.ACCEPTED, Code.OK)
             for one in ranges
             for ended in queue.end(series, *one)
         ]
@@ -55,7 +55,7 @@ class OutcomeRecorder:
     def reject(self, queue: Queue, series: Series, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
         """The subscriber refuses these for good."""
         text = text or "rejected by the subscriber"
-        last = Try(self._state.time_us, Outcome.REJECTED, code)
+        last = Attempt(self._state.time_us, Outcome.REJECTED, code)
         return [
             row
             for one in queue.can_settle(series, *bounds)
@@ -70,14 +70,14 @@ class OutcomeRecorder:
         code: int,
         reason: Reason,
         text: str,
-        last: Try | None = None,
+        last: Attempt | None = None,
     ) -> list[OutcomeRow]:
         """End open events as dead letters; `last` is the attempt that led to it and is not counted yet."""
         rows: list[OutcomeRow] = []
         path = str(queue.peer)
         for low, high in queue.unsettled.open_within(series, *bounds):
-            for start, stop, tally in queue.attempts.pieces(series, low, high, operator.eq):
-                counted = tally or Tally()
+            for start, stop, count in queue.attempts.pieces(series, low, high, operator.eq):
+                counted = count or AttemptCount()
                 if last is not None:
                     counted = counted.tried(last)
                 bounds_alike = (start, stop)
@@ -93,15 +93,15 @@ class OutcomeRecorder:
         code: int,
         reason: Reason,
         text: str,
-        tally: Tally,
+        count: AttemptCount,
         path: str = "",
     ) -> OutcomeRow:
         """Make dead letters of events; returns the outcome to record after them."""
         code = code or int(CODE_OF[reason])
         self._state.emit_dead_letter(
-            DeadLetter(name, *series, *bounds, code, str(reason), text, tally.acquired, path, tally.tries)
+            DeadLetter(name, *series, *bounds, code, str(reason), text, count.acquired, path, count.tries)
         )
-        return self.row(series, bounds, End.DEAD_LETTERED, code, reason, text, tally.acquired)
+        return self.row(series, bounds, FinalOutcome.DEAD_LETTERED, code, reason, text, count.acquired)
 
     # -- records
 

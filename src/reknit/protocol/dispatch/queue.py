@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reknit.attempts import Tally, Try
+from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
 from reknit.ledger import Series
 from reknit.protocol.dispatch.attempt_counts import AttemptCounts
@@ -177,7 +177,7 @@ class Queue:
 
     # -- transitions: what the subscriber says
 
-    def count_attempt(self, series: Series, start: int, stop: int, attempt: Try) -> None:
+    def count_attempt(self, series: Series, start: int, stop: int, attempt: Attempt) -> None:
         """An attempt at `[start, stop)` did not end these events."""
         self.attempts.count(series, start, stop, attempt)
 
@@ -238,12 +238,12 @@ class Queue:
         self,
         end: int,
         ended: Mapping[Series, SeqSet] | None = None,
-        tallies: Mapping[Series, Mapping[int, Tally]] | None = None,
+        counts: Mapping[Series, Mapping[int, AttemptCount]] | None = None,
     ) -> None:
         """The subscriber was here before: it gets what had not ended up to the journal's end, with its attempts."""
         self.cursor.resume(end, ended)
-        if tallies is not None:
-            self.attempts.resume(tallies)
+        if counts is not None:
+            self.attempts.resume(counts)
 
     def hold(self, series: Series, start: int, stop: int) -> None:
         """The subscriber still has `[start, stop)` from an earlier connection: it is open, and not sent again."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.machine import Peer
-from reknit.topic import TopicIndex
+from reknit.topic_index import TopicIndex
 
 
 class QueueRegistry:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from reknit.attempts import Tally, Try
+from reknit.attempts import Attempt, AttemptCount
 from reknit.ledger import Series
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
@@ -102,34 +102,34 @@ class Settlement:
     ) -> list[OutcomeRow]:
         """Events come back. Each has its own count of attempts; those without another attempt end."""
         ended: list[OutcomeRow] = []
-        attempt = Try(self._state.time_us, said.outcome, said.code)
+        attempt = Attempt(self._state.time_us, said.outcome, said.code)
         for low, high in queue.unsettled.in_flight_within(series, *bounds):
             for start, stop, before in queue.attempts.pieces(series, low, high):
-                tally = before or Tally()
-                if said.attempt and said.attempt < tally.acquired:
+                count = before or AttemptCount()
+                if said.attempt and said.attempt < count.acquired:
                     continue  # about an attempt before the last one: the event was lost to that subscriber since
-                is_counted = said.attempt and said.attempt == tally.acquired  # on an earlier connection
+                is_counted = said.attempt and said.attempt == count.acquired  # on an earlier connection
                 if not is_counted:
-                    tally = tally.tried(attempt)
-                    tried.append(_attempt_row(series, (start, stop), tally, attempt))
+                    count = count.tried(attempt)
+                    tried.append(_attempt_row(series, (start, stop), count, attempt))
                     queue.count_attempt(series, start, stop, attempt)
-                ended += self._retry_or_end(queue, series, (start, stop), tally, said)
+                ended += self._retry_or_end(queue, series, (start, stop), count, said)
         return ended
 
     def _retry_or_end(
-        self, queue: Queue, series: Series, bounds: Range, tally: Tally, said: Disposition
+        self, queue: Queue, series: Series, bounds: Range, count: AttemptCount, said: Disposition
     ) -> list[OutcomeRow]:
         """What follows from an attempt that came back: another one after a back-off, or a dead letter."""
         retry, rule = self._state.rules.retry, self._state.rules.of(series[0])
         if said.outcome.counts and retry.is_never(said.code):
             text = said.text or f"{Code(said.code).name} is never retried"
             return self._recorder.dead_letter(queue, series, bounds, said.code, Reason.REJECTED, text)
-        if said.outcome.counts and retry.is_exhausted(tally.failed, rule.attempts_max):
-            text = f"{tally.failed} attempts failed" + (f": {said.text}" if said.text else "")
+        if said.outcome.counts and retry.is_exhausted(count.failed, rule.attempts_max):
+            text = f"{count.failed} attempts failed" + (f": {said.text}" if said.text else "")
             reason = Reason.ATTEMPTS_EXHAUSTED
             return self._recorder.dead_letter(queue, series, bounds, said.code, reason, text)
         ended = self._end_overdue(queue, series, bounds)
-        delay_s = max(said.delay_s, retry.delay_s(max(tally.failed, 1), self._state.rng, said.code))
+        delay_s = max(said.delay_s, retry.delay_s(max(count.failed, 1), self._state.rng, said.code))
         for one in queue.unsettled.in_flight_within(series, *bounds):
             self._retry(queue, series, one, self._state.now + delay_s)
         return ended
@@ -169,8 +169,8 @@ class Settlement:
         assert queue.leases is not None
         held: list[Range] = []
         for low, high in queue.unsettled.in_flight_within(lease.series, lease.start, lease.stop):
-            for start, stop, tally in queue.attempts.pieces(lease.series, low, high):
-                attempt = 1 if tally is None else tally.acquired + 1
+            for start, stop, count in queue.attempts.pieces(lease.series, low, high):
+                attempt = 1 if count is None else count.acquired + 1
                 if lease.attempt not in (0, attempt):
                     continue
                 if not queue.leases.has_extended:
@@ -197,7 +197,7 @@ class Settlement:
                 self._state.send(queue.peer, Settled(queue.sub, settle_number))
 
 
-def _attempt_row(series: Series, bounds: Range, tally: Tally, attempt: Try) -> AttemptRow:
+def _attempt_row(series: Series, bounds: Range, count: AttemptCount, attempt: Attempt) -> AttemptRow:
     return AttemptRow(
-        *series, *bounds, tally.acquired, tally.failed, attempt.outcome, attempt.code, attempt.time_us
+        *series, *bounds, count.acquired, count.failed, attempt.outcome, attempt.code, attempt.time_us
     )

@@ -134,8 +134,8 @@ class Subscribers:
             series = (held.topic, held.source)
             queue.hold(series, held.start, held.stop)
             if queue.leases is not None:
-                for start, stop, tally in queue.attempts.pieces(series, held.start, held.stop):
-                    attempt = 1 if tally is None else tally.acquired + 1
+                for start, stop, count in queue.attempts.pieces(series, held.start, held.stop):
+                    attempt = 1 if count is None else count.acquired + 1
                     queue.leases.begin(state.now, series, start, stop, attempt)
                 state.queues.schedule(queue)
         if message.request.held:

@@ -22,20 +22,17 @@ _EVENT_BYTES = 4
 """What an event costs in a batch beside its payload."""
 
 
-class OwnBatch(Batch):
+class OwnBatch(Batch, frozen=True, eq=False):
     """A batch of ours: who delivers it to ourselves reads the payloads that were sent, without a copy."""
 
-    __slots__ = ("_payloads",)
-    _payloads: list[bytes]
+    sent: Sequence[bytes] = ()
 
     def payloads(self) -> list[bytes]:
-        return self._payloads.copy()
+        return list(self.sent)
 
     @classmethod
     def of(cls, batch: Batch, payloads: list[bytes]) -> OwnBatch:
-        own = cls(batch.head, batch.data)
-        own._payloads = payloads
-        return own
+        return cls(batch.head, batch.data, sent=payloads)
 
 
 class Waiting:

@@ -14,6 +14,7 @@ from typing import assert_never
 import msgspec
 
 from reknit.batch import Batch
+from reknit.delivery import RECOVERED
 from reknit.ledger import Stream
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import NO_SOURCE
@@ -220,7 +221,6 @@ class Recovery:
         missing = track.held.missing(low, high) if low < high else []
         for first, stop in [part for bounds in missing for part in track.lost.missing(*bounds)]:
             part = batch.cut(first, stop)
-            part.counted = batch.counted
             track.held.add(first, stop)
             heapq.heappush(track.batches, (first, part))
             size += part.head.length
@@ -366,8 +366,7 @@ class Recovery:
             stream = (batch.topic, batch.source)
             track = self._tracks.get(stream)
             if track is not None and batch.source != NO_SOURCE:
-                batch.counted = False
-                self._take(stream, track, batch, now)
+                self._take(stream, track, batch.delivered(RECOVERED), now)
 
     def _release(self, batches: list[Batch]) -> None:
         if batches:

@@ -16,7 +16,8 @@ import msgspec
 
 from reknit.protocol.machine import Peer
 from reknit.protocol.routing.shortest_paths import Graph, Way, graph_of, shortest
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 from reknit.wire.links import Announce, AskWhole, Beat, LinkState
 from reknit.wire.messages import Message
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from reknit.backoff import Backoff
 from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.ledger import Series
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.disposition import Disposition
@@ -113,8 +114,8 @@ class RecoveredInFlight:
             )
             self._end_dead([part], reason, said.code, why)
             return
-        part.attempt += 1
-        self._given_back.append((max(said.delay_s, RETRY.ceiling_s(max(failed, 1))), part))
+        again = _part(part, part.first, part.stop, part.attempt + 1)
+        self._given_back.append((max(said.delay_s, RETRY.ceiling_s(max(failed, 1))), again))
 
     def _end_dead(self, batches: list[Batch], reason: Reason, code: int, text: str) -> None:
         for batch in batches:
@@ -166,6 +167,4 @@ class RecoveredInFlight:
 
 def _part(batch: Batch, start: int, stop: int, attempt: int) -> Batch:
     """Some events of a batch as a batch of their own."""
-    part = batch.cut(start, stop) if batch.count > 1 else Batch(batch.head, batch.data)
-    part.attempt, part.counted = attempt, False
-    return part
+    return batch.cut(start, stop).delivered(Delivery(attempt, counted=False))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
+from reknit.delivery import Delivery
 from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.disposition import Disposition
@@ -109,11 +110,12 @@ class SharedSubscriber:
     # -- events
 
     def _deliver(self, message: Delivered) -> None:
-        for batch in message.batches:
-            batch.attempt, batch.counted = message.attempt, True
+        delivery = Delivery(message.attempt)
+        batches = [batch.delivered(delivery) for batch in message.batches]
+        for batch in batches:
             self._node.credit.deliver(batch.head.length)
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
-        self._node.emit(DeliverBatches(message.batches))
+        self._node.emit(DeliverBatches(batches))
 
     def taken(self, size: int) -> None:
         """The application took batches of so many bytes: there is room for more."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from reknit.batch import Batch
+from reknit.delivery import RECOVERED, Delivery
 from reknit.ledger import Series
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.disposition import Disposition
@@ -190,9 +191,9 @@ class Subscriber:
         else:
             fresh = [new for batch in message.batches if (new := self._order(batch)) is not None]
             self._resume_point.move(message.position)
+        delivery = Delivery(message.attempt, message.counted, message.ordered_to)
+        fresh = [batch.delivered(delivery) for batch in fresh]
         for batch in fresh:
-            batch.attempt, batch.counted = message.attempt, message.counted
-            batch.ordered_to = message.ordered_to
             if not message.counted:
                 credit.deliver_recovered(batch.head.length)
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
@@ -257,8 +258,8 @@ class Subscriber:
         """Deliver what follows on; other events are held until the gap before them is filled or lost."""
         self._resume_point.move(message.position)
         passed: list[Batch] = []
-        for batch in message.batches:
-            batch.counted = message.counted
+        for arrived in message.batches:
+            batch = arrived if message.counted else arrived.delivered(RECOVERED)
             if message.counted:
                 self.node.credit.deliver(batch.head.length)
             if recovery.arrive(batch, now):
