@@ -17,7 +17,7 @@ from reknit.connection.admin_requests import Questions
 from reknit.connection.cache_requests import Inquiries
 from reknit.connection.node_connection import Link
 from reknit.protocol.publish import publisher as publishing
-from reknit.protocol.recovery.cache import Keeper
+from reknit.protocol.recovery.cache import EventHolder
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, Raw
@@ -57,7 +57,7 @@ class Switchboard:
         self.senders: dict[bytes, Sender] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.streams: dict[bytes, OutgoingStream] = {}
-        self.keepers: dict[Offer, Keeper] = {}
+        self.keepers: dict[Offer, EventHolder] = {}
         self._held: set[bytes] = set()
         """The sources that the node asked to wait."""
         self._announced: Announced[Deliver] = Announced()
@@ -75,7 +75,7 @@ class Switchboard:
         if self.senders.get(sender.source) is sender:
             del self.senders[sender.source]
 
-    def keep(self, keeper: Keeper, offer: Offer) -> None:
+    def keep(self, keeper: EventHolder, offer: Offer) -> None:
         """Answer the node's questions about events from here too."""
         self.keepers[offer] = keeper
         self.link.send(offer)

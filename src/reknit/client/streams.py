@@ -18,7 +18,7 @@ from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, R
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.streams.streams import PIECE_BYTES
+from reknit.protocol.streams.inputs import PIECE_BYTES
 from reknit.wire.outcomes import Fate, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 

@@ -17,7 +17,7 @@ from reknit.dead_letter import Letter, read_letter
 from reknit.node.node import Node
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
-from reknit.protocol.recovery.cache import Bounds, answer
+from reknit.protocol.recovery.cache import CacheBounds, answer
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.store.memory import MemoryJournal
 from reknit.testing.processes import free_port
@@ -172,7 +172,7 @@ def test_a_cache_in_a_client_holds_what_is_published_within_its_bounds() -> None
             fabric() as [node],
             client(node) as keeper,
             client(node) as session,
-            Cache(keeper, "plant/**", Bounds(events_max=3)) as cache,
+            Cache(keeper, "plant/**", CacheBounds(events_max=3)) as cache,
         ):
             publisher = session.publisher(TOPIC)
             await publisher.publish_many(numbers(1, 11))

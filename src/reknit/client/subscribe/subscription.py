@@ -368,16 +368,16 @@ class Subscription:
             self._machine = SharedSubscriber.taking_over(self._machine)
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
-        self.receive(recovering.Found(batches), cache)
+        self.receive(recovering.BatchesRecovered(batches), cache)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        self.receive(recovering.Answered(number, covered, is_last), cache)
+        self.receive(recovering.CacheAnswered(number, covered, is_last), cache)
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        self.receive(recovering.Told(number, spans, is_last), cache)
+        self.receive(recovering.CacheSurveyed(number, spans, is_last), cache)
 
     def unreachable(self, cache: Peer) -> None:
-        self.receive(recovering.Unreachable(), cache)
+        self.receive(recovering.CacheUnreachable(), cache)
 
     def _set_timer(self) -> None:
         due = self._machine.next_deadline()

@@ -113,11 +113,11 @@ class Subscriber:
                     self._connect(epoch)
             case Disconnected():
                 if self.node.change(message):
-                    self._tell_recovery(recovering.Unreachable(), NODE, now)
+                    self._tell_recovery(recovering.CacheUnreachable(), NODE, now)
             case Subscribed():
                 if self.node.change(message):
                     self._recovered.use_rules(message.handling, message.never)
-                    self._tell_recovery(recovering.Reachable(), NODE, now)
+                    self._tell_recovery(recovering.CacheReachable(), NODE, now)
                     self._subscribed(message.position, message.resumed, now)
             case Unsubscribed():
                 if self.node.change(message):
@@ -299,14 +299,14 @@ class Subscriber:
         assert self._recovery is not None
         for effect in self._recovery.take_effects():
             match effect:
-                case recovering.Release(batches):
+                case recovering.ReleaseBatches(batches):
                     for batch in batches:
                         if not batch.counted:
                             self._recovered.deliver(batch)
                     self._deliver_all(batches)
-                case recovering.Dropped(size):
+                case recovering.HeldBatchesDropped(size):
                     self.taken(size)
-                case recovering.Gap(series, start, stop):
+                case recovering.UnrecoverableGap(series, start, stop):
                     self._lose(series, start, stop, GAP_REASON)
                 case AskCache() | recovering.SurveyCache():
                     self.node.emit(effect)
