@@ -106,11 +106,11 @@ def queued(count: int) -> float:
     stand.run()
     for seq in range(1, BACKING_OFF + 1):  # each by itself, so that each has its own time to come again
         stand.settle(seq, seq + 1, Outcome.FAILED, delay_s=FOR_EVER_S)
-    stand.queue.credit = stand.queue.sent
+    stand.queue.credit.use(stand.queue.room)
     for _ in range(count // BATCH):
         stand.publish(BATCH)
     stand.run()
-    assert len(stand.queue.again) == BACKING_OFF, "10,000 are in back-off"
+    assert len(stand.queue.retries) == BACKING_OFF, "10,000 are in back-off"
     total = min(MEASURED, count)
     return cpu(lambda: _drain(stand, total)) / total * 1e6
 
@@ -119,9 +119,9 @@ def _drain(stand: Stand, total: int) -> None:
     """Grant credit for a batch, accept it, and so on."""
     done = BACKING_OFF
     while done < BACKING_OFF + total:
-        stand.core.receive(Credit(1, stand.queue.sent + 1), "p", 0.0)
+        stand.core.receive(Credit(1, stand.queue.credit.used + 1), "p", 0.0)
         stand.run()
-        passed = stand.queue.passed[TOPIC, SOURCE]
+        passed = stand.queue.cursor.passed_to((TOPIC, SOURCE))
         assert passed > done + 1, "a batch was handed out"
         stand.settle(done + 1, passed, Outcome.ACCEPTED)
         done = passed - 1
@@ -151,7 +151,7 @@ def keyed(is_poisoned: bool, count: int = 20_000, keys: int = 100) -> float:
                 well += 1
 
     spent = cpu(work)
-    assert stand.queue.in_flight == 0, "everything that is well was handed out and accepted"
+    assert stand.queue.unsettled.in_flight == 0, "everything that is well was handed out and accepted"
     return spent / well * 1e6
 
 

@@ -99,7 +99,7 @@ class Told:
         self.ranges: list[tuple[int, int]] = []
         self.reasons: set[str] = set()
 
-    def __call__(self, report: subscribing.Report) -> None:
+    def __call__(self, report: subscribing.LossReport) -> None:
         self.ranges.append((report.start, report.stop))
         self.reasons.add(report.reason)
 

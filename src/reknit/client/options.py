@@ -13,9 +13,9 @@ import msgspec
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.config import MulticastSettings
-from reknit.protocol.subscribe.subscriber import Report
+from reknit.protocol.subscribe.subscriber import LossReport
 
-OnLost = Callable[[Report], None]
+OnLost = Callable[[LossReport], None]
 
 
 class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,14 +133,14 @@ class PublishDriver:
             match effect:
                 case machines.SendBytes(data=data):
                     buffers.append(data)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     self._output.send(message)
                 case machines.Confirm(stop=stop):
                     self._confirm(stop)
                 case machines.Numbered():
                     resolve(self._numbered)
                     self._on_numbered()
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self._on_refused(Refused(code, text))
                 case _:
                     assert_never(effect)

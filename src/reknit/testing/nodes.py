@@ -106,7 +106,7 @@ class SimNode:
     def is_busy(self) -> bool:
         """Whether something waits for the disk, or to be handed out, once more or at all."""
         queues = self.core.dispatch.queues.values()
-        return self._is_committing or any(queue.again or queue.lanes or not queue.is_live for queue in queues)
+        return self._is_committing or not all(queue.is_idle for queue in queues)
 
     def order(self, what: str, pattern: str) -> None:
         """Pause or resume topics."""

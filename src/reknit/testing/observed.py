@@ -11,7 +11,7 @@ from typing import Protocol
 from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
-from reknit.protocol.subscribe.subscriber import Report
+from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
 from reknit.testing.clock import Clock
 from reknit.topic import Pattern
@@ -99,7 +99,7 @@ class ObservedSubscriber:
         """The node promised to remember that these have ended."""
         self._ended.setdefault(stream, SeqSet()).add(start, stop)
 
-    def reported_lost(self, report: Report) -> None:
+    def reported_lost(self, report: LossReport) -> None:
         self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
 
     def _blame(self, stream: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:

@@ -116,18 +116,18 @@ class SubscriberProgram(Program):
         out: list[Message] = []
         for effect in self.machine.take_effects():
             match effect:
-                case subscribing.Hand(batches=batches):
+                case subscribing.DeliverBatches(batches=batches):
                     for batch in batches:
                         self.seen.handed(batch)
                     self._inbox += batches
                     self._think()
-                case subscribing.SendMessage(message=message):
+                case subscribing.SendToNode(message=message):
                     out.append(message)
-                case subscribing.Booked(number=number):
+                case subscribing.OutcomesStored(number=number):
                     self._booked(number)
-                case subscribing.Opened():
+                case subscribing.SubscriptionOpened():
                     self.seen.opened()
-                case subscribing.Report():
+                case subscribing.LossReport():
                     self.world.tell(self.name, effect)
                     self.seen.reported_lost(effect)
                 case AskCache(cache=cache, number=number, series=stream, ranges=ranges, bytes_max=bytes_max):
@@ -135,7 +135,7 @@ class SubscriberProgram(Program):
                     out.append(self.inquiries.recover(self, *asked, deep=True))
                 case recovering.SurveyCache():
                     raise AssertionError("a node sees to history itself")
-                case subscribing.Ended(text=text):
+                case subscribing.SubscriptionEnded(text=text):
                     self._ended(text)
         if out:
             self.say(*map(encode, out))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
 from reknit.protocol.publish.publisher import RESEND_S, Publisher
-from reknit.protocol.publish.storage_acks import Replies
+from reknit.protocol.publish.storage_acks import StorageAcks
 from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
 from reknit.topic import Pattern
 from reknit.wire.messages import Ack
@@ -133,7 +133,7 @@ def test_whatever_is_put_the_cache_holds_the_newest_of_it(
 def test_an_event_is_confirmed_when_enough_caches_stored_it() -> None:
     publisher = Publisher(ANN, TOPIC, stored_by=3)
     publisher.receive(publishing.Connected(), "node", 0.0)
-    assert publisher.take_effects() == [publishing.SendMessage(Require(ANN, TOPIC))]
+    assert publisher.take_effects() == [publishing.SendToNode(Require(ANN, TOPIC))]
     publisher.put([b"1", b"2"], 0)
     publisher.take_effects()
     publisher.receive(Ack(ANN, 2), "node", 0.1)
@@ -183,7 +183,7 @@ def test_a_publishers_state_does_not_depend_on_how_many_subscribe() -> None:
 
 
 def test_replies_count_caches_not_messages() -> None:
-    replies = Replies(2)
+    replies = StorageAcks(2)
     assert [replies.note("edge", seq) for seq in (1, 5, 9)] == [0, 0, 0]
     assert replies.note("core", 3) == 3
     assert (replies.count(3), replies.count(4)) == (2, 1)

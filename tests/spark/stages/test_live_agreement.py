@@ -24,7 +24,7 @@ from reknit.ledger import Stream
 from reknit.outcome import End
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.protocol.recovery.recovery import Recovery
-from reknit.protocol.subscribe.subscriber import Hand, Subscriber
+from reknit.protocol.subscribe.subscriber import DeliverBatches, Subscriber
 from reknit.records import Outcomes, SubscriberClosed
 from reknit.seqset import SeqSet
 from reknit.spark.lake.commit_log import Lake
@@ -244,7 +244,7 @@ class Fabric:
             def take_effects(self) -> list[Any]:
                 effects = super().take_effects()
                 for effect in effects:
-                    if isinstance(effect, Hand) and self.name:
+                    if isinstance(effect, DeliverBatches) and self.name:
                         _note(handed.setdefault(self.name, {}), effect.batches)
                 return effects
 

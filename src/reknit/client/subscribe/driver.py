@@ -44,7 +44,7 @@ class SubscriptionDriver:
         access: RecoveryAccess,
         on_lost: OnLost | None,
     ) -> None:
-        self.machine = machine
+        self.machine: machines.Subscriber | SharedSubscriber = machine
         self.is_forgotten = False
         """Whether the node has forgotten this durable subscriber."""
         self._connection = router.connection
@@ -147,20 +147,20 @@ class SubscriptionDriver:
         """Carry out what the machine wants, and set the timer."""
         for effect in self.machine.take_effects():
             match effect:
-                case machines.Hand(batches=batches):
+                case machines.DeliverBatches(batches=batches):
                     self._queue.add(batches)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     self._connection.send(message)
-                case machines.Booked():
+                case machines.OutcomesStored():
                     resolve(self._confirmed)
-                case machines.Opened(resumed=resumed):
+                case machines.SubscriptionOpened(resumed=resumed):
                     if not self._opened.done():
                         self._opened.set_result(resumed)
-                case machines.Report():
+                case machines.LossReport():
                     self._report(effect)
                 case AskCache() | recovering.SurveyCache():
                     self._caches.ask(effect)
-                case machines.Ended(code=code, text=text):
+                case machines.SubscriptionEnded(code=code, text=text):
                     self._end(Refused(code, text) if code else Closed("the subscription"))
                 case _:
                     assert_never(effect)
@@ -168,7 +168,7 @@ class SubscriptionDriver:
         if due is not None:
             self._timer.set(due, self._loop.time())
 
-    def _report(self, report: machines.Report) -> None:
+    def _report(self, report: machines.LossReport) -> None:
         """Report lost events to the log, and to the application if it listens."""
         seqs = f"[{report.start}, {report.stop})"
         log.error("lost %s of %s on %s: %s", seqs, report.source.hex(), report.topic, report.reason)

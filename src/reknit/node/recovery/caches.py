@@ -21,7 +21,8 @@ from reknit.node.replication.aligned import Aligned
 from reknit.node.replication.loss_recorder import Skips
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.intake import Problem, Refused
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import RefusedBatch
 from reknit.protocol.recovery.cache import answer, total
 from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.seqset import SeqSet
@@ -122,8 +123,8 @@ class Caches:
                 return
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
             if is_theirs and batch.topic != core.dead_letters.topic:
-                problem = Problem(code, one.text or "rejected by the subscriber", reason)
-                core.keep(Refused(peer.id, batch, problem, one.attempts), now)
+                problem = Refusal(code, one.text or "rejected by the subscriber", reason)
+                core.keep(RefusedBatch(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""
