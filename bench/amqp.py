@@ -30,7 +30,7 @@ from typing import Any
 
 from bench.goals import Verdict
 from bench.results import Row, merge
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.processes.process import NodeProcess, ending, free_port
 
 try:
     from proton import Message

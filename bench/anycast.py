@@ -23,7 +23,7 @@ import uvloop
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
 from reknit.outcome import Outcome
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 TOPIC = "orders/new"
 RULE = '[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\ndurability = "memory"\n'

@@ -16,8 +16,8 @@ import uvloop
 from bench.recovery_actors import KEY, WAIT_S, Actor, Meter, Result, Tally, ended, payload
 from reknit.client.session import connect
 from reknit.config import Config, LimitSettings, TransportSettings
+from reknit.processes.process import NodeProcess
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.testing.processes import NodeProcess
 
 QUICK = TransportSettings(reconnect_backoff_s_min=0.01, reconnect_backoff_s_max=0.02)
 

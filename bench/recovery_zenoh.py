@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.recovery_actors import KEY, Actor, Meter, Result, Tally, ended, payload
-from reknit.testing.processes import free_port
+from reknit.processes.process import free_port
 
 
 def zenoh_session(mode: str, listen: list[int], connect: list[int]) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending, free_port, start_tied, tied
+from reknit.processes.process import NodeProcess, ending, free_port, start_tied, tied
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 from tests.client.node_thread import serving
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reknit.cli.main import app
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 
 runner = CliRunner()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, Process, ending
+from reknit.processes.process import NodeProcess, Process, ending
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import Process, ending, start_tied, tied
+from reknit.processes.process import Process, ending, start_tied, tied
 
 pytestmark = [
     pytest.mark.real,
@@ -22,7 +22,7 @@ pytestmark = [
 PARENT = """
 import os, sys, threading
 from pathlib import Path
-from reknit.testing.processes import Process
+from reknit.processes.process import Process
 
 child = Process("child", ["sleep", "600"], Path(sys.argv[1]))
 thread = threading.Thread(target=child.start)
