@@ -76,14 +76,14 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def test_an_event_is_published_and_printed(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic, "21.5").stdout.decode() == f"1 event kept on {topic}\n"
+    assert shell("pub", topic, "21.5").stdout.decode() == f"1 event stored on {topic}\n"
     line = shell("sub", topic, "--history", "--count", "1").stdout.decode()
     assert line.split()[1:] == [topic, "1", "21.5"]
 
 
 def test_every_line_of_stdin_is_an_event(shell: Shell, topic: str) -> None:
     done = shell("pub", topic, stdin=b"one\n\nthree\nlast without an end")
-    assert done.stdout.decode() == f"4 events kept on {topic}\n"
+    assert done.stdout.decode() == f"4 events stored on {topic}\n"
     assert (
         shell("sub", topic, "--history", "--count", "4", "--raw").stdout
         == b"one\n\nthree\nlast without an end\n"
@@ -91,12 +91,12 @@ def test_every_line_of_stdin_is_an_event(shell: Shell, topic: str) -> None:
 
 
 def test_nothing_on_stdin_is_no_event(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic).stdout.decode() == f"0 events kept on {topic}\n"
+    assert shell("pub", topic).stdout.decode() == f"0 events stored on {topic}\n"
 
 
 def test_a_payload_is_published_so_often(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic, "x", "--count", "2500").stdout.startswith(b"2,500 events kept")
-    assert shell("pub", topic, "--count", "2", stdin=b"1\n2\n3\n").stdout.startswith(b"2 events kept")
+    assert shell("pub", topic, "x", "--count", "2500").stdout.startswith(b"2,500 events stored")
+    assert shell("pub", topic, "--count", "2", stdin=b"1\n2\n3\n").stdout.startswith(b"2 events stored")
 
 
 def test_a_rate_is_kept(shell: Shell, topic: str) -> None:
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_subscriber_in_order(shell: Shell, topic: str) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.startswith(b"go on with --from c1.")
+    assert err.startswith(b"resume with --from c1.")
 
 
 def wait_for_subscriber(shell: Shell, pattern: str) -> None:
@@ -173,7 +173,7 @@ def test_ctrl_c_tells_a_publisher_how_much_is_kept(shell: Shell, topic: str) -> 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.decode().startswith(f"interrupted: 2 events kept on {topic}")
+    assert err.decode().startswith(f"interrupted: 2 events stored on {topic}")
 
 
 def test_a_reader_that_has_enough_is_no_error(shell: Shell, topic: str) -> None:
@@ -309,7 +309,7 @@ def test_metrics_are_served(shell: Shell, tmp_path: Path) -> None:
 
 def test_config_is_shown_checked_and_found(shell: Shell, tmp_path: Path) -> None:
     assert b"limits.batch_bytes" in shell("config", "show").stdout
-    assert shell("config", "check").stdout == b"ok: all at their defaults\n"
+    assert shell("config", "check").stdout == b"ok: all settings have their defaults\n"
     assert shell("config", "path", code=1).stdout.decode().strip() == str(tmp_path / "reknit.toml")
     (tmp_path / "reknit.toml").write_bytes(shell("config", "show", "--toml").stdout)
     assert shell("config", "path").stdout.decode().strip() == str(tmp_path / "reknit.toml")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from reknit.batch import Batch
 from reknit.cli import running
-from reknit.cli.event_output import JsonLines, Lines, RawLines
+from reknit.cli.events.event_output import JsonLines, Lines, RawLines
 from reknit.cli.main import app
 
 runner = CliRunner()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.cli import payload_input as feeding
+from reknit.cli.events import payload_input as feeding
 
 
 def gathered(source: AsyncIterator[list[bytes]]) -> list[bytes]:
