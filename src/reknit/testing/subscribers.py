@@ -1,4 +1,4 @@
-"""Programs that subscribe: applications with moods, over the production machines."""
+"""Programs that subscribe: applications that settle at random, over the production machines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from reknit.protocol.recovery.search import AskCache, Asking
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.seqset import Range, SeqSet
 from reknit.testing.clock import START_US
-from reknit.testing.observed import ObservedSubscriber, name_of
+from reknit.testing.observed import ObservedSubscriber, SubscriberKind, name_of
 from reknit.testing.programs import Program
 from reknit.testing.world import World
+from reknit.topic import Pattern
 from reknit.wire.codec import encode
 from reknit.wire.messages import (
     Lost,
@@ -33,13 +34,13 @@ from reknit.wire.messages import (
 from reknit.wire.recovery import Span
 
 CALM_THINK_S = 0.02
-"""When all is calm nobody thinks for longer: there may be much to catch up with."""
+"""Once the faults are over no application thinks for longer: it may have a long backlog."""
 LEAVE_S = 0.3
-"""How long a program that leaves stays to hear the node's answer."""
+"""How long a program that unsubscribes waits for the node's response."""
 
 
 class SubscriberProgram(Program):
-    """Takes events at its own pace, and accepts, releases, fails and rejects them as its mood is."""
+    """Takes events at its own pace, and accepts, releases, fails and rejects them at random."""
 
     def __init__(
         self, name: str, node: str, world: World, rng: Random, pattern: str, durable: bool, history: bool
@@ -63,13 +64,12 @@ class SubscriberProgram(Program):
             1, self.pattern, name, start, plan.credit_bytes, recovery=self._recovery, zero_us=START_US
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
-        self.seen = self.world.witness.subscriber(
-            identity, self.node, self.pattern, self.durable, self.history
-        )
+        kind = SubscriberKind(self.node, Pattern(self.pattern), self.durable, self.history)
+        self.seen = self.world.witness.subscriber(identity, kind)
         self._leaves = ""
         self._inbox: deque[Batch] = deque()
         self._gone: dict[int, SeqSet] = {}
-        """What leases ran out of while it waited there."""
+        """What was revoked while it waited in the inbox, by the id of its batch."""
         self._is_thinking = False
         self._tick_at = float("inf")
         self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
@@ -117,7 +117,7 @@ class SubscriberProgram(Program):
             match effect:
                 case subscribing.Hand(batches=batches):
                     for batch in batches:
-                        self.seen.handed(batch)
+                        self.seen.delivered(batch)
                     self._inbox += batches
                     self._think()
                 case subscribing.SendMessage(message=message):
@@ -133,30 +133,31 @@ class SubscriberProgram(Program):
                     asked = (cache, number, stream, ranges, bytes_max)
                     out.append(self.inquiries.recover(self, *asked, deep=True))
                 case recovering.SurveyCache():
-                    raise AssertionError("a node sees to history itself")
+                    raise AssertionError("a node provides history itself")
                 case subscribing.Ended(text=text):
                     self._ended(text)
         if out:
             self.say(*map(encode, out))
 
     def _revoked(self, stream: Stream, start: int, stop: int) -> None:
-        """A lease ran out: the application lets go of what it had not come to."""
+        """Leases ran out: the application drops the events that it has not processed yet."""
         self.seen.revoked(stream, start, stop)
         for batch in self._inbox:
             if (batch.topic, batch.source) == stream:
                 self._gone.setdefault(id(batch), SeqSet()).add(start, stop)
 
-    # -- taking leave
+    # -- unsubscribing
 
     def leave(self, forget: bool) -> None:
-        """Say what there is to say, unsubscribe, and be gone a little later; once."""
+        """Send all outcomes, unsubscribe, and end a little later. Further calls do nothing."""
         if self._leaves:
             return
         self._flush()
         self._leaves = "for good" if forget and self.durable else "for now"
         self.world.tell(self.name, "leaves", self._leaves)
         if self._leaves == "for good" and self.is_connected:
-            self.is_retired = self.seen.is_forgotten = True  # until the node has said that it is forgotten
+            self.is_retired = True  # until the node has confirmed that it is forgotten
+            self.seen.asked_to_be_forgotten()
         self.say(encode(Unsubscribe(1, forget=self._leaves == "for good")))
         self.after(LEAVE_S, self.crash)
 
@@ -167,7 +168,7 @@ class SubscriberProgram(Program):
             self.is_retired = False
             self.world.witness.forget(self.name)
 
-    # -- answers about what is missing
+    # -- responses of caches
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         self.world.tell(self.name, "recovered", *batches)
@@ -193,7 +194,7 @@ class SubscriberProgram(Program):
     def _decide(self) -> None:
         self._is_thinking = False
         if not self._inbox:
-            return  # it was given back with what it stood behind
+            return  # it was returned, together with the event before it
         batch = self._inbox.popleft()
         if batch.counted:
             self.machine.taken(batch.head.length)
@@ -206,7 +207,7 @@ class SubscriberProgram(Program):
         self._think()
 
     def _hangs(self) -> bool:
-        """Whether the application never says a word about what it has taken: its lease will run out."""
+        """Whether the application never settles what it has taken, so that its lease runs out."""
         plan = self.world.plan
         can_hang = bool(plan.lease_s) and self.durable and not self.world.is_calm
         return can_hang and self.rng.random() < plan.hang
@@ -224,7 +225,7 @@ class SubscriberProgram(Program):
                     return
 
     def _give_back_rest(self, batch: Batch, start: int) -> None:
-        """What is behind an event that comes again has to wait for it."""
+        """Return the events behind one that will be redelivered: they must wait for it."""
         if start < batch.stop:
             self._say(batch, start, batch.stop, Outcome.RELEASED)
         for one in [one for one in self._inbox if is_behind(one, batch)]:
@@ -260,7 +261,7 @@ class SubscriberProgram(Program):
         while self._said and 0 <= self._said[0][0] <= number:
             _, stream, start, stop, outcome = self._said.popleft()
             if outcome.is_final:
-                self.seen.booked(stream, start, stop)
+                self.seen.outcome_stored(stream, start, stop)
 
     @property
     def is_done(self) -> bool:

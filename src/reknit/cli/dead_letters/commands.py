@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.dead_letters.filters import DeadLetterFilter, with_filter
+from reknit.cli.dead_letters.filters import FilterOptions, with_filter
 from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import dead_letters, fail, log_to_stderr, plain, print_json
 
@@ -29,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 @app.command("list")
 @with_filter
-def list_(chosen: DeadLetterFilter, limit: Limit = 20, json: AsJson = False, node: NodeUrl = "") -> None:
+def list_(chosen: FilterOptions, limit: Limit = 20, json: AsJson = False, node: NodeUrl = "") -> None:
     """List the dead letters that are waiting, the newest last."""
     from reknit.cli.dead_letters.output import as_json, print_table
     from reknit.cli.dead_letters.requests import newest, print_all
@@ -73,7 +73,7 @@ def show(number: Number, json: AsJson = False, node: NodeUrl = "") -> None:
 @app.command()
 @with_filter
 def redrive(
-    chosen: DeadLetterFilter,
+    chosen: FilterOptions,
     rate: Rate = "1000/s",
     clear_ttl: ClearTtl = False,
     dry_run: DryRun = False,
@@ -101,7 +101,7 @@ def redrive(
 @app.command()
 @with_filter
 def drop(
-    chosen: DeadLetterFilter,
+    chosen: FilterOptions,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: AsJson = False,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 
-class DeadLetterFilter(NamedTuple):
+class FilterOptions(NamedTuple):
     """The dead letters that match every option that is given, as text."""
 
     reason: Annotated[
@@ -33,15 +33,15 @@ class DeadLetterFilter(NamedTuple):
 
 
 def with_filter(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `DeadLetterFilter`; it gets the filter as its first argument."""
+    """Give a command the options of `FilterOptions`; it gets the filter as its first argument."""
 
     @functools.wraps(command)
     def filtered(**values: Any) -> None:
-        chosen = DeadLetterFilter(**{name: values.pop(name) for name in DeadLetterFilter._fields})
+        chosen = FilterOptions(**{name: values.pop(name) for name in FilterOptions._fields})
         command(chosen, **values)
 
     kind = Parameter.KEYWORD_ONLY
-    shared = get_type_hints(DeadLetterFilter, include_extras=True)
+    shared = get_type_hints(FilterOptions, include_extras=True)
     options = [Parameter(name, kind, default="", annotation=hint) for name, hint in shared.items()]
     hints = get_type_hints(command, include_extras=True)
     own = list(signature(command).parameters.values())[1:]

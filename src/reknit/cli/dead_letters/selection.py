@@ -6,7 +6,7 @@ import re
 import time
 from datetime import datetime
 
-from reknit.cli.dead_letters.filters import DeadLetterFilter
+from reknit.cli.dead_letters.filters import FilterOptions
 from reknit.cli.output import fail
 from reknit.dead_letter import Wanted
 from reknit.outcome import Code, Reason
@@ -18,7 +18,7 @@ _RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
 _RATES_S = {"s": 1, "min": 60, "h": 3600}
 
 
-def selection(chosen: DeadLetterFilter) -> Wanted:
+def selection(chosen: FilterOptions) -> Wanted:
     """The filter as the node understands it."""
     if chosen.reason and chosen.reason not in set(Reason):
         fail(f"invalid reason {chosen.reason!r}: use one of {', '.join(Reason)}")
