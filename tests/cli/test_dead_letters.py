@@ -56,7 +56,7 @@ def die(node: NodeProcess, topic: str, count: int) -> None:
                 break
 
 
-def test_letters_are_chosen_redriven_and_dropped(node: NodeProcess) -> None:
+def test_dead_letters_are_filtered_redriven_and_dropped(node: NodeProcess) -> None:
     die(node, "a/1", 30)
     die(node, "b/1", 3)
     assert len(rows(node)) == 20
@@ -83,7 +83,7 @@ def test_letters_are_chosen_redriven_and_dropped(node: NodeProcess) -> None:
 
 
 def subprocess_asks(node: NodeProcess) -> str:
-    """What `drop` asks; the answer is no."""
+    """The question of `drop`, which is answered with no."""
     done = subprocess.run(
         [sys.executable, "-m", "reknit", "dead-letters", "drop"],
         input=b"n\n",
@@ -95,7 +95,7 @@ def subprocess_asks(node: NodeProcess) -> str:
     return done.stdout.decode()
 
 
-def test_what_can_not_be_read_is_refused_in_one_line(node: NodeProcess) -> None:
+def test_invalid_options_are_refused_in_one_line(node: NodeProcess) -> None:
     cases = {
         ("list", "--reason", "late"): "invalid reason 'late': use one of expired",
         ("list", "--code", "LATE"): "invalid code 'LATE': use a google.rpc code",

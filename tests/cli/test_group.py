@@ -28,7 +28,7 @@ def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
+def test_a_member_prints_what_others_send_and_is_listed() -> None:
     command = [*REKNIT, "join", "robots", "--as", "reader", "--count", "3", "--address", ADDRESS]
     with start_tied(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
@@ -49,19 +49,19 @@ def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
             reader.kill()
 
 
-def test_sending_where_nobody_is_says_so_and_fails() -> None:
+def test_sending_to_an_empty_group_fails_with_a_hint() -> None:
     done = reknit("send", "nobody", "hello", "--wait", "0.1")
     assert done.returncode == 1
     assert "0 other members in group 'nobody' after 0.1 s: join one, or pass --members 1" in done.stderr
 
 
-def test_members_of_no_group_says_so_and_fails() -> None:
+def test_listing_the_members_of_an_unknown_group_fails() -> None:
     done = reknit("members", "nobody")
     assert done.returncode == 1
     assert "no member of group 'nobody' answers" in done.stderr
 
 
-def test_what_is_sent_with_a_node_is_seen_by_who_subscribes_there_and_in_its_ledger() -> None:
+def test_events_sent_with_a_node_reach_its_subscribers_and_its_ledger() -> None:
     with serving() as node:
         url = node.urls[0]
         sent = reknit("send", "robots", "hello", "--members", "1", "--as", "a", "--node", url)

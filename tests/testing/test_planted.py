@@ -35,7 +35,7 @@ SEEDS_MAX = 250
 
 
 class ForgetfulSubscriptions(Subscriptions):
-    """After a reconnection it goes on with the newest event, not with what was left."""
+    """After a reconnection it resumes with the newest event, not where it left off."""
 
     def _resume(self, queue: Queue) -> None:
         super()._resume(queue)
@@ -43,7 +43,7 @@ class ForgetfulSubscriptions(Subscriptions):
 
 
 class SettlingThatPromisesTooSoon(Settling):
-    """Says that outcomes are booked before they are durable."""
+    """Confirms outcomes before they are durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
         super().settle(message, peer)
@@ -51,7 +51,7 @@ class SettlingThatPromisesTooSoon(Settling):
 
 
 class LanesThatStayPaused(Lanes):
-    """What waited while its topic was paused is not looked at again."""
+    """Never delivers the events that waited while their topic was paused."""
 
     def look_at_all(self) -> None:
         pass
@@ -67,7 +67,7 @@ class SubscriptionsThatStayPaused(Subscriptions):
 
 
 class SettlingThatForgetsLeases(Settling):
-    """Takes back what was held for too long, and hands it out to nobody."""
+    """Revokes expired leases, and never redelivers the events."""
 
     def give_back(
         self, queue: Queue, stream: Stream, bounds: Range, word: Word, tried: list[AttemptRow]
@@ -78,14 +78,14 @@ class SettlingThatForgetsLeases(Settling):
 
 
 class SettlingThatFreesItsHeadTooSoon(Settling):
-    """Ends an event that failed, instead of trying it again."""
+    """Ends an event that failed, instead of retrying it."""
 
     def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
         queue.end(stream, start, stop)
 
 
 class SettlingThatGivesUpTooSoon(Settling):
-    """Makes a dead letter of what could be tried once more."""
+    """Dead-letters an event that has an attempt left."""
 
     def _go_on(
         self, queue: Queue, stream: Stream, bounds: Range, tally: Tally, word: Word
@@ -95,7 +95,7 @@ class SettlingThatGivesUpTooSoon(Settling):
 
 
 class ExpiryThatHurries(Expiry):
-    """Ends what has a quarter of a second to live."""
+    """Ends an event a quarter of a second before its ttl is over."""
 
     def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
         for start, stop, due_us in super().deadlines(run, index):
@@ -103,7 +103,7 @@ class ExpiryThatHurries(Expiry):
 
 
 class EndingsWithoutALetter(Endings):
-    """Books what has expired as a dead letter, and writes none."""
+    """Records expired events as dead-lettered, but writes no dead letter."""
 
     def letter(self, *args: Any, **fields: Any) -> OutcomeRow:
         row = super().letter(*args, **fields)
@@ -113,7 +113,7 @@ class EndingsWithoutALetter(Endings):
 
 
 class HastyIntake(Intake):
-    """Acknowledges events when they come, not when they are durable."""
+    """Acknowledges events when they arrive, not when they are durable."""
 
     def _append(self, peer: Peer, data: Buffer, heads: list[Head], stops: dict[bytes, int]) -> None:
         super()._append(peer, data, heads, stops)
@@ -121,7 +121,7 @@ class HastyIntake(Intake):
 
 
 class IntakeThatTakesTwice(Intake):
-    """Does not drop what comes again."""
+    """Does not drop duplicates."""
 
     def _take_odd(self, head: Head, data: Buffer, peer: Peer) -> None:
         if head.stop <= self._next.get(head.source, head.first):
@@ -131,7 +131,7 @@ class IntakeThatTakesTwice(Intake):
 
 
 class JournalThatLosesASyncedBatch(SimJournal):
-    """What was synced last is not there after a crash."""
+    """Loses the last synced batch in a crash."""
 
     def crash(self, survives: int | None = None) -> SimJournal:
         chunks = self._tail.between(self.start, self._synced_end)
@@ -141,14 +141,14 @@ class JournalThatLosesASyncedBatch(SimJournal):
 
 
 class PublisherThatNeverRepeats(Publisher):
-    """Sends nothing again after a reconnection."""
+    """Resends nothing after a reconnection."""
 
     def _resend(self, seq: int) -> None:
         pass
 
 
 class SubscriberThatForgetsOutcomes(Subscriber):
-    """Drops the outcomes that were under way when the connection broke."""
+    """Drops the outcomes that were in flight when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
         self._said._unbooked.clear()
@@ -156,7 +156,7 @@ class SubscriberThatForgetsOutcomes(Subscriber):
 
 
 class SubscriberThatTakesAllTwice(Subscriber):
-    """Neither says what it has seen, nor drops it."""
+    """Neither reports what it has seen, nor drops duplicates."""
 
     def checkpoint(self) -> dict[str, int]:
         return {}
@@ -173,7 +173,7 @@ def core_with(
     expiry: type[Expiry] = Expiry,
     endings: type[Endings] = Endings,
 ) -> Callable[..., Core]:
-    """Cores whose machines are of these kinds."""
+    """A factory of cores with these machines."""
 
     def make(*args: Any, **fields: Any) -> Core:
         core = Core(*args, **fields)
