@@ -132,17 +132,17 @@ async def _serve(config: Config, metrics: str | None) -> None:
 
             serve_metrics(node, metrics)
         typer.echo(_greeting(node))
-        gc.freeze()  # what is there by now stays: a collection that looked at all of it would hold up every event
+        gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             say(
-                f"stopping after {duration(time.time() - node.started_at)}: {events(node.journal.status().events)} kept"
+                f"stopping after {duration(time.time() - node.started_at)}: {events(node.journal.status().events)} stored"
             )
 
 
 def _greeting(node: Node) -> str:
-    """One line: where it listens, where it keeps, what to do next."""
+    """One line: where the node listens, where its journal is, and what to try next."""
     from reknit.cli.running import node_url
 
     config = node.config

@@ -43,12 +43,16 @@ class ConnectionEnd:
         """This side has not closed the connection, and was not told that it is lost."""
         self.is_cut = False
         """Nothing more that this side sends is transmitted."""
-        self.arrives_at = 0.0
-        self.in_flight = 0
+        self.is_silent = False
+        """Nothing that this side sent arrives any more."""
         self.is_blocked = False
         self.stalled: list[bytes] = []
         """Bytes that wait for the end of a partition."""
+        self._last_arrival = 0.0
+        self._in_flight = 0
         self._network = network
+
+    # -- for the user
 
     def send(self, data: bytes) -> None:
         """Send bytes to the other side. They may not arrive."""
@@ -60,6 +64,49 @@ class ConnectionEnd:
         if self.is_open:
             self.is_open = False
             self._network.cut(self)
+
+    # -- for the network
+
+    def join(self, other: ConnectionEnd) -> None:
+        """Connect two sides."""
+        self.other, other.other = other, self
+
+    def buffer(self, size: int, limit: int) -> bool:
+        """Bytes are in flight. True if the buffer has just become full."""
+        self._in_flight += size
+        if self._in_flight <= limit or self.is_blocked:
+            return False
+        self.is_blocked = True
+        return True
+
+    def unbuffer(self, size: int) -> None:
+        """Bytes have arrived."""
+        self._in_flight -= size
+
+    def unblock(self, limit: int) -> bool:
+        """True if the buffer was full and has just got room again."""
+        if not self.is_blocked or self._in_flight > limit:
+            return False
+        self.is_blocked = False
+        return True
+
+    def arrival(self, due: float) -> float:
+        """When bytes arrive that are due at a time: not before those that were sent earlier."""
+        self._last_arrival = max(self._last_arrival, due)
+        return self._last_arrival
+
+    def mark_cut(self) -> None:
+        """The connection breaks: bytes in flight may still arrive."""
+        self.is_cut = True
+
+    def silence(self) -> None:
+        """Drop the bytes in flight."""
+        self.is_silent = True
+        self.stalled.clear()
+
+    def lose(self) -> None:
+        """This side knows that the connection is lost."""
+        self.is_open = False
 
 
 class Network:
@@ -86,9 +133,8 @@ class Network:
         self._listening.pop(host, None)
         for ends in list(self._connections.values()):
             for end in ends:
-                if end.host == host and end.is_open:
-                    end.is_open = False
-                    self.cut(end)
+                if end.host == host:
+                    end.close()
 
     def connect(self, host: str, to: str, user: ConnectionUser) -> bool:
         """Open a connection; the listener is told first. False if nobody listens, or a partition is in the way."""
@@ -100,7 +146,7 @@ class Network:
             ConnectionEnd(self, self._count, host, user),
             ConnectionEnd(self, self._count, to, accepting),
         )
-        here.other, there.other = there, here
+        here.join(there)
         self._connections[self._count] = (here, there)
         there.user.opened(there)
         user.opened(here)
@@ -110,9 +156,7 @@ class Network:
         """Transmit bytes to the other side, in order."""
         if end.is_cut:
             return
-        end.in_flight += len(data)
-        if end.in_flight > self._plan.buffer_bytes and not end.is_blocked:
-            end.is_blocked = True
+        if end.buffer(len(data), self._plan.buffer_bytes):
             self._clock.after(0.0, partial(self._tell_blocked, end, True))
         pieces = [data]
         if len(data) > 1 and self._rng.random() < self._plan.split_share:
@@ -120,12 +164,11 @@ class Network:
             pieces = [data[:at], data[at:]]
         for piece in pieces:
             due = self._clock.now + self._rng.uniform(self._plan.delay_s_min, self._plan.delay_s_max)
-            end.arrives_at = max(end.arrives_at, due)
-            self._clock.at(end.arrives_at, partial(self._arrive, end, piece))
+            self._clock.at(end.arrival(due), partial(self._arrive, end, piece))
 
     def _arrive(self, end: ConnectionEnd, data: bytes) -> None:
         other = end.other
-        if end.arrives_at < 0 or not other.is_open:  # it was cut
+        if end.is_silent or not other.is_open:
             return
         if (end.host, other.host) in self._blocked or end.stalled:
             end.stalled.append(data)
@@ -133,11 +176,10 @@ class Network:
         self._deliver(end, data)
 
     def _deliver(self, end: ConnectionEnd, data: bytes) -> None:
-        end.in_flight -= len(data)
+        end.unbuffer(len(data))
         if end.other.is_open:
             end.other.user.received(end.other, data)
-        if end.is_blocked and end.in_flight <= self._plan.buffer_bytes // 2:
-            end.is_blocked = False
+        if end.unblock(self._plan.buffer_bytes // 2):
             self._tell_blocked(end, False)
 
     def _tell_blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
@@ -151,10 +193,10 @@ class Network:
         for side in (end, end.other):
             if side.is_cut:
                 continue
-            side.is_cut = True
+            side.mark_cut()
             notice_s = self._rng.uniform(0.0, self._plan.notice_s_max)
             last = self._clock.now + self._rng.choice((0.0, notice_s))
-            self._clock.at(last, partial(self._silence, side))
+            self._clock.at(last, side.silence)
             self._clock.at(max(last, self._clock.now + notice_s), partial(self._tell_lost, side.other))
         self._forget(end)
 
@@ -163,13 +205,9 @@ class Network:
         if not end.is_open and not end.other.is_open:
             self._connections.pop(end.number, None)
 
-    def _silence(self, end: ConnectionEnd) -> None:
-        end.arrives_at = -1.0
-        end.stalled.clear()
-
     def _tell_lost(self, end: ConnectionEnd) -> None:
         if end.is_open:
-            end.is_open = False
+            end.lose()
             self._forget(end)
             end.user.lost(end)
 
@@ -198,8 +236,7 @@ class Network:
     def _give_up(self, end: ConnectionEnd) -> None:
         """A side has missed heartbeats for too long."""
         if end.is_open and (end.other.host, end.host) in self._blocked:
-            end.is_open = False
-            self.cut(end)
+            end.close()
             end.user.lost(end)
 
     def heal(self) -> None:

@@ -189,7 +189,7 @@ class SimNode:
         self._world.witness.letters.read(self)
         self.core.trim(self._world.clock.now)
         if self.journal.start != start:
-            self._world.tell(self.name, "removed what lies before", self.journal.start)
+            self._world.tell(self.name, "removed entries before", self.journal.start)
         self._run()
         self._after(self._world.plan.trim_s, self._trim)
 

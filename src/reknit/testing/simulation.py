@@ -196,8 +196,8 @@ class Simulation:
 
     def _calm(self) -> None:
         """End the faults: heal the network, start everything, and resume all topics."""
-        self._tell("all", "is calm now")
-        self._world.is_calm = True
+        self._tell("all", "faults end")
+        self._world.end_faults()
         self.network.heal()
         for node in self.nodes:
             _start(node)

@@ -40,6 +40,10 @@ class World:
         self.trace: list[str] = []
         self._is_traced = is_traced
 
+    def end_faults(self) -> None:
+        """From now on nothing fails, nobody publishes, and every event is accepted."""
+        self.is_calm = True
+
     def rng(self, name: str) -> Random:
         """A random generator for a name, independent of all others."""
         return Random(f"{name} {self.plan.seed}")

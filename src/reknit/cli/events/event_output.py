@@ -27,6 +27,10 @@ class Printer(ABC):
         self.checkpoint: Checkpoint | None = None
         """Everything up to here is written. None until the subscription is confirmed."""
 
+    def start_from(self, checkpoint: Checkpoint) -> None:
+        """The subscription is confirmed, and starts after a checkpoint."""
+        self.checkpoint = checkpoint
+
     def write(self, batch: Batch) -> None:
         """Write and flush every event of a batch."""
         self._out.write(b"".join(self.lines(batch)))

@@ -43,7 +43,7 @@ async def _receive(
         before = await _present(session, pattern) if is_live else start or Checkpoint()
         subscription = session.subscribe(pattern, name=name, history=history, start=start, auto_accept=False)
         async with subscription as events:
-            printer.checkpoint = before
+            printer.start_from(before)
             async for batch in events.batches():
                 part = batch if count is None else batch.cut(batch.first, batch.first + count)
                 printer.write(part)
