@@ -136,9 +136,8 @@ async def _serve(config: Config, metrics: str | None) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            say(
-                f"stopping after {duration(time.time() - node.started_at)}: {events(node.journal.status().events)} stored"
-            )
+            stored = events(node.journal.status().events)
+            say(f"stopping after {duration(time.time() - node.started_at)}: {stored} stored")
 
 
 def _greeting(node: Node) -> str:
