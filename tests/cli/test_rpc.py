@@ -20,7 +20,7 @@ SHOUT, FAIL, SLEEP, WHO = "//vcu/10/1/1", "//vcu/10/1/2", "//vcu/10/1/3", "//vcu
 COMMANDS = {
     SHOUT: "tr a-z A-Z",
     FAIL: "echo first >&2; echo 'no such door' >&2; exit 3",
-    SLEEP: "echo $$ > sleeper.pid; exec sleep 600",
+    SLEEP: "echo $$ >> sleeping.pids; exec sleep 600",
     WHO: "echo $REKNIT_REQUEST_SOURCE",
 }
 PATIENCE_S = 30.0
@@ -96,14 +96,15 @@ def test_the_last_line_of_stderr_of_a_failing_command_is_returned(node: NodeProc
 
 def test_a_command_that_takes_too_long_is_killed(node: NodeProcess) -> None:
     assert b"DEADLINE_EXCEEDED" in request(node, SLEEP, "x", "--ttl", "300", code=1).stderr
-    deadline, file = time.monotonic() + PATIENCE_S, node.data.parent / "sleeper.pid"
-    while not file.exists() or is_alive(int(file.read_text() or 0)):
-        assert time.monotonic() < deadline, "it is still there"
+    pid_file = node.data.parent / "sleeping.pids"
+    deadline = time.monotonic() + PATIENCE_S
+    while not pid_file.exists() or any(is_running(int(pid)) for pid in pid_file.read_text().split()):
+        assert time.monotonic() < deadline, "the command was not started, or was not killed"
         time.sleep(0.05)
+    assert pid_file.read_text().split()
 
 
-def is_alive(pid: int) -> bool:
-    """Whether the process exists. 0 means that its id is not written yet, and counts."""
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

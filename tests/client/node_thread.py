@@ -34,7 +34,7 @@ def run(program: Coroutine[Any, Any, None]) -> None:
     """A client's program, on a loop of its own, for half a minute at most."""
 
     async def limited() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             await program
 
     asyncio.run(limited())

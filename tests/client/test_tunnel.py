@@ -16,7 +16,7 @@ from tests.gateway.http.http_client import config
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 60))
+    asyncio.run(asyncio.wait_for(test, 150))
 
 
 def url(node: Node) -> str:

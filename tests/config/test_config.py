@@ -157,7 +157,7 @@ def test_the_first_rule_that_matches_a_topic_counts() -> None:
         ("[node]\nlisten = [1]", "must be a list of text, not [1]"),
         (
             '[node]\nlisten = ["ftp://a:1"]',
-            "is not allowed: 'ftp://a:1' is no address; write tcp or tls://host:port",
+            "is not allowed: 'ftp://a:1' is not a valid address; write tcp or tls://host:port",
         ),
         ('[node]\nlisten = ["tcp://a:99999"]', "setting node.listen (from reknit.toml) is not allowed: "),
         ('[dispatch]\ndead_letter_topic = "a/*"', "is not allowed: topic 'a/*' has '*' at 2"),
@@ -182,7 +182,7 @@ def test_the_first_rule_that_matches_a_topic_counts() -> None:
         ),
         (
             '[transport]\ntls_key_file = "k.pem"',
-            "setting transport.tls_key_file (from reknit.toml) needs both files or none",
+            "setting transport.tls_key_file (from reknit.toml) needs both files or neither",
         ),
         ('[node]\nlisten = ["tls://a:1"]', "needs transport.tls_cert_file for tls://"),
     ],

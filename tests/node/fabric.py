@@ -45,7 +45,7 @@ def client(node: Node, **options: Any) -> Session:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await test()
 
     asyncio.run(limited())

@@ -112,7 +112,7 @@ def test_the_python_client_gets_every_event_once_through_kill_9(tmp_path: Path, 
             assert one.state is tunnel.State.RECOVERED
 
     with Living(tmp_path / "data", f"http.scheme={scheme}") as node:
-        asyncio.run(asyncio.wait_for(test(node), 60))
+        asyncio.run(asyncio.wait_for(test(node), 150))
 
 
 # -- a browser

@@ -53,8 +53,8 @@ def test_attempts_are_there_after_opening(tmp_path: Path, is_saved: bool, is_clo
     if is_closed:
         journal.close()
     else:  # as after a kill: nothing is saved any more
-        journal._index.close()
-        journal._directory_lock.release()
+        journal.files.index.close()
+        journal.files.lock.release()
     expected = {1: (1, 1, 1), 2: (2, 1, 2)}
     assert tried(tmp_path) == expected
     assert tried(tmp_path) == expected

@@ -100,8 +100,8 @@ def test_a_checkpoint_leaves_nothing_of_the_index_in_memory(tmp_path: Path) -> N
     for first in range(1, 100):
         keep(journal, batch(first), batch(first, source=SOURCE_B))
     journal.checkpoint()
-    assert journal._streams.fresh == []
-    assert [stream.extents for stream in journal._streams] == [[], []]
+    assert journal.state.series.fresh == []
+    assert [series.extents for series in journal.state.series] == [[], []]
     journal.close()
 
 

@@ -13,7 +13,7 @@ from reknit.batch import Batch
 from reknit.errors import MalformedFrame
 from reknit.view import Member, View
 from reknit.wire.bundle import Bundler, unbundle
-from reknit.wire.groups import Ack, Announce, Hello, Install, Piece, Recover
+from reknit.wire.groups import GroupAck, GroupAnnounce, GroupHello, GroupInstall, GroupPiece, GroupRecover
 
 ME = b"m" * 16
 OTHER = b"o" * 16
@@ -30,11 +30,11 @@ def unpack(datagrams: list[bytes]) -> list[object]:
 def test_messages_to_one_place_share_a_datagram() -> None:
     bundler = Bundler(7, ME, 1472)
     messages = [
-        Ack(3),
-        Announce(9, 8, is_ack_wanted=True),
-        Recover(OTHER, ME, [(1, 4)], [(7, [(0, 2)])]),
-        Hello(Member(ME, "a", "10.0.0.1:7")),
-        Install(View(2, ME, (Member(ME), Member(OTHER)))),
+        GroupAck(3),
+        GroupAnnounce(9, 8, is_ack_wanted=True),
+        GroupRecover(OTHER, ME, [(1, 4)], [(7, [(0, 2)])]),
+        GroupHello(Member(ME, "a", "10.0.0.1:7")),
+        GroupInstall(View(2, ME, (Member(ME), Member(OTHER)))),
     ]
     for message in messages:
         bundler.add(message)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_a_batch_is_cut_and_carries_all_of_its_bytes(size: int, source: bytes) -
     bundler.add_batch(made, 1_392)
     datagrams = bundler.take(5)
     assert all(len(datagram) <= 1472 for datagram in datagrams)
-    pieces = [item for item in unpack(datagrams) if isinstance(item, Piece)]
+    pieces = [item for item in unpack(datagrams) if isinstance(item, GroupPiece)]
     assert b"".join(piece.data for piece in pieces) == bytes(made.data)
     assert {piece.stable for piece in pieces} == {5 if source == ME else 0}
     assert {piece.source for piece in pieces} == {source}
@@ -59,7 +59,7 @@ def test_a_batch_is_cut_and_carries_all_of_its_bytes(size: int, source: bytes) -
 def test_only_the_pieces_that_are_wanted_are_sent() -> None:
     bundler = Bundler(7, ME, 1472)
     bundler.add_batch(batch(ME, 9_000), 1_000, [(2, 4), (6, 7)])
-    assert [item.index for item in unpack(bundler.take(0)) if isinstance(item, Piece)] == [2, 3, 6]
+    assert [item.index for item in unpack(bundler.take(0)) if isinstance(item, GroupPiece)] == [2, 3, 6]
 
 
 def test_datagrams_of_full_pieces_have_one_size_for_the_kernel_to_cut() -> None:
@@ -72,7 +72,7 @@ def test_datagrams_of_full_pieces_have_one_size_for_the_kernel_to_cut() -> None:
 
 def test_another_group_is_passed_over() -> None:
     bundler = Bundler(8, ME, 1472)
-    bundler.add(Ack(1))
+    bundler.add(GroupAck(1))
     assert unbundle(bundler.take(0)[0], 7) == (ME, [])
 
 
@@ -85,7 +85,7 @@ def test_garbage_is_refused_or_empty_and_never_breaks(data: bytes) -> None:
 @given(st.integers(0, 1_400), st.integers(0, 255), st.integers(0, 1_400))
 def test_a_damaged_datagram_is_refused_or_read_as_something_else(at: int, value: int, cut: int) -> None:
     bundler = Bundler(7, ME, 1472)
-    bundler.add(Ack(1))
+    bundler.add(GroupAck(1))
     bundler.add_batch(batch(ME, 500), 1_392)
     damaged = bytearray(bundler.take(0)[0])
     damaged[at % len(damaged)] = value

@@ -14,6 +14,7 @@ from reknit.connection.cache_requests import Inquiries
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import VERSION, Deliver, Hello, Welcome
 from reknit.wire.recovery import Recovered, Surveyed
@@ -33,7 +34,7 @@ class Program:
         self.life = 0
         self._end: ConnectionEnd | None = None
         self._decoder = Decoder()
-        self._delivery: tuple[Deliver, int] | None = None
+        self._announced: Announced[Deliver] = Announced()
         self.inquiries = Inquiries()
 
     # -- life
@@ -66,7 +67,7 @@ class Program:
             self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max) + 0.01, self._connect)
 
     def opened(self, end: ConnectionEnd) -> None:
-        self._end, self._decoder, self._delivery = end, Decoder(), None
+        self._end, self._decoder, self._announced = end, Decoder(), Announced()
         end.send(encode(Hello(VERSION, self.name)))
 
     def lost(self, end: ConnectionEnd) -> None:
@@ -100,8 +101,8 @@ class Program:
                 self.world.tell(self.name, "is connected")
                 self.linked(epoch)
             case Deliver():
-                self._delivery = (item, item.size)
-            case Frames() if self._delivery is None:
+                self._announced.announce(item)
+            case Frames() if self._announced.message is None:
                 rest = self.inquiries.take_frames(item)
                 assert rest is None, "batches are announced"
             case Frames():
@@ -114,16 +115,15 @@ class Program:
                 self.take(item)
 
     def _delivered(self, frames: Frames) -> None:
-        assert self._delivery is not None, "batches are announced"
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
+        announced = self._announced.take(len(frames.data))
+        assert announced is not None, "batches are announced"
+        deliver, is_last = announced
         batches: list[Batch] = []
         at = 0
         for head in frames.heads:
             batches.append(Batch(head, frames.data[at : at + head.length]))
             at += head.length
-        position = deliver.position if rest <= 0 else -1
+        position = deliver.position if is_last else -1
         self.world.tell(f"{self.name} < {self.node}", deliver, *batches)
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         self.take(subscribing.Delivered(batches, position, *how))

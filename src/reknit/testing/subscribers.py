@@ -8,7 +8,8 @@ from random import Random
 from reknit.batch import Batch
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery import recovery as recovering
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.held_series import HoldLimits
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.seqset import Range
 from reknit.testing.applications import Application
@@ -74,8 +75,8 @@ class SubscriberProgram(Program):
         )
 
     def _make_recovery(self) -> recovering.Recovery:
-        asking = Asking(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
-        return recovering.Recovery((subscribing.NODE,), asking, recovering.Holding(200, 1 << 14))
+        asking = SearchSettings(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
+        return recovering.Recovery((subscribing.NODE,), asking, HoldLimits(200, 1 << 14))
 
     def end(self) -> None:
         self.seen.crashed()
@@ -125,7 +126,7 @@ class SubscriberProgram(Program):
                 case subscribing.Report():
                     self.world.tell(self.name, effect)
                     self.seen.reported_lost(effect)
-                case AskCache(cache=cache, number=number, stream=stream, ranges=ranges, bytes_max=bytes_max):
+                case AskCache(cache=cache, number=number, series=stream, ranges=ranges, bytes_max=bytes_max):
                     asked = (cache, number, stream, ranges, bytes_max)
                     out.append(self.inquiries.recover(self, *asked, deep=True))
                 case recovering.SurveyCache():
@@ -161,16 +162,16 @@ class SubscriberProgram(Program):
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         self.world.tell(self.name, "recovered", *batches)
-        self._receive(recovering.Found(batches), cache)
+        self._receive(recovering.BatchesRecovered(batches), cache)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        self._receive(recovering.Answered(number, covered, is_last), cache)
+        self._receive(recovering.CacheAnswered(number, covered, is_last), cache)
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        self._receive(recovering.Told(number, spans, is_last), cache)
+        self._receive(recovering.CacheSurveyed(number, spans, is_last), cache)
 
     def unreachable(self, cache: Peer) -> None:
-        self._receive(recovering.Unreachable(), cache)
+        self._receive(recovering.CacheUnreachable(), cache)
 
     @property
     def is_done(self) -> bool:

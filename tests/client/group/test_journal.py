@@ -42,7 +42,7 @@ def node() -> Iterator[Node]:
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             await main()
 
     asyncio.run(limited())

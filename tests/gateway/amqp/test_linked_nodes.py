@@ -31,7 +31,7 @@ class Linked:
         """Receivers a1, b1 …, each on the node that its name begins with. All nodes have heard of them."""
         made = {name: self._receiver(topic, name, react) for name, react in reactions.items()}
         names = {name[0] for name in reactions}
-        asyncio.run(asyncio.wait_for(announced(self.fabric, topic, names), 30))
+        asyncio.run(asyncio.wait_for(announced(self.fabric, topic, names), 150))
         return made
 
     def _receiver(self, topic: str, name: str, react: str) -> Any:
@@ -88,7 +88,7 @@ def test_an_answer_finds_its_way_over_a_link(tmp_path: Path) -> None:
         client, service = nodes.clients["a"], nodes.clients["b"]
         questions = nodes.receivers("prices/ask", b1="accept")["b1"]
         replies = client.receiver(None, dynamic=True)
-        asyncio.run(asyncio.wait_for(announced(nodes.fabric, replies.address, {"a"}), 30))
+        asyncio.run(asyncio.wait_for(announced(nodes.fabric, replies.address, {"a"}), 150))
         client.sender("prices/ask").send("tea?", reply_to=replies.address, correlation_id=3)
         questions.wait(1)
         question = questions.messages[0]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.gateway.amqp.encoding import (
     DEPTH_MAX,
     Described,
@@ -179,8 +180,7 @@ def test_the_time_to_live_gets_shorter_on_the_way() -> None:
 
 def test_a_repeated_attempt_says_so() -> None:
     batch = Batch.build(bytes(16), "a", 1, [b"x"], time_us=0)
-    batch.attempt = 4
-    header, _ = decode(give(batch, 0)[0])
+    header, _ = decode(give(batch.delivered(Delivery(attempt=4)), 0)[0])
     assert header == Described(0x70, [True, 4, None, False, 3])
 
 

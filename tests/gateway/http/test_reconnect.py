@@ -8,7 +8,7 @@ import pytest
 
 from reknit.config import Config, HttpSettings, RetentionSettings
 from reknit.errors import InvalidConfig
-from reknit.protocol.tunnel.place import Place
+from reknit.protocol.tunnel.journal_place import JournalPlace
 from tests.gateway.http.http_client import Web, config, payloads, web
 
 BIG = "x" * 3_000
@@ -83,7 +83,7 @@ def test_bytes_that_look_like_a_batch_inside_a_payload_are_no_place_to_go_on_fro
         session.publish("what/chat", forged)
         entry = node.node.journal.read(0).entries[0]
         inside = entry.position + bytes(node.node.journal.fetch(entry)).index(forged)
-        place = Place(node.node.epoch, inside).text
+        place = JournalPlace(node.node.epoch, inside).text
         assert node.get(kn_from="/what/chat", do_since_checkpoint=place).code == 404
 
 

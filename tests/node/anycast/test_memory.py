@@ -17,10 +17,10 @@ from reknit.node.anycast.gateway_api import Result
 from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.node.node import Node
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Attach, Hand, Offered, Rows
-from reknit.protocol.anycast.machine import Anycast
-from reknit.protocol.anycast.state import HERE, Delivery
-from reknit.protocol.anycast.waiting import STALE_MIN
+from reknit.protocol.anycast.delivery import HERE, AnycastDelivery
+from reknit.protocol.anycast.inputs import Attach, DeliverLocally, OfferEvents, SubscriberOutcomes
+from reknit.protocol.anycast.machine import AnycastMachine
+from reknit.protocol.anycast.queues import STALE_MIN
 from reknit.protocol.routing.routes import Routes
 from reknit.topic import Pattern
 from reknit.wire.messages import Row
@@ -34,23 +34,23 @@ RE_FORWARDS = 10_000
 def deliveries() -> int:
     """How many deliveries exist in this process, in any state."""
     gc.collect()
-    return sum(type(one) is Delivery for one in gc.get_objects())
+    return sum(type(one) is AnycastDelivery for one in gc.get_objects())
 
 
-def releasing_first() -> Anycast:
-    machine = Anycast("a", Routes("a", 1), Random(1))
+def releasing_first() -> AnycastMachine:
+    machine = AnycastMachine("a", Routes("a", 1), Random(1))
     for key in ("releases", "accepts"):
         machine.receive(Attach(Pattern("orders"), "unsettled", 1 << 40, key), key, 0.0)
     return machine
 
 
-def re_forward(machine: Anycast, first: int, deadline: float | None) -> None:
+def re_forward(machine: AnycastMachine, first: int, deadline: float | None) -> None:
     """One event that the first who gets it releases, and the second accepts."""
     batch = Batch.build(SOURCE, "orders", first, [bytes(1000)], time_us=0)
-    machine.receive(Offered(batch, "balanced", resend=True, deadline=deadline), HERE, 0.0)
+    machine.receive(OfferEvents(batch, "balanced", resend=True, deadline=deadline), HERE, 0.0)
     for outcome in (Outcome.RELEASED, Outcome.ACCEPTED):
-        [hand] = [effect for effect in machine.take_effects() if isinstance(effect, Hand)]
-        machine.receive(Rows([Row("orders", SOURCE, first, first + 1, outcome)]), hand.key, 0.0)
+        [hand] = [effect for effect in machine.take_effects() if isinstance(effect, DeliverLocally)]
+        machine.receive(SubscriberOutcomes([Row("orders", SOURCE, first, first + 1, outcome)]), hand.key, 0.0)
     machine.take_effects()
 
 

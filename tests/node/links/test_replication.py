@@ -32,7 +32,7 @@ async def ring(stack: AsyncExitStack, names: str, chords: str = "") -> dict[str,
         to = [nodes[names[at - 1]].urls[0]] if at else []
         to += [nodes[names[0]].urls[0]] if at > 1 and (at == len(names) - 1 or name in chords) else []
         nodes[name] = await stack.enter_async_context(Node(config(name, *to)))
-    await until(lambda: all(len(node.links.routes.ways()) == len(names) - 1 for node in nodes.values()))
+    await until(lambda: all(len(node.links.routes.reachable()) == len(names) - 1 for node in nodes.values()))
     return nodes
 
 

@@ -17,7 +17,7 @@ from reknit.node.node import Node
 from reknit.node.replication.aligner import Aligner
 from reknit.processes.process import free_port
 from reknit.protocol.recovery.alignment import Digest
-from reknit.protocol.recovery.cache import NO_SOURCE, Bounds, Cache
+from reknit.protocol.recovery.cache import NO_SOURCE, CacheBounds, MemoryCache
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer, Recover
@@ -85,7 +85,7 @@ def test_case_06_what_a_cache_over_tcp_let_go_is_lost_and_what_it_holds_is_not()
             publishing, keeping, reading = [
                 await stack.enter_async_context(client(hub.node)) for _ in range(3)
             ]
-            held = Cache(Pattern(TOPIC), Bounds(events_max=1))
+            held = MemoryCache(Pattern(TOPIC), CacheBounds(events_max=1))
             events = await stack.enter_async_context(reading.subscribe(TOPIC, on_lost=told))
             publisher = publishing.publisher(TOPIC, cache=False)
             await publisher.publish(b"1")
@@ -227,7 +227,7 @@ def asking(node: Node, settings: RecoverySettings = IMPATIENT) -> Session:
 
 async def received(events: Subscription, count: int) -> list[int]:
     """The next so many, within the time of one question that is never answered."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(150):
         return await take(events, count)
 
 

@@ -18,7 +18,7 @@ from reknit.node.node import Node
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
 from reknit.processes.process import free_port
-from reknit.protocol.recovery.cache import Bounds, answer
+from reknit.protocol.recovery.cache import CacheBounds, answer
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
@@ -172,7 +172,7 @@ def test_a_cache_in_a_client_holds_what_is_published_within_its_bounds() -> None
             fabric() as [node],
             client(node) as keeper,
             client(node) as session,
-            Cache(keeper, "plant/**", Bounds(events_max=3)) as cache,
+            Cache(keeper, "plant/**", CacheBounds(events_max=3)) as cache,
         ):
             publisher = session.publisher(TOPIC)
             await publisher.publish_many(numbers(1, 11))
@@ -258,7 +258,8 @@ def test_an_event_is_kept_when_as_many_caches_stored_it_as_the_publisher_wants()
         async with fabric() as [node], client(node) as session, client(node) as keeper:
             publisher = session.publisher(TOPIC, stored_by=2)
             kept = publisher.publish(b"1")
-            await asyncio.sleep(0.2)
+            await until(lambda: node.journal.status().events == 1)
+            await session.status()  # an ack for the event would have come before the answer
             assert not kept.done(), "only the node has it"
             async with Cache(keeper, "plant/**") as cache:
                 await kept

@@ -15,7 +15,7 @@ from reknit.node.node import Node
 from reknit.node.replication.relay import Relay
 from reknit.outcome import End
 from reknit.processes.process import tied
-from reknit.protocol.recovery.cache import Cache
+from reknit.protocol.recovery.cache import MemoryCache
 from reknit.records import Skipped, apply, decode, encode
 from reknit.topic import Pattern
 from reknit.wire.recovery import Offer
@@ -163,7 +163,7 @@ def test_a_relay_gets_what_its_origin_lacks_from_the_publishers_own_cache() -> N
     async def test() -> None:
         told = Told()
         async with fabric() as [origin], client(origin) as session, fabric() as [near]:
-            held = Cache(Pattern(TOPIC))
+            held = MemoryCache(Pattern(TOPIC))
             held.put(made(1, 9), 0)
             session.switchboard.keep(held, Offer(TOPIC, SOURCE))
             await fed(near, made(1, 3))

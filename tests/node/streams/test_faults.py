@@ -139,7 +139,7 @@ def test_what_an_outcome_promises_holds_in_a_storm_of_streams(tmp_path: Path, se
             for name in "abc":
                 links = [node.urls[0] for node in nodes[-1:]]
                 nodes.append(await stack.enter_async_context(Node(config(tmp_path, name, *links))))
-            await until(lambda: all(len(node.links.routes.ways()) == 2 for node in nodes))
+            await until(lambda: all(len(node.links.routes.reachable()) == 2 for node in nodes))
             readers = []
             for number in range(5):
                 node = storm.rng.choice(nodes)

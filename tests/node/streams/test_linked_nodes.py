@@ -182,7 +182,7 @@ def test_a_node_that_is_killed_midway_leaves_it_in_doubt_and_nothing_behind(
 
                 with pytest.raises(Modified, match="not known"):
                     await send(session.publisher(ORDERS, resend_released=True), 100_000, meanwhile)
-                assert await aborted == "whoever sent it is gone, with its end"
+                assert await aborted == "its sender was lost before the end of the stream"
                 await until(lambda: is_idle(made))
 
     run(test)

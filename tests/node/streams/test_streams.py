@@ -296,7 +296,7 @@ def test_a_receiver_is_told_of_an_abort_and_takes_no_half_for_a_whole(how: str) 
                 await send(publisher, ENDLESS, meanwhile)
             await until(lambda: len(errors) == 1)
             assert errors == [
-                "whoever sent it is gone, with its end"
+                "its sender was lost before the end of the stream"
                 if how == "the connection"
                 else "its publisher gave it up"
             ]
@@ -395,7 +395,7 @@ def test_a_stream_that_waits_for_room_does_not_hold_up_plain_events() -> None:
             taker = mine.subscribe("orders/**", streams=True)
             async with plain as events, taker:
                 for path in made.anycast.machine.paths():
-                    path.is_blocked = path.takes_streams
+                    path.credit.block(path.takes_streams)
                 async with publisher.stream() as out:
                     await until(lambda: made.anycast.machine.waiting() == 1)
                     done = publisher.publish(b"plain")

@@ -8,24 +8,24 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
+from reknit.protocol.anycast.delivery import HERE
 from reknit.protocol.anycast.inputs import (
     Attach,
+    AttemptEnded,
+    DeliverLocally,
     Detach,
+    ForwardToNeighbour,
     Grant,
-    Hand,
     NeighbourDown,
+    NeighbourOutcomes,
     NeighbourUp,
-    NewRoutes,
-    Offered,
-    Pass,
+    OfferEvents,
     Resolve,
-    Returns,
-    Rows,
-    Tried,
+    RoutesChanged,
+    SubscriberOutcomes,
 )
-from reknit.protocol.anycast.machine import Anycast, Limits
-from reknit.protocol.anycast.state import HERE
-from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
+from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.topic import Pattern
 from reknit.wire.links import Return
 from reknit.wire.messages import Row
@@ -49,7 +49,7 @@ class Node:
 
     def __init__(self, name: str, instance: int, is_edge: bool, link_events: int) -> None:
         self.routes = Routes(name, instance, is_edge=is_edge)
-        self.anycast = Anycast(name, self.routes, Random(1), Limits(link_events))
+        self.anycast = AnycastMachine(name, self.routes, Random(1), AnycastLimits(link_events))
 
 
 class Mesh:
@@ -65,7 +65,7 @@ class Mesh:
         """(subscriber, start, stop), in order."""
         self.attempts: list[int] = []
         self.fates: list[Fate] = []
-        self.trail: list[Tried] = []
+        self.trail: list[AttemptEnded] = []
         self.granted: dict[str, int] = {}
         self._next = 1
         for name in sorted({name for link in links for name in link}):
@@ -121,7 +121,7 @@ class Mesh:
 
     def say(self, name: str, outcome: Outcome, start: int, stop: int) -> None:
         row = Row(TOPIC, SOURCE, start, stop, outcome)
-        self.nodes[name[0]].anycast.receive(Rows([row]), name, self.now)
+        self.nodes[name[0]].anycast.receive(SubscriberOutcomes([row]), name, self.now)
         self._collect(name[0])
 
     def offer(
@@ -129,7 +129,7 @@ class Mesh:
     ) -> None:
         batch = Batch.build(SOURCE, TOPIC, self._next, [b"x"] * count, time_us=0)
         self._next = batch.stop
-        self.nodes[name].anycast.receive(Offered(batch, mode, resend, keeps=keeps), HERE, self.now)
+        self.nodes[name].anycast.receive(OfferEvents(batch, mode, resend, keeps=keeps), HERE, self.now)
         self._collect(name)
 
     def send(self, name: str, count: int = 1, mode: str = "closest", resend: bool = True) -> str:
@@ -167,11 +167,11 @@ class Mesh:
     def _arrive(self, message: object, sender: str, receiver: str) -> None:
         node = self.nodes[receiver]
         match message:
-            case Tell(message=news):
+            case SendToNeighbour(message=news):
                 node.routes.receive(news, sender, self.now)  # type: ignore[arg-type]
             case Return():
-                node.anycast.receive(Returns([message]), sender, self.now)
-            case Offered():
+                node.anycast.receive(NeighbourOutcomes([message]), sender, self.now)
+            case OfferEvents():
                 node.anycast.receive(message, sender, self.now)
         self._collect(receiver)
 
@@ -179,25 +179,27 @@ class Mesh:
         node = self.nodes[name]
         for news in node.routes.take_effects():
             match news:
-                case Tell(peer=peer) if (name, str(peer)) in self.lines:
+                case SendToNeighbour(peer=peer) if (name, str(peer)) in self.lines:
                     self.lines[name, str(peer)].append(news)
                 case Rerouted():
-                    node.anycast.receive(NewRoutes(), name, self.now)
+                    node.anycast.receive(RoutesChanged(), name, self.now)
                 case _:
                     pass
         for effect in node.anycast.take_effects():
             self._perform(effect, name)
 
-    def _perform(self, effect: Hand | Pass | Resolve | Tried, name: str) -> None:
+    def _perform(
+        self, effect: DeliverLocally | ForwardToNeighbour | Resolve | AttemptEnded, name: str
+    ) -> None:
         match effect:
-            case Hand(key=key, start=start, stop=stop, attempt=attempt):
+            case DeliverLocally(key=key, start=start, stop=stop, attempt=attempt):
                 self.attempts.append(attempt)
                 self.tries.append((str(key), start, stop))
                 self._answer(str(key), start, stop)
-            case Pass():
+            case ForwardToNeighbour():
                 assert effect.batch is not None
                 batch = effect.batch.cut(effect.start, effect.stop)
-                offered = Offered(
+                offered = OfferEvents(
                     batch,
                     effect.mode,
                     effect.resend,
@@ -211,7 +213,7 @@ class Mesh:
             case Resolve(up=up) if (name, str(up)) in self.lines:
                 row = Return(effect.topic, effect.source, effect.fate, effect.visited)
                 self.lines[name, str(up)].append(row)
-            case Tried():
+            case AttemptEnded():
                 self.trail.append(effect)
 
     def _answer(self, name: str, start: int, stop: int) -> None:

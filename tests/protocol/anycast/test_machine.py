@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Offered
-from reknit.protocol.anycast.machine import IN_DOUBT
-from reknit.protocol.anycast.state import HERE
+from reknit.protocol.anycast.deliveries import LocalReason
+from reknit.protocol.anycast.delivery import HERE
+from reknit.protocol.anycast.inputs import OfferEvents
 from tests.protocol.anycast.mesh import ACC, MOD, REC, REJ, REL, SOURCE, TOPIC, Answer, Mesh
 
 
@@ -244,7 +244,7 @@ def test_what_a_lost_subscriber_had_is_in_doubt_and_never_released() -> None:
     mesh.offer("a")
     mesh.leave("a1", is_clean=False)
     assert [Outcome(fate.outcome) for fate in mesh.fates] == [MOD]
-    assert mesh.fates[0].text == IN_DOUBT
+    assert mesh.fates[0].text == LocalReason.IN_DOUBT
     assert mesh.tried == ["a1"]
 
 
@@ -400,7 +400,7 @@ def test_a_ttl_ends_what_waits() -> None:
     for keeps in (True, False):
         mesh.subscribe("a1", None, credit=0)
         batch = Batch.build(SOURCE, TOPIC, 1 + keeps, [b"x"], time_us=0)
-        offered = Offered(batch, "balanced", keeps=keeps, deadline=mesh.now + 5.0)
+        offered = OfferEvents(batch, "balanced", keeps=keeps, deadline=mesh.now + 5.0)
         mesh.nodes["a"].anycast.receive(offered, HERE, mesh.now)
         mesh.leave("a1", is_clean=True) if keeps else None
         mesh.tick(5.0)

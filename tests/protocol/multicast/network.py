@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from random import Random
 
-from reknit.protocol.multicast.effects import Deliver, Lost, MulticastEffect, Send, SendBatch, SendPieces
+from reknit.protocol.multicast.effects import (
+    DeliverBatch,
+    LostEvents,
+    MulticastEffect,
+    SendBatch,
+    SendPieces,
+    SendToGroup,
+)
 from reknit.protocol.multicast.multicast import Multicast
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.view import Member, View
 from reknit.wire.bundle import Bundler, unbundle
-from reknit.wire.groups import MulticastMessage, Piece
+from reknit.wire.groups import GroupPiece, MulticastMessage
 
-Item = Piece | MulticastMessage
+Item = GroupPiece | MulticastMessage
 Drop = Callable[[str, str, Item], bool]
 
 
@@ -102,14 +109,14 @@ class Wire:
         for effect in effects:
             self.effects[name].append(effect)
             match effect:
-                case Deliver(source, batch):
+                case DeliverBatch(source, batch):
                     events = enumerate(batch.payloads(), batch.first)
                     self.got[name] += [(name_of(source), seq, payload) for seq, payload in events]
                     self.hand(name, source, batch.stop - 1)
-                case Lost(source, start, stop):
+                case LostEvents(source, start, stop):
                     self.lost[name].append((name_of(source), start, stop))
                     self.hand(name, source, stop - 1)
-                case Send():
+                case SendToGroup():
                     assert isinstance(effect.message, MulticastMessage)
                     self.carry(name, effect.peer, [effect.message])
                 case SendBatch():
@@ -118,7 +125,9 @@ class Wire:
                     stable = self.machines[name].sender.outbox.window.acked
                     for datagram in bundler.take(stable):
                         items = unbundle(datagram, 1)[1]
-                        self.carry(name, effect.peer, [item for item in items if isinstance(item, Piece)])
+                        self.carry(
+                            name, effect.peer, [item for item in items if isinstance(item, GroupPiece)]
+                        )
                 case SendPieces():
                     self.carry(name, effect.peer, effect.pieces)
                 case _:

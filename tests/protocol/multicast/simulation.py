@@ -18,18 +18,18 @@ from random import Random
 import msgspec
 
 from reknit.protocol.multicast.effects import (
-    DeadLettered,
-    Deliver,
+    DeadLetteredEvents,
+    DeliverBatch,
     GroupEffect,
-    Left,
-    Lost,
-    NotSent,
-    Send,
+    LeftGroup,
+    LostEvents,
     SendBatch,
+    SendDone,
+    SendFailed,
     SendPieces,
-    SendTo,
-    Sent,
-    Viewed,
+    SendToAddress,
+    SendToGroup,
+    ViewInstalled,
 )
 from reknit.protocol.multicast.member import GroupMember
 from reknit.protocol.multicast.membership import Membership
@@ -37,7 +37,7 @@ from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.seqset import SeqSet
 from reknit.view import Member, View
 from reknit.wire.bundle import Bundler, Item, group_hash, unbundle
-from reknit.wire.groups import Piece
+from reknit.wire.groups import GroupPiece
 from tests.protocol.multicast.simulation_checks import check_all
 
 GROUP = group_hash("robots")
@@ -242,13 +242,13 @@ class Simulation:
     # -- effects
 
     def perform(self, node: Node) -> None:
-        while effects := node.machine.take_effects(self.now):
+        while effects := node.machine.take_effects():
             for effect in effects:
                 self.perform_one(node, effect)
 
     def perform_one(self, node: Node, effect: GroupEffect) -> None:
         match effect:
-            case Send():
+            case SendToGroup():
                 node.bundler.add(effect.message)
                 self.carry(node, effect.peer)
             case SendBatch():
@@ -258,29 +258,29 @@ class Simulation:
                 for piece in effect.pieces:
                     node.bundler.add_piece(piece)
                 self.carry(node, effect.peer)
-            case SendTo():
+            case SendToAddress():
                 node.bundler.add(effect.message)
                 peer = next((n.id for n in self.nodes if n.machine.me.address == effect.address), b"")
                 self.carry(node, peer)
-            case Deliver(source, batch):
+            case DeliverBatch(source, batch):
                 self.note(node, source, batch.first, batch.payloads(), batch.count)
                 if source == node.id:
                     node.sent += batch.payloads()
                 self.hand(node, source, batch.stop - 1)
-            case Lost(source, start, stop):
+            case LostEvents(source, start, stop):
                 node.lost += stop - start
                 self.note(node, source, start, None, stop - start)
                 self.hand(node, source, stop - 1)
-            case Sent(ticket):
+            case SendDone(ticket):
                 node.open_tickets.discard(ticket)
-            case NotSent():
+            case SendFailed():
                 node.open_tickets.discard(effect.ticket)
-            case Viewed():
+            case ViewInstalled():
                 self.follow_up(node, effect.view)
                 node.views.append(effect.view)
-            case DeadLettered():
+            case DeadLetteredEvents():
                 node.dead[effect.member].add(effect.start, effect.stop)
-            case Left():
+            case LeftGroup():
                 node.is_alive = False
                 node.machine.multicast.close(self.now)
             case _:
@@ -350,7 +350,7 @@ class Simulation:
 
     def hear(self, node: Node, item: Item) -> None:
         """Note what the window of a member takes: it must be delivered some day, or reported."""
-        if not isinstance(item, Piece):
+        if not isinstance(item, GroupPiece):
             return
         receiver = node.machine.multicast.receivers.get(item.source)
         if receiver is not None and receiver.departure is None:

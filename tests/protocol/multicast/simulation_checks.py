@@ -114,7 +114,7 @@ def _end(run: Simulation, node: Node, source: Node) -> int | None:
     if source is node:
         return multicast.sender.outbox.window.delivered
     receiver = multicast.receivers.get(source.id)
-    return receiver.window.delivered if receiver is not None else multicast.ended.get(source.id)
+    return receiver.window.delivered if receiver is not None else multicast.departed(source.id)
 
 
 def _is_same_history(one: Node, other: Node) -> bool:

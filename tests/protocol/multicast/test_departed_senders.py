@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
-from reknit.wire.groups import Announce, Ends, Holdings, Piece, Recover, Start
+from reknit.wire.groups import GroupAnnounce, GroupEnds, GroupHoldings, GroupPiece, GroupRecover, GroupStart
 from tests.protocol.multicast.network import Item, Wire, member_id
 
 PIECES = GroupSettings(capacity_events=20, piece_bytes=200)
@@ -19,7 +19,7 @@ def crash(wire: Wire, name: str, survivors: str) -> None:
 
 def test_events_behind_a_gap_that_nobody_can_fill_are_delivered_and_the_gap_is_reported() -> None:
     wire = Wire("ABC")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first in (3, 4)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first in (3, 4)
     wire.send_numbers("A", 6)
     crash(wire, "A", "BC")
     for name in "BC":
@@ -31,7 +31,8 @@ def test_events_behind_a_gap_that_nobody_can_fill_are_delivered_and_the_gap_is_r
 def test_the_end_that_only_one_survivor_heard_of_is_reported_as_lost_by_all() -> None:
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: (
-        (isinstance(item, Piece) and item.first > 2) or (isinstance(item, Announce) and receiver == "C")
+        (isinstance(item, GroupPiece) and item.first > 2)
+        or (isinstance(item, GroupAnnounce) and receiver == "C")
     )
     wire.send_numbers("A", 5)
     wire.run(0.02)  # A announces its last seq; only B hears it
@@ -44,7 +45,7 @@ def test_pieces_that_several_survivors_hold_are_put_together() -> None:
     wire = Wire("ABC", PIECES)
 
     def drop(sender: str, receiver: str, item: Item) -> bool:
-        is_piece = sender == "A" and isinstance(item, Piece)
+        is_piece = sender == "A" and isinstance(item, GroupPiece)
         return is_piece and item.index % 2 == (receiver == "B")  # type: ignore[union-attr]
 
     wire.drop = drop
@@ -58,7 +59,7 @@ def test_pieces_that_several_survivors_hold_are_put_together() -> None:
 
 def test_a_batch_that_lacks_a_piece_everywhere_is_lost_everywhere() -> None:
     wire = Wire("ABC", PIECES)
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.index == 2
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.index == 2
     wire.send("A", bytes(1000))
     wire.send("A", b"small")
     crash(wire, "A", "BC")
@@ -68,7 +69,7 @@ def test_a_batch_that_lacks_a_piece_everywhere_is_lost_everywhere() -> None:
 
 def test_a_loss_is_reported_once_however_often_the_exchange_starts_over() -> None:
     wire = Wire("ABCD")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first == 2
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first == 2
     wire.send_numbers("A", 3)
     crash(wire, "A", "BCD")
     crash(wire, "D", "BC")
@@ -78,7 +79,7 @@ def test_a_loss_is_reported_once_however_often_the_exchange_starts_over() -> Non
 def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
     """C learns of the loss only in the second view, where D could give what B has reported as lost."""
     wire = Wire("ABC")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first == 2
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first == 2
     wire.send_numbers("A", 3)
     wire.drop = lambda sender, receiver, item: receiver == "C"
     del wire.machines["A"]
@@ -89,7 +90,7 @@ def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
     wire.start("D")
     wire.install("BCD")
     stamp = wire.machines["B"].view.stamp  # type: ignore[union-attr]
-    held = Holdings(member_id("A"), stamp, 0, 3, 3, [(1, 4)], [], [], is_answer=False)
+    held = GroupHoldings(member_id("A"), stamp, 0, 3, 3, [(1, 4)], [], [], is_answer=False)
     for name in "BC":
         wire.machines[name].receive(held, member_id("D"), wire.now)
     wire.run(2.0)
@@ -100,10 +101,10 @@ def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
 def test_when_the_exchange_can_not_end_everyone_reports_what_it_lacks() -> None:
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: (
-        isinstance(item, Piece) and item.first == (3, 4)[receiver == "C"]
+        isinstance(item, GroupPiece) and item.first == (3, 4)[receiver == "C"]
     )
     wire.send_numbers("A", 5)
-    wire.drop = lambda sender, receiver, item: isinstance(item, Holdings)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupHoldings)
     del wire.machines["A"]
     wire.install("BC")
     wire.run(wire.settings.departed_s + 1.0)
@@ -140,7 +141,7 @@ def test_a_joiner_that_was_never_told_where_to_start_lost_nothing_that_all_had_b
     wire.drop = lambda sender, receiver, item: False
     wire.run(1.0)
     assert wire.lost == {"A": [], "B": [], "C": [("A", 3, 6)], "D": []}
-    assert [machine.ended.get(member_id("A")) for machine in wire.machines.values()] == [5, 5, 5]
+    assert [machine.departed(member_id("A")) for machine in wire.machines.values()] == [5, 5, 5]
 
 
 def divided() -> Wire:
@@ -185,7 +186,7 @@ def test_after_a_partition_who_had_less_of_a_crashed_sender_reports_the_rest() -
 
 def test_ends_are_asked_for_until_they_are_answered_and_then_no_more() -> None:
     wire = divided()
-    wire.drop = lambda sender, receiver, item: isinstance(item, Ends)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupEnds)
     wire.install("BC")
     wire.run(1.0)
     assert wire.lost["C"] == []
@@ -194,7 +195,7 @@ def test_ends_are_asked_for_until_they_are_answered_and_then_no_more() -> None:
     assert wire.lost["C"] == [("A", 3, 6)]
     wire.said.clear()
     wire.run(5.0)
-    assert wire.kinds(Ends) == []
+    assert wire.kinds(GroupEnds) == []
 
 
 def test_a_sender_that_was_thought_gone_and_is_back_tells_where_to_go_on() -> None:
@@ -210,18 +211,20 @@ def test_a_sender_that_was_thought_gone_and_is_back_tells_where_to_go_on() -> No
     for name in "BC":
         assert wire.seqs(name, "A") == [1, 2, 6]
         assert wire.lost[name] == [("A", 3, 6)]
-    assert [said for said in wire.kinds(Start) if said[0] == "A"]
+    assert [said for said in wire.kinds(GroupStart) if said[0] == "A"]
 
 
 def test_a_piece_is_asked_of_who_holds_it() -> None:
     wire = Wire("ABCD")
     wire.drop = lambda sender, receiver, item: (
-        sender == "A" and receiver != "D" and isinstance(item, Piece) and item.first == 2
+        sender == "A" and receiver != "D" and isinstance(item, GroupPiece) and item.first == 2
     )
     wire.send_numbers("A", 3)
     crash(wire, "A", "BCD")
     asked = {
-        item.asked for name, _, item in wire.kinds(Recover) if isinstance(item, Recover) and name in "BC"
+        item.asked
+        for name, _, item in wire.kinds(GroupRecover)
+        if isinstance(item, GroupRecover) and name in "BC"
     }
     assert member_id("D") in asked
     assert wire.seqs("B", "A") == wire.seqs("C", "A") == wire.seqs("D", "A") == [1, 2, 3]
@@ -251,7 +254,7 @@ def test_what_the_application_took_while_a_sender_was_gone_is_acked_when_it_is_b
     wire = Wire("ABC")
     wire.silent.add("B")
     wire.send_numbers("A", 2)
-    wire.drop = lambda sender, receiver, item: isinstance(item, Holdings)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupHoldings)
     wire.install("BC", only="BC")
     wire.silent.clear()
     wire.hand("B", member_id("A"), 2)
@@ -286,7 +289,7 @@ def test_who_had_done_with_a_sender_takes_part_again_when_one_comes_who_has_more
         assert member_id("A") not in wire.machines[name].receivers
     wire.said.clear()
     wire.run(5.0)
-    assert wire.kinds(Holdings) == [], "once in each view is enough"
+    assert wire.kinds(GroupHoldings) == [], "once in each view is enough"
 
 
 def test_what_is_asked_in_another_view_is_not_answered() -> None:
@@ -295,7 +298,9 @@ def test_what_is_asked_in_another_view_is_not_answered() -> None:
     wire.said.clear()
     wire.install("BCD", only="CD")
     wire.run(1.0)
-    answers = [item for _, _, item in wire.kinds(Holdings) if isinstance(item, Holdings) and item.is_answer]
+    answers = [
+        item for _, _, item in wire.kinds(GroupHoldings) if isinstance(item, GroupHoldings) and item.is_answer
+    ]
     assert answers == []
     wire.machines["B"].install(wire.machines["D"].view, wire.now)  # type: ignore[arg-type]
     wire.run(2.0)
@@ -315,10 +320,10 @@ def test_what_one_that_had_done_tells_of_is_had_from_one_that_has_it_still() -> 
     wire.install("CD", only="CD")
     wire.run(0.5)
     assert member_id("A") in wire.machines["C"].receivers
-    wire.drop = lambda sender, receiver, item: isinstance(item, Holdings) and sender == "C"
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupHoldings) and sender == "C"
     wire.install("BCD")
     wire.run(0.5)
-    assert wire.kinds(Ends)
+    assert wire.kinds(GroupEnds)
     wire.drop = lambda sender, receiver, item: False
     wire.run(2.0)
     for name in "BCD":
@@ -327,7 +332,7 @@ def test_what_one_that_had_done_tells_of_is_had_from_one_that_has_it_still() -> 
 
 def test_the_window_of_a_sender_that_is_back_is_as_large_as_it_says() -> None:
     wire = half_ended()
-    wire.drop = lambda sender, receiver, item: isinstance(item, Ends)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupEnds)
     wire.install("BCD")
     again = wire.start("A")
     assert wire.machines["B"].receivers[member_id("A")].window.capacity > again.sender.outbox.window.capacity
@@ -345,7 +350,9 @@ def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
     wire.start("D")
     del wire.machines["A"]
     wire.install("ABCD", only="BCD")
-    wire.drop = lambda sender, receiver, item: receiver == "D" and (sender == "C" or isinstance(item, Piece))
+    wire.drop = lambda sender, receiver, item: (
+        receiver == "D" and (sender == "C" or isinstance(item, GroupPiece))
+    )
     wire.install("BCD")
     wire.run(0.5)
     assert wire.seqs("B", "A") == list(range(1, 21))
@@ -358,7 +365,7 @@ def test_what_others_gave_up_while_they_were_apart_is_not_given_up_here() -> Non
     """B has all of A. D gives up what C lacks, too; but C was with B all the time, and D was not."""
     wire = Wire("ABCDE")
     wire.drop = lambda sender, receiver, item: (
-        receiver in "CDE" and isinstance(item, Piece) and item.first == 2
+        receiver in "CDE" and isinstance(item, GroupPiece) and item.first == 2
     )
     wire.send_numbers("A", 3)
     del wire.machines["A"]
@@ -379,5 +386,5 @@ def test_those_who_come_are_asked_in_their_order() -> None:
     wire = divided()
     wire.said.clear()
     wire.install("BCDEFGHIJKLM", only="B")
-    asked = [receiver for sender, receiver, _ in wire.kinds(Ends) if sender == "B"]
+    asked = [receiver for sender, receiver, _ in wire.kinds(GroupEnds) if sender == "B"]
     assert asked == list("CDEFGHIJKLM")

@@ -6,12 +6,20 @@ from random import Random
 
 import pytest
 
-from reknit.protocol.multicast.effects import Left, Send, SendTo, Viewed
+from reknit.protocol.multicast.effects import LeftGroup, SendToAddress, SendToGroup, ViewInstalled
 from reknit.protocol.multicast.member import GivenMembership
-from reknit.protocol.multicast.membership import Membership, State
+from reknit.protocol.multicast.membership import Membership, MembershipState
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.view import Member, View
-from reknit.wire.groups import Beat, Evict, Evicted, Found, Hello, Install, Suspect
+from reknit.wire.groups import (
+    GroupBeat,
+    GroupEvict,
+    GroupEvicted,
+    GroupFound,
+    GroupHello,
+    GroupInstall,
+    GroupSuspect,
+)
 
 
 class Lan:
@@ -48,17 +56,17 @@ class Lan:
         effects = self.machines[name].take_effects()
         for effect in effects:
             match effect:
-                case Send(None, message):
+                case SendToGroup(None, message):
                     everyone = self.machines if self.multicast else self.in_view(name)
                     self.carry(name, list(everyone), message)
-                case Send(peer, message):
+                case SendToGroup(peer, message):
                     assert peer is not None
                     self.carry(name, [peer.rstrip(b"\0").decode()], message)
-                case SendTo(address, message):
+                case SendToAddress(address, message):
                     self.carry(name, [address.split(":")[0]], message)
-                case Left(why):
+                case LeftGroup(why):
                     self.left[name] = why
-                case Viewed():
+                case ViewInstalled():
                     pass
         return bool(effects)
 
@@ -129,14 +137,14 @@ def test_a_storm_of_hellos_does_not_follow_from_one() -> None:
     lan.said.clear()
     lan.start("d")
     lan.run(1.0)
-    assert len([message for _, message in lan.said if isinstance(message, Hello)]) < 20
+    assert len([message for _, message in lan.said if isinstance(message, GroupHello)]) < 20
 
 
 def test_a_silent_member_is_suspected_then_put_out() -> None:
     lan = lan_of("abc")
     del lan.machines["c"]
     lan.run(2.8)
-    assert any(isinstance(message, Suspect) for _, message in lan.said)
+    assert any(isinstance(message, GroupSuspect) for _, message in lan.said)
     assert lan.views() == dict.fromkeys("ab", "abc")
     lan.run(3.0)
     assert lan.views() == dict.fromkeys("ab", "ab")
@@ -177,7 +185,7 @@ def test_a_leaver_is_out_as_soon_as_the_view_is_without_it() -> None:
     lan.machines["b"].leave(lan.now)
     lan.run(0.2)
     assert lan.left == {"b": ""}
-    assert lan.machines["b"].state is State.OUT
+    assert lan.machines["b"].state is MembershipState.OUT
     assert lan.views()["a"] == lan.views()["c"] == "ac"
 
 
@@ -199,7 +207,7 @@ def test_a_leaver_that_nobody_answers_goes_anyway() -> None:
 def test_the_last_to_leave_waits_for_nobody() -> None:
     lan = lan_of("a")
     lan.machines["a"].leave(lan.now)
-    assert lan.machines["a"].state is State.OUT
+    assert lan.machines["a"].state is MembershipState.OUT
 
 
 def test_a_divided_group_becomes_two_and_merges_when_it_can() -> None:
@@ -233,7 +241,7 @@ def test_an_evicted_member_is_told_why_and_not_let_in_again() -> None:
 def test_an_earlier_view_changes_nothing() -> None:
     lan = lan_of("ab")
     old = View(1, lan.machines["a"].me.id, (lan.machines["a"].me, lan.machines["b"].me))
-    lan.machines["b"].receive(Install(old), lan.machines["a"].me.id, lan.now)
+    lan.machines["b"].receive(GroupInstall(old), lan.machines["a"].me.id, lan.now)
     lan.run(0.1)
     assert lan.machines["b"].view == lan.machines["a"].view
 
@@ -254,8 +262,8 @@ def test_a_lost_view_is_said_again() -> None:
 def test_an_illegal_transition_raises_and_changes_nothing() -> None:
     machine = lan_of("a").machines["a"]
     with pytest.raises(AssertionError):
-        machine._become(State.JOINING)
-    assert machine.state is State.MEMBER
+        machine._become(MembershipState.JOINING)
+    assert machine.state is MembershipState.MEMBER
 
 
 def test_members_can_be_given_from_outside() -> None:
@@ -263,7 +271,7 @@ def test_members_can_be_given_from_outside() -> None:
     given = GivenMembership(a)
     given.give([a])
     given.give([a, b])
-    views = [effect.view for effect in given.take_effects() if isinstance(effect, Viewed)]
+    views = [effect.view for effect in given.take_effects() if isinstance(effect, ViewInstalled)]
     assert [(view.counter, len(view.members)) for view in views] == [(1, 1), (2, 2)]
 
 
@@ -273,7 +281,7 @@ def test_a_beat_carries_the_view_of_who_sends_it() -> None:
     lan.run(1.0)
     view = lan.machines["a"].view
     assert view is not None
-    assert ("b", Beat(*view.key)) in lan.said
+    assert ("b", GroupBeat(*view.key)) in lan.said
 
 
 def test_a_coordinator_that_holds_everyone_up_leaves_and_the_next_takes_over() -> None:
@@ -315,7 +323,7 @@ def test_a_coordinator_that_did_not_make_its_view_is_known_as_one_and_merged(
     for ranks, maker in groups.items():
         view = View(6, lan.machines[maker].me.id, tuple(lan.machines[name].me for name in ranks))
         for name in ranks:
-            lan.machines[name].receive(Install(view), b"another", lan.now)
+            lan.machines[name].receive(GroupInstall(view), b"another", lan.now)
     lan.run(2.0)
     assert {frozenset(view) for view in lan.views().values()} == {frozenset(everyone)}
 
@@ -325,11 +333,11 @@ def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
     lan = lan_of("abc")
     a, b = lan.machines["a"], lan.machines["b"]
     assert a.view is not None
-    earlier = Beat(*a.view.key, is_coordinating=True)
+    earlier = GroupBeat(*a.view.key, is_coordinating=True)
     lan.machines["c"].leave(lan.now)
     lan.run(1.0)
     a.receive(earlier, b.me.id, lan.now)
-    assert a.take_effects() == [Send(b.me.id, Install(a.view))]
+    assert a.take_effects() == [SendToGroup(b.me.id, GroupInstall(a.view))]
 
 
 def test_nobody_makes_two_views_that_seem_the_same() -> None:
@@ -338,8 +346,8 @@ def test_nobody_makes_two_views_that_seem_the_same() -> None:
     b, c, d = (lan.start(name) for name in "bcd")
     made = View(5, b.me.id, (c.me, b.me, d.me))
     for machine in (b, d):
-        machine.receive(Install(made), b"another", lan.now)
-    b.receive(Install(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
+        machine.receive(GroupInstall(made), b"another", lan.now)
+    b.receive(GroupInstall(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
     assert b.view is not None
     assert b.view.key > made.key
     del lan.machines["c"]
@@ -351,9 +359,9 @@ def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
     """Where multicast reaches nobody its beats do not come, and what comes shows only that it is alive."""
     machine = Lan().start("c")
     a, b, d = (Member(name.ljust(16, b"\0")) for name in (b"a", b"b", b"d"))
-    machine.receive(Install(View(7, a.id, (b, machine.me))), a.id, 0.0)
+    machine.receive(GroupInstall(View(7, a.id, (b, machine.me))), a.id, 0.0)
     for now in range(8):
-        machine.receive(Found(d), b.id, float(now))
+        machine.receive(GroupFound(d), b.id, float(now))
         machine.tick(float(now))
     assert machine.is_coordinator
     assert machine.view is not None
@@ -371,7 +379,7 @@ def test_of_two_that_put_out_each_other_one_stays() -> None:
     assert lan.views() == {"a": "a", "b": "b"}
     lan.cut = set()
     for one, other in ((a, b), (b, a)):
-        one.receive(Evicted("took nothing"), other.me.id, lan.now)
+        one.receive(GroupEvicted("took nothing"), other.me.id, lan.now)
     lan.run(3.0)
     assert lan.left == {"b": "took nothing"}
 
@@ -380,7 +388,7 @@ def test_who_goes_has_nobody_put_out() -> None:
     lan = lan_of("ab")
     a, b = lan.machines["a"], lan.machines["b"]
     a.evict(b.me.id, "took nothing", lan.now)
-    a.receive(Evict(a.me.id, "took nothing either"), b.me.id, lan.now)
+    a.receive(GroupEvict(a.me.id, "took nothing either"), b.me.id, lan.now)
     lan.run(3.0)
     assert lan.left == {"b": "took nothing"}
     lan = lan_of("ab")

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.errors import Closed, Full, LocalError
-from reknit.protocol.multicast.effects import NotSent, Send, SendBatch, Sent
+from reknit.protocol.multicast.effects import SendBatch, SendDone, SendFailed, SendToGroup
 from reknit.protocol.multicast.settings import GroupSettings
-from reknit.wire.groups import Ack, Announce, Gone, Piece, Recover
+from reknit.wire.groups import GroupAck, GroupAnnounce, GroupGone, GroupPiece, GroupRecover
 from tests.protocol.multicast.network import Item, Wire, member_id
 
 TEN = list(range(1, 11))
 
 
 def is_piece(item: Item, *firsts: int) -> bool:
-    return isinstance(item, Piece) and (not firsts or item.first in firsts)
+    return isinstance(item, GroupPiece) and (not firsts or item.first in firsts)
 
 
 # -- sending
@@ -31,15 +31,21 @@ def test_everyone_delivers_every_event_in_order_and_the_sender_too() -> None:
 def test_a_send_of_many_is_one_batch_and_one_range() -> None:
     wire = Wire("AB")
     wire.send("A", b"x", b"y", b"z")
-    [(_, _, piece)] = wire.kinds(Piece)
-    assert isinstance(piece, Piece)
+    [(_, _, piece)] = wire.kinds(GroupPiece)
+    assert isinstance(piece, GroupPiece)
     assert (piece.first, piece.count) == (1, 3)
 
 
 def test_batches_leave_in_the_order_of_their_seqs() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=100, batch_events_max=2))
     wire.send("A", *[b"%d" % n for n in range(9)])
-    assert [item.first for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)] == [1, 3, 5, 7, 9]
+    assert [item.first for _, _, item in wire.kinds(GroupPiece) if isinstance(item, GroupPiece)] == [
+        1,
+        3,
+        5,
+        7,
+        9,
+    ]
 
 
 def test_sender_has_no_room_when_the_window_is_full_and_takes_no_seq() -> None:
@@ -105,26 +111,26 @@ def blocked(count: int = 4) -> Wire:
 
 
 def released(wire: Wire) -> list[object]:
-    return [effect.ticket for effect in wire.effects["A"] if isinstance(effect, Sent)]
+    return [effect.ticket for effect in wire.effects["A"] if isinstance(effect, SendDone)]
 
 
 def test_one_event_acked_releases_exactly_one_waiting_sender() -> None:
     wire = blocked()
-    wire.machines["A"].receive(Ack(1), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(1), member_id("B"), wire.now)
     wire.settle()
     assert released(wire) == [0]
 
 
 def test_purging_five_releases_all_four() -> None:
     wire = blocked()
-    wire.machines["A"].receive(Ack(5), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(5), member_id("B"), wire.now)
     wire.settle()
     assert released(wire) == [0, 1, 2, 3]
 
 
 def test_nothing_overtakes_a_waiting_sender() -> None:
     wire = blocked(1)
-    wire.machines["A"].receive(Ack(1), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(1), member_id("B"), wire.now)
     assert wire.send("A", b"late") == 0
 
 
@@ -132,7 +138,7 @@ def test_a_timed_send_ends_when_its_time_is_over_and_leaves_no_hole() -> None:
     wire = blocked(0)
     wire.send("A", b"w", ticket="t", deadline=wire.now + 1.0)
     wire.run(2.0)
-    assert NotSent("t", 0, is_timeout=True) in wire.effects["A"]
+    assert SendFailed("t", 0, is_timeout=True) in wire.effects["A"]
     assert wire.machines["A"].sender.outbox.high == 10
 
 
@@ -140,7 +146,7 @@ def test_close_releases_every_blocked_sender() -> None:
     wire = blocked()
     wire.machines["A"].close(wire.now)
     wire.settle()
-    ends = [effect for effect in wire.effects["A"] if isinstance(effect, NotSent)]
+    ends = [effect for effect in wire.effects["A"] if isinstance(effect, SendFailed)]
     assert [(end.ticket, end.is_timeout) for end in ends] == [(n, False) for n in range(4)]
     with pytest.raises(Closed):
         wire.send("A", b"x")
@@ -158,7 +164,7 @@ def test_a_view_without_the_slow_member_releases_every_blocked_sender() -> None:
 def test_a_cancelled_send_gets_no_seq() -> None:
     wire = blocked(1)
     assert wire.machines["A"].sender.outbox.cancel(0) == 0
-    wire.machines["A"].receive(Ack(10), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(10), member_id("B"), wire.now)
     wire.settle()
     assert wire.machines["A"].sender.outbox.high == 10
 
@@ -177,7 +183,7 @@ def test_how_many_may_wait_is_limited() -> None:
 
 
 def acks_of(wire: Wire, name: str) -> list[int]:
-    return [item.seq for said, _, item in wire.kinds(Ack) if said == name and isinstance(item, Ack)]
+    return [item.seq for said, _, item in wire.kinds(GroupAck) if said == name and isinstance(item, GroupAck)]
 
 
 def test_ack_is_sent_at_a_quarter_of_the_window() -> None:
@@ -193,9 +199,9 @@ def test_ack_is_sent_at_a_quarter_of_a_buffer_that_is_smaller_than_the_window() 
     wire = Wire("AB", GroupSettings(capacity_events=1000, window_bytes=1 << 20, buffer_bytes=8_000))
     wire.said.clear()
     wire.send("A", bytes(1_500))
-    assert not wire.kinds(Ack)
+    assert not wire.kinds(GroupAck)
     wire.send("A", bytes(1_500))
-    assert [(sender, receiver) for sender, receiver, _ in wire.kinds(Ack)] == [("B", "A")]
+    assert [(sender, receiver) for sender, receiver, _ in wire.kinds(GroupAck)] == [("B", "A")]
 
 
 def test_an_owed_ack_is_sent_when_its_time_comes() -> None:
@@ -226,15 +232,15 @@ def test_ack_of_a_stranger_and_ack_of_what_was_not_sent_are_ignored() -> None:
     wire = Wire("AB")
     wire.silent = {"B"}
     wire.send_numbers("A", 10)
-    wire.machines["A"].receive(Ack(10), member_id("X"), wire.now)
-    wire.machines["A"].receive(Ack(11), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(10), member_id("X"), wire.now)
+    wire.machines["A"].receive(GroupAck(11), member_id("B"), wire.now)
     wire.settle()
     assert wire.machines["A"].sender.outbox.window.acked == 0
 
 
 def test_all_acks_of_a_full_window_lost_and_the_sender_goes_on() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=4))  # an ack for every event
-    wire.drop = lambda sender, receiver, item: isinstance(item, Ack)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupAck)
     wire.send("A", *[b"x"] * 12, ticket=1)
     wire.run(1.0)
     assert wire.seqs("B", "A") == [1, 2, 3, 4]
@@ -266,20 +272,20 @@ def test_a_gap_is_asked_for_at_once_as_a_range() -> None:
     assert wire.seqs("B", "A") == [1, 2]
     wire.drop = lambda sender, receiver, item: False
     wire.run(0.002)
-    [(_, _, question)] = wire.kinds(Recover)
-    assert isinstance(question, Recover)
+    [(_, _, question)] = wire.kinds(GroupRecover)
+    assert isinstance(question, GroupRecover)
     assert (question.asked, question.ranges) == (member_id("A"), [(3, 6)])
     assert wire.seqs("B", "A") == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_only_the_lost_piece_of_a_batch_is_asked_for_and_sent() -> None:
     wire = Wire("AB", GroupSettings(piece_bytes=100))
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.index in (3, 7)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.index in (3, 7)
     wire.send("A", bytes(2_000))
     wire.drop = lambda sender, receiver, item: False
     wire.said.clear()
     wire.run(0.1)
-    pieces = [item.index for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)]
+    pieces = [item.index for _, _, item in wire.kinds(GroupPiece) if isinstance(item, GroupPiece)]
     assert pieces == [3, 7]
     assert wire.seqs("B", "A") == [1]
 
@@ -288,7 +294,7 @@ def test_pieces_of_an_unfinished_batch_need_no_turn_before_they_are_asked_for() 
     wire = Wire("AB", GroupSettings(capacity_events=100))
     wire.drop = lambda sender, receiver, item: is_piece(item)
     wire.send("A", *[bytes(1_000)] * 5)
-    first, *others = [item for _, _, item in wire.kinds(Piece) if isinstance(item, Piece)]
+    first, *others = [item for _, _, item in wire.kinds(GroupPiece) if isinstance(item, GroupPiece)]
     machine = wire.machines["B"]
     machine.receive(first, member_id("A"), wire.now)
     deadline = machine.next_deadline()
@@ -304,9 +310,9 @@ def test_a_question_is_not_repeated_within_its_cool_down() -> None:
     wire.drop = lambda sender, receiver, item: is_piece(item, 1)
     wire.send_numbers("A", 3)
     wire.run(0.09)
-    assert len(wire.kinds(Recover)) == 1
+    assert len(wire.kinds(GroupRecover)) == 1
     wire.run(0.1)
-    assert len(wire.kinds(Recover)) == 2
+    assert len(wire.kinds(GroupRecover)) == 2
 
 
 def test_who_hears_the_same_question_keeps_its_own_back() -> None:
@@ -314,28 +320,28 @@ def test_who_hears_the_same_question_keeps_its_own_back() -> None:
     wire.drop = lambda sender, receiver, item: is_piece(item, 1)
     wire.send_numbers("A", 3)
     wire.run(0.4)
-    assert len(wire.kinds(Recover)) == 1
+    assert len(wire.kinds(GroupRecover)) == 1
 
 
 def test_one_asker_is_answered_alone_and_a_second_makes_it_multicast() -> None:
     wire = Wire("ABC")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece)
     wire.send("A", b"x")
     wire.said.clear()
     machine = wire.machines["A"]
-    question = Recover(member_id("A"), member_id("A"), [(1, 2)], [])
+    question = GroupRecover(member_id("A"), member_id("A"), [(1, 2)], [])
     machine.receive(question, member_id("B"), wire.now)
     wire.settle()
     machine.receive(question, member_id("C"), wire.now)
     wire.settle()
-    assert [to for _, to, _ in wire.kinds(Piece)] == ["B", None]
+    assert [to for _, to, _ in wire.kinds(GroupPiece)] == ["B", None]
 
 
 def test_several_askers_in_one_turn_are_answered_once_by_multicast() -> None:
     wire = Wire("ABC")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece)
     wire.send("A", b"x")
-    question = Recover(member_id("A"), member_id("A"), [(1, 2)], [])
+    question = GroupRecover(member_id("A"), member_id("A"), [(1, 2)], [])
     for asker in "BC":
         wire.machines["A"].receive(question, member_id(asker), wire.now)
     wire.machines["A"].tick(wire.now)
@@ -345,11 +351,13 @@ def test_several_askers_in_one_turn_are_answered_once_by_multicast() -> None:
 
 def test_any_holder_answers_when_the_sender_can_not() -> None:
     wire = Wire("ABC")
-    wire.drop = lambda sender, receiver, item: sender == "A" and receiver == "C" and isinstance(item, Piece)
+    wire.drop = lambda sender, receiver, item: (
+        sender == "A" and receiver == "C" and isinstance(item, GroupPiece)
+    )
     wire.send_numbers("A", 3)
     wire.run(1.0)
     assert wire.seqs("C", "A") == [1, 2, 3]
-    assert any(said == "B" for said, _, _ in wire.kinds(Piece))
+    assert any(said == "B" for said, _, _ in wire.kinds(GroupPiece))
 
 
 def test_the_tail_is_recovered_after_a_quiet_interval_without_more_traffic() -> None:
@@ -373,7 +381,7 @@ def test_a_quiet_sender_that_has_all_acks_says_nothing_more() -> None:
 def test_announcement_is_always_acked() -> None:
     wire = Wire("AB")
     wire.said.clear()
-    wire.machines["B"].receive(Announce(0, 0, is_ack_wanted=True), member_id("A"), wire.now)
+    wire.machines["B"].receive(GroupAnnounce(0, 0, is_ack_wanted=True), member_id("A"), wire.now)
     wire.settle()
     assert acks_of(wire, "B") == [0]
 
@@ -382,17 +390,17 @@ def test_asked_for_what_is_purged_the_sender_says_gone() -> None:
     wire = Wire("AB")
     wire.send_numbers("A", 3)
     wire.run(1.0)
-    question = Recover(member_id("A"), member_id("A"), [(1, 3)], [])
+    question = GroupRecover(member_id("A"), member_id("A"), [(1, 3)], [])
     wire.machines["A"].receive(question, member_id("B"), wire.now)
     wire.machines["A"].tick(wire.now)
-    assert Send(member_id("B"), Gone(member_id("A"), 3)) in wire.machines["A"].take_effects()
+    assert SendToGroup(member_id("B"), GroupGone(member_id("A"), 3)) in wire.machines["A"].take_effects()
 
 
 def test_who_is_told_gone_moves_on_and_reports_the_gap() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=100))
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first < 4
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first < 4
     wire.send_numbers("A", 5)
-    wire.machines["B"].receive(Gone(member_id("A"), 3), member_id("A"), wire.now)
+    wire.machines["B"].receive(GroupGone(member_id("A"), 3), member_id("A"), wire.now)
     wire.settle()
     assert wire.lost["B"] == [("A", 1, 4)]
     assert wire.seqs("B", "A") == [4, 5]
@@ -400,7 +408,7 @@ def test_who_is_told_gone_moves_on_and_reports_the_gap() -> None:
 
 def test_gone_from_anyone_but_the_sender_is_ignored() -> None:
     wire = Wire("ABC")
-    wire.machines["B"].receive(Gone(member_id("A"), 3), member_id("C"), wire.now)
+    wire.machines["B"].receive(GroupGone(member_id("A"), 3), member_id("C"), wire.now)
     assert wire.machines["B"].receivers[member_id("A")].window.delivered == 0
 
 
@@ -410,7 +418,7 @@ def test_gone_from_anyone_but_the_sender_is_ignored() -> None:
 def test_duplicates_are_delivered_once() -> None:
     wire = Wire("AB")
     wire.send_numbers("A", 3)
-    for _, _, item in wire.kinds(Piece):
+    for _, _, item in wire.kinds(GroupPiece):
         wire.machines["B"].receive(item, member_id("A"), wire.now)
     wire.settle()
     assert wire.seqs("B", "A") == [1, 2, 3]
@@ -420,23 +428,23 @@ def test_duplicates_are_delivered_once() -> None:
 def test_a_receiver_drops_what_is_behind_its_window() -> None:
     wire = Wire("AB")
     wire.send("A", b"x")
-    [(_, _, piece)] = wire.kinds(Piece)
-    assert isinstance(piece, Piece)
-    far = Piece(piece.source, 12, 1, piece.length, piece.size, 0, 0, piece.data)
+    [(_, _, piece)] = wire.kinds(GroupPiece)
+    assert isinstance(piece, GroupPiece)
+    far = GroupPiece(piece.source, 12, 1, piece.length, piece.size, 0, 0, piece.data)
     wire.machines["B"].receive(far, member_id("A"), wire.now)
     assert wire.machines["B"].receivers[member_id("A")].window.high == 1
 
 
 def test_damaged_bytes_count_as_lost_and_are_asked_for() -> None:
     wire = Wire("AB")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece)
     wire.send("A", b"precious")
     wire.drop = lambda sender, receiver, item: False
-    [(_, _, piece)] = wire.kinds(Piece)
-    assert isinstance(piece, Piece)
+    [(_, _, piece)] = wire.kinds(GroupPiece)
+    assert isinstance(piece, GroupPiece)
     bad = bytearray(piece.data)
     bad[-8] ^= 1
-    broken = Piece(piece.source, 1, 1, piece.length, piece.size, 0, 0, bytes(bad))
+    broken = GroupPiece(piece.source, 1, 1, piece.length, piece.size, 0, 0, bytes(bad))
     wire.machines["B"].receive(broken, member_id("A"), wire.now)
     assert wire.got["B"] == []
     wire.run(1.0)

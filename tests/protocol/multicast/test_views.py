@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from reknit.outcome import Reason
-from reknit.protocol.multicast.effects import DeadLettered, EvictSlow
+from reknit.protocol.multicast.effects import DeadLetteredEvents, EvictSlow
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
-from reknit.wire.groups import Ack, AskStart, Gone, Holdings, Piece, Recover, Start
+from reknit.wire.groups import (
+    GroupAck,
+    GroupAskStart,
+    GroupGone,
+    GroupHoldings,
+    GroupPiece,
+    GroupRecover,
+    GroupStart,
+)
 from tests.protocol.multicast.network import Item, Wire, member_id, view_of
 
 # -- joiners
@@ -42,12 +50,12 @@ def test_start_is_said_again_until_the_joiner_acks() -> None:
     wire.drop = lambda sender, receiver, item: receiver == "C"
     wire.install("AC")
     wire.run(1.0)
-    assert len([said for said in wire.kinds(Start) if said[0] == "A"]) > 5
+    assert len([said for said in wire.kinds(GroupStart) if said[0] == "A"]) > 5
     wire.drop = lambda sender, receiver, item: False
     wire.run(1.0)
     wire.said.clear()
     wire.run(1.0)
-    assert wire.kinds(Start) == []
+    assert wire.kinds(GroupStart) == []
 
 
 def test_a_start_that_comes_before_the_view_is_kept() -> None:
@@ -61,11 +69,11 @@ def test_a_start_that_comes_before_the_view_is_kept() -> None:
 def test_data_of_a_sender_whose_start_lacks_makes_the_joiner_ask() -> None:
     wire = Wire("A", GroupSettings(repeat_s=60.0))
     wire.start("C")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Start)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupStart)
     wire.install("AC")
     wire.drop = lambda sender, receiver, item: False
     wire.send("A", b"x")
-    assert wire.kinds(AskStart)
+    assert wire.kinds(GroupAskStart)
     wire.run(0.1)
     assert wire.seqs("C", "A") == [1]
 
@@ -75,8 +83,8 @@ def test_told_100_while_the_sender_is_at_150_the_joiner_moves_on_and_reports() -
     wire.send("A", *[b"x"] * 150)
     machine = wire.start("J")
     machine.install(view_of("AJ"), wire.now)
-    machine.receive(Start(100, 200, 1 << 20, 1 << 20), member_id("A"), wire.now)
-    machine.receive(Gone(member_id("A"), 150), member_id("A"), wire.now)
+    machine.receive(GroupStart(100, 200, 1 << 20, 1 << 20), member_id("A"), wire.now)
+    machine.receive(GroupGone(member_id("A"), 150), member_id("A"), wire.now)
     wire.settle()
     assert wire.lost["J"] == [("A", 101, 151)]
     wire.install("AJ")
@@ -91,7 +99,7 @@ def test_an_ack_from_before_the_start_does_not_end_it() -> None:
     wire.send_numbers("A", 5)
     wire.drop = lambda sender, receiver, item: receiver == "B"
     wire.install("AB", only="A")
-    wire.machines["A"].receive(Ack(5), member_id("B"), wire.now)
+    wire.machines["A"].receive(GroupAck(5), member_id("B"), wire.now)
     wire.drop = lambda sender, receiver, item: False
     wire.run(1.0)
     assert wire.machines["B"].receivers[member_id("A")].window.delivered == 10
@@ -131,7 +139,7 @@ def losing_to(name: str) -> Wire:
     """A sends five events to B and C, of which one of them gets only the first two, and crashes."""
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: (
-        receiver == name and isinstance(item, Piece) and sender == "A" and item.first > 2
+        receiver == name and isinstance(item, GroupPiece) and sender == "A" and item.first > 2
     )
     wire.send_numbers("A", 5)
     del wire.machines["A"]
@@ -149,8 +157,10 @@ def test_survivors_of_a_crashed_sender_end_with_the_same_prefix() -> None:
 def test_a_survivor_takes_nothing_of_the_departed_that_the_others_may_lack() -> None:
     wire = losing_to("C")
     wire.install("BC")
-    [piece] = [item for _, _, item in wire.kinds(Piece) if isinstance(item, Piece) and item.first == 5][:1]
-    late = Piece(piece.source, 6, 1, piece.length, piece.size, 0, 0, piece.data)
+    [piece] = [
+        item for _, _, item in wire.kinds(GroupPiece) if isinstance(item, GroupPiece) and item.first == 5
+    ][:1]
+    late = GroupPiece(piece.source, 6, 1, piece.length, piece.size, 0, 0, piece.data)
     wire.machines["B"].receive(late, member_id("A"), wire.now)
     wire.run(1.0)
     assert wire.seqs("B", "A") == wire.seqs("C", "A") == [1, 2, 3, 4, 5]
@@ -158,10 +168,12 @@ def test_a_survivor_takes_nothing_of_the_departed_that_the_others_may_lack() -> 
 
 def test_the_exchange_starts_over_when_another_survivor_crashes() -> None:
     wire = Wire("ABCD")
-    wire.drop = lambda sender, receiver, item: receiver in "CD" and isinstance(item, Piece) and item.first > 2
+    wire.drop = lambda sender, receiver, item: (
+        receiver in "CD" and isinstance(item, GroupPiece) and item.first > 2
+    )
     wire.send_numbers("A", 5)
     del wire.machines["A"]
-    wire.drop = lambda sender, receiver, item: receiver == "D" or isinstance(item, Recover)
+    wire.drop = lambda sender, receiver, item: receiver == "D" or isinstance(item, GroupRecover)
     wire.install("BCD")
     wire.run(0.05)
     del wire.machines["B"]
@@ -176,7 +188,7 @@ def test_what_no_survivor_has_is_lost_by_all_and_what_one_has_is_delivered_by_al
 
     def drop(sender: str, receiver: str, item: Item) -> bool:
         lacking = {"B": (4, 5), "C": (3, 5)}
-        return sender == "A" and isinstance(item, Piece) and item.first in lacking[receiver]
+        return sender == "A" and isinstance(item, GroupPiece) and item.first in lacking[receiver]
 
     wire.drop = drop
     wire.send_numbers("A", 6)
@@ -189,7 +201,7 @@ def test_what_no_survivor_has_is_lost_by_all_and_what_one_has_is_delivered_by_al
 
 def test_what_no_survivor_has_is_lost_at_once_where_a_later_joiner_is_past_it() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=100))
-    wire.drop = lambda sender, receiver, item: isinstance(item, Piece) and item.first in (2, 3)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first in (2, 3)
     wire.send_numbers("A", 3)
     wire.start("C")
     wire.install("ABC")
@@ -209,12 +221,12 @@ def test_the_window_of_a_leaver_goes_after_the_exchange() -> None:
     assert all(member_id("A") not in wire.machines[name].receivers for name in "BC")
     wire.said.clear()
     wire.run(20.0)
-    assert wire.kinds(Holdings) == []
+    assert wire.kinds(GroupHoldings) == []
 
 
 def test_the_exchange_ends_when_its_time_is_over() -> None:
     wire = losing_to("C")
-    wire.drop = lambda sender, receiver, item: isinstance(item, Holdings)
+    wire.drop = lambda sender, receiver, item: isinstance(item, GroupHoldings)
     wire.install("BC")
     wire.run(wire.settings.departed_s + 1.0)
     assert all(member_id("A") not in wire.machines[name].receivers for name in "BC")
@@ -255,8 +267,8 @@ def test_a_slow_member_is_reported_for_eviction_where_the_policy_says_so() -> No
 
 def test_what_a_slow_member_did_not_take_is_dead_lettered_where_the_policy_says_so() -> None:
     wire = slow(SlowMember.DEAD_LETTER)
-    [letter] = [effect for effect in wire.effects["A"] if isinstance(effect, DeadLettered)]
-    assert letter == DeadLettered(member_id("C"), 1, 11, Reason.EGRESS_FULL)
+    [letter] = [effect for effect in wire.effects["A"] if isinstance(effect, DeadLetteredEvents)]
+    assert letter == DeadLetteredEvents(member_id("C"), 1, 11, Reason.EGRESS_FULL)
     assert wire.machines["A"].sender.outbox.high == 11
     assert wire.seqs("B", "A") == list(range(1, 12))
 

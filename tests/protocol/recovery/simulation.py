@@ -12,28 +12,28 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.protocol.recovery.cache import Bounds, Cache, answer
+from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
+from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.recovery import (
-    Answered,
-    Dropped,
-    Found,
-    Gap,
-    Holding,
-    Reachable,
+    BatchesRecovered,
+    CacheAnswered,
+    CacheReachable,
+    CacheSurveyed,
+    CacheUnreachable,
+    HeldBatchesDropped,
     Recovery,
-    Release,
+    ReleaseBatches,
     SurveyCache,
-    Told,
-    Unreachable,
+    UnrecoverableGap,
 )
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Recover
 
 TOPIC = "plant/temp"
 END_S = 5.0
 LATENCY_S_MAX = 0.01
-ASKING = Asking(timeout_s=0.2, patience_s=1e9, bytes_max=2_000, again_s=0.05)
+ASKING = SearchSettings(timeout_s=0.2, patience_s=1e9, bytes_max=2_000, again_s=0.05)
 
 
 class Place:
@@ -41,8 +41,8 @@ class Place:
 
     def __init__(self, name: str, rng: Random) -> None:
         self.name = name
-        self.bounds = Bounds(events_max=rng.choice((0, 0, 20, 100)))
-        self.cache = Cache(Pattern("**"), self.bounds)
+        self.bounds = CacheBounds(events_max=rng.choice((0, 0, 20, 100)))
+        self.cache = MemoryCache(Pattern("**"), self.bounds)
         self.is_up = True
         self.is_fed = True
         """Whether what is published reaches it."""
@@ -61,7 +61,7 @@ class Simulation:
         self.now = 0.0
         self.places = [Place(f"cache-{number}", self.rng) for number in range(self.rng.randint(1, 4))]
         names = [place.name for place in self.places]
-        holding = Holding(events_max=self.rng.choice((30, 1_000_000)))
+        holding = HoldLimits(events_max=self.rng.choice((30, 1_000_000)))
         query_s = self.rng.choice((0.0, 0.3))
         self.recovery = Recovery(names, ASKING, holding, None, query_s)
         self.sources = [bytes([65 + number]) * 16 for number in range(self.rng.randint(1, 3))]
@@ -140,18 +140,18 @@ class Simulation:
         over_s = self.rng.uniform(0.05, 0.8)
         self._tell(f"{self.now:.3f} {place.name}: {harm} for {over_s:.3f} s")
         if harm == "crash":
-            place.cache = Cache(Pattern("**"), place.bounds)
+            place.cache = MemoryCache(Pattern("**"), place.bounds)
         place.is_up = harm not in ("crash", "stop")
         place.is_fed = harm != "starve"
         place.is_reachable = harm not in ("part", "part silently")
         if harm in ("crash", "stop", "part"):
-            self.recovery.receive(Unreachable(), place.name, self.now)
+            self.recovery.receive(CacheUnreachable(), place.name, self.now)
         self._after(over_s, lambda: self._mend(place))
 
     def _mend(self, place: Place) -> None:
         place.is_up = place.is_fed = place.is_reachable = True
         if self.rng.random() < 0.5:
-            self.recovery.receive(Reachable(), place.name, self.now)
+            self.recovery.receive(CacheReachable(), place.name, self.now)
         self._after(self.rng.uniform(0.1, 1.0), lambda: self._harm(place))
 
     def _cut(self) -> None:
@@ -173,15 +173,15 @@ class Simulation:
         while effects := self.recovery.take_effects():
             for effect in effects:
                 match effect:
-                    case Release(batches=batches):
+                    case ReleaseBatches(batches=batches):
                         self._hand(batches)
-                    case Gap(stream=(_, source), start=start, stop=stop):
+                    case UnrecoverableGap(series=(_, source), start=start, stop=stop):
                         self._lose(source, start, stop)
                     case AskCache():
                         self._after(self._latency(), lambda effect=effect: self._ask(effect))  # type: ignore[misc]
                     case SurveyCache():
                         self._after(self._latency(), lambda effect=effect: self._survey(effect))  # type: ignore[misc]
-                    case Dropped():
+                    case HeldBatchesDropped():
                         pass
         due = self.recovery.next_deadline()
         if due is not None and (due < self._timer_at or self._timer_at <= self.now):
@@ -200,20 +200,20 @@ class Simulation:
         place = self._place(ask.cache)
         if place is None:
             return
-        batches, covered = answer(place.cache, Recover(ask.number, *ask.stream, ask.ranges, ask.bytes_max))
+        batches, covered = answer(place.cache, Recover(ask.number, *ask.series, ask.ranges, ask.bytes_max))
         copies = [Batch.parse(bytes(batch.data)) for batch in batches]
         self._after(self._latency(), lambda: self._answer(ask, copies, covered))
 
     def _answer(self, ask: AskCache, batches: list[Batch], covered: list[tuple[int, int]]) -> None:
         if self._place(ask.cache) is not None:
-            self.recovery.receive(Found(batches), ask.cache, self.now)
-            self.recovery.receive(Answered(ask.number, covered), ask.cache, self.now)
+            self.recovery.receive(BatchesRecovered(batches), ask.cache, self.now)
+            self.recovery.receive(CacheAnswered(ask.number, covered), ask.cache, self.now)
 
     def _survey(self, survey: SurveyCache) -> None:
         place = self._place(survey.cache)
         if place is not None:
             spans = place.cache.survey(Pattern("**"))
-            told = Told(survey.number, spans)
+            told = CacheSurveyed(survey.number, spans)
             self._after(self._latency(), lambda: self.recovery.receive(told, survey.cache, self.now))
 
     # -- invariants

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from reknit.ledger import Stream
 from reknit.protocol.recovery.alignment import (
-    Aligned,
     Alignment,
+    AlignmentDone,
+    AlignmentState,
     AskBuckets,
     AskDigest,
-    AskRows,
+    AskSpans,
     Digest,
-    State,
-    Want,
+    FetchRanges,
     buckets,
     digest,
     rows,
@@ -41,16 +41,16 @@ def align(
                     alignment.receive(digest(theirs, "**", hot or []))
                 case AskBuckets():
                     alignment.receive(buckets(theirs))
-                case AskRows(buckets=chosen):
+                case AskSpans(buckets=chosen):
                     alignment.receive(rows(theirs, chosen))
-                case Want(stream=stream, ranges=ranges):
+                case FetchRanges(series=stream, ranges=ranges):
                     for bounds in ranges:
                         wanted.setdefault(stream, SeqSet()).add(*bounds)
-                case Aligned(is_comparable=is_comparable):
+                case AlignmentDone(is_comparable=is_comparable):
                     assert is_comparable
-            if not isinstance(effect, Want | Aligned):
+            if not isinstance(effect, FetchRanges | AlignmentDone):
                 asked.append(type(effect).__name__)
-    assert alignment.state is State.IDLE
+    assert alignment.state is AlignmentState.IDLE
     return wanted, asked
 
 
@@ -63,7 +63,7 @@ def test_case_08_digests_of_different_configurations_are_not_compared() -> None:
     alignment.start({}, {})
     alignment.take_effects()
     alignment.receive(digest({ANN: held((1, 9))}, "office/**", [ANN]))
-    assert alignment.take_effects() == [Aligned(is_comparable=False)]
+    assert alignment.take_effects() == [AlignmentDone(is_comparable=False)]
 
 
 def test_case_08_what_only_i_have_is_not_asked_for() -> None:
@@ -98,7 +98,7 @@ def test_only_buckets_that_differ_are_drilled_into() -> None:
     assert alignment.take_effects() == [AskBuckets()]
     alignment.receive(buckets(theirs))
     [effect] = alignment.take_effects()
-    assert isinstance(effect, AskRows)
+    assert isinstance(effect, AskSpans)
     assert len(effect.buckets) == 1
     assert len(rows(theirs, effect.buckets).spans) < 20
 

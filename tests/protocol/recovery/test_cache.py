@@ -9,7 +9,7 @@ from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
 from reknit.protocol.publish.publisher import RESEND_S, Publisher
 from reknit.protocol.publish.storage_acks import Replies
-from reknit.protocol.recovery.cache import Bounds, Cache, answer
+from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
 from reknit.topic import Pattern
 from reknit.wire.messages import Ack
 from reknit.wire.recovery import Recover, Require, Stored
@@ -39,7 +39,7 @@ def test_the_count_bounds_each_stream_on_its_own_and_to_the_event() -> None:
 
 def test_bytes_bound_each_stream_but_the_newest_batch_stays() -> None:
     size = batch(11, 21).head.length
-    held = Cache(ALL, Bounds(bytes_max=2 * size))
+    held = MemoryCache(ALL, CacheBounds(bytes_max=2 * size))
     for first in range(11, 52, 10):
         held.put(batch(first, first + 10), 0)
         assert held.bytes <= 2 * size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.protocol.recovery.recovery import Holding
-from reknit.protocol.recovery.search import Asking
+from reknit.protocol.recovery.held_series import HoldLimits
+from reknit.protocol.recovery.search import SearchSettings
 from tests.protocol.recovery.world import ANN, BOB, World, batch, cache
 
 EVENTS = 24
@@ -45,8 +45,8 @@ def test_what_some_cache_has_is_delivered_in_order_and_exactly_the_rest_is_lost(
         for number, part in enumerate(parts):
             for seq in sorted(part):
                 held.put(batch(seq, source=SOURCES[number]), 0)
-    holding = Holding(events_max=5 if is_tight and holdings else 1_000)
-    world = World(caches, asking=Asking(bytes_max=bytes_max), holding=holding)
+    holding = HoldLimits(events_max=5 if is_tight and holdings else 1_000)
+    world = World(caches, asking=SearchSettings(bytes_max=bytes_max), holding=holding)
     began: dict[int, int] = {}
     for source, first, stop in order:
         began.setdefault(source, first)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from reknit.protocol.publish.heartbeat import Heartbeats
 from reknit.protocol.recovery.cache import NO_SOURCE
+from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.history import History
-from reknit.protocol.recovery.recovery import Holding
-from reknit.protocol.recovery.search import Asking
+from reknit.protocol.recovery.search import SearchSettings
 from tests.protocol.recovery.world import ANN, BOB, TOPIC, World, batch, cache
 
-QUICK = Asking(timeout_s=1.0, patience_s=5.0)
+QUICK = SearchSettings(timeout_s=1.0, patience_s=5.0)
 
 
 def test_case_01_a_late_joiner_gets_what_the_cache_holds_then_live_events() -> None:
@@ -90,7 +90,7 @@ def test_case_07_a_late_publisher_is_noticed_by_a_periodic_query() -> None:
 
 
 def test_case_09_history_while_events_keep_coming_is_complete_in_order_and_without_duplicates() -> None:
-    world = World(history=History(), asking=Asking(bytes_max=100_000))
+    world = World(history=History(), asking=SearchSettings(bytes_max=100_000))
     for first in range(1, 100_001, 1_000):
         world.put(batch(first, first + 1_000), is_lost=True)
     world.hung = {"cache"}
@@ -257,13 +257,13 @@ def test_several_gaps_are_asked_for_as_exactly_their_ranges() -> None:
 
 
 def test_events_held_behind_a_gap_are_bounded_and_those_let_go_are_recovered() -> None:
-    world = World(asking=QUICK, holding=Holding(events_max=10))
+    world = World(asking=QUICK, holding=HoldLimits(events_max=10))
     world.put(batch(1))
     world.put(batch(2), is_lost=True)
     world.hung = {"cache"}
     for seq in range(3, 41):
         world.put(batch(seq))
-        assert len(world.recovery._tracks[TOPIC, ANN].batches) <= 11
+        assert world.recovery.held_events((TOPIC, ANN)) <= 11
     assert world.out == [1]
     assert world.dropped > 0
     world.wake("cache")
@@ -273,7 +273,7 @@ def test_events_held_behind_a_gap_are_bounded_and_those_let_go_are_recovered() -
 
 
 def test_what_was_let_go_behind_a_gap_and_nobody_has_any_more_is_told_in_its_place() -> None:
-    world = World({"cache": cache(events_max=5)}, asking=QUICK, holding=Holding(events_max=10))
+    world = World({"cache": cache(events_max=5)}, asking=QUICK, holding=HoldLimits(events_max=10))
     world.put(batch(1))
     world.put(batch(2), is_lost=True)
     world.hung = {"cache"}
@@ -290,7 +290,7 @@ def test_what_was_let_go_behind_a_gap_and_nobody_has_any_more_is_told_in_its_pla
 
 
 def test_an_answer_that_does_not_fit_is_continued() -> None:
-    world = World(asking=Asking(bytes_max=1_000))
+    world = World(asking=SearchSettings(bytes_max=1_000))
     world.put(batch(1))
     world.put(*(batch(seq) for seq in range(2, 100)), is_lost=True)
     world.put(batch(100))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reknit.batch import Batch
-from reknit.protocol.recovery.cache import Bounds, Cache, answer
+from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
+from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.history import History
 from reknit.protocol.recovery.recovery import (
-    Answered,
-    Dropped,
-    Found,
-    Gap,
-    Holding,
-    Reachable,
+    BatchesRecovered,
+    CacheAnswered,
+    CacheReachable,
+    CacheSurveyed,
+    HeldBatchesDropped,
     Recovery,
-    Release,
+    ReleaseBatches,
     SurveyCache,
-    Told,
+    UnrecoverableGap,
 )
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Recover
 
@@ -39,13 +39,13 @@ class World:
 
     def __init__(
         self,
-        caches: dict[str, Cache] | None = None,
+        caches: dict[str, MemoryCache] | None = None,
         history: History | None = None,
         query_s: float = 0.0,
-        asking: Asking | None = None,
-        holding: Holding | None = None,
+        asking: SearchSettings | None = None,
+        holding: HoldLimits | None = None,
     ) -> None:
-        self.caches = caches if caches is not None else {"cache": Cache(ALL)}
+        self.caches = caches if caches is not None else {"cache": MemoryCache(ALL)}
         self.now = 0.0
         self.hung: set[str] = set()
         self.recovery = Recovery(list(self.caches), asking, holding, history, query_s)
@@ -105,7 +105,7 @@ class World:
     def wake(self, cache: str) -> None:
         """A cache that hung answers again."""
         self.hung.discard(cache)
-        self.recovery.receive(Reachable(), cache, self.now)
+        self.recovery.receive(CacheReachable(), cache, self.now)
         self.pump()
 
     # -- effects
@@ -118,11 +118,11 @@ class World:
 
     def _perform(self, effect: object) -> None:
         match effect:
-            case Release(batches=batches):
+            case ReleaseBatches(batches=batches):
                 self._hand(batches)
-            case Gap(stream=(_, source), start=start, stop=stop):
+            case UnrecoverableGap(series=(_, source), start=start, stop=stop):
                 self.out.append(("lost", *self._name(source), start, stop))
-            case Dropped(size=size):
+            case HeldBatchesDropped(size=size):
                 self.dropped += size
             case AskCache(cache=str(cache)):
                 self.asked.append((cache, effect.ranges))
@@ -133,14 +133,14 @@ class World:
                 if cache not in self.hung:
                     self.caches[cache].now_us = self.now_us
                     spans = self.caches[cache].survey(ALL, age_s)
-                    self.recovery.receive(Told(number, spans), cache, self.now)
+                    self.recovery.receive(CacheSurveyed(number, spans), cache, self.now)
 
     def _answer(self, cache: str, ask: AskCache) -> None:
-        request = Recover(ask.number, *ask.stream, ask.ranges, ask.bytes_max)
+        request = Recover(ask.number, *ask.series, ask.ranges, ask.bytes_max)
         batches, covered = answer(self.caches[cache], request)
         copies = [Batch.parse(bytes(one.data)) for one in batches]
-        self.recovery.receive(Found(copies), cache, self.now)
-        self.recovery.receive(Answered(ask.number, covered), cache, self.now)
+        self.recovery.receive(BatchesRecovered(copies), cache, self.now)
+        self.recovery.receive(CacheAnswered(ask.number, covered), cache, self.now)
 
     def _hand(self, batches: Sequence[Batch]) -> None:
         for one in batches:
@@ -151,6 +151,6 @@ class World:
         return () if source == ANN else (chr(source[0]),)
 
 
-def cache(events_max: int = 0, age_s_max: float = 0.0, pattern: str = "**") -> Cache:
+def cache(events_max: int = 0, age_s_max: float = 0.0, pattern: str = "**") -> MemoryCache:
     """A cache with these bounds."""
-    return Cache(Pattern(pattern), Bounds(events_max=events_max, age_s_max=age_s_max))
+    return MemoryCache(Pattern(pattern), CacheBounds(events_max=events_max, age_s_max=age_s_max))

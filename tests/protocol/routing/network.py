@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass, field
 from random import Random
 
-from reknit.protocol.routing.routes import Drop, Interests, LinkDown, LinkUp, Routes, Tell
+from reknit.protocol.routing.routes import DropLink, Interests, LinkDown, LinkUp, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import Graph, shortest
 from reknit.wire.messages import Message
 
@@ -104,9 +104,9 @@ class Fabric:
         for name, node in list(self.nodes.items()):
             for effect in node.take_effects():
                 match effect:
-                    case Tell(peer=peer, message=message):
+                    case SendToNeighbour(peer=peer, message=message):
                         self._send(name, str(peer), message)
-                    case Drop(peer=peer):
+                    case DropLink(peer=peer):
                         if frozenset((name, str(peer))) in self.links:
                             self.cut(name, str(peer))
 
@@ -138,6 +138,6 @@ class Fabric:
         graph = self.graph()
         for name, node in self.nodes.items():
             want = shortest(graph, name, self.edges)
-            assert node.ways() == want, name
+            assert node.reachable() == want, name
             for other in want:
                 assert node.known[other].interests == self.nodes[other].known[other].interests, (name, other)

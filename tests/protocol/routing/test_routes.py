@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.protocol.routing.routes import Interests, LinkUp, Routes, Tell
+from reknit.protocol.routing.routes import Interests, LinkUp, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import shortest
 from reknit.wire.links import Announce, AskWhole, LinkState
 from tests.protocol.routing.network import TIMEOUT_S, Fabric
@@ -51,7 +51,7 @@ def test_ways_cost_what_a_plain_model_says(links: list[tuple[str, str, int]], ed
     fabric.settle()
     fabric.check()
     for name, node in fabric.nodes.items():
-        costs = {other: way.cost for other, way in node.ways().items()}
+        costs = {other: way.cost for other, way in node.reachable().items()}
         assert {name: 0, **costs} == plain_costs(fabric, name)
 
 
@@ -138,7 +138,7 @@ def test_a_gap_in_announcements_asks_for_the_whole() -> None:
     node.receive(Announce("b", 1, 1, [], is_whole=True), "b", 0.0)
     node.take_effects()
     node.receive(Announce("b", 1, 3, [("late", "any")]), "b", 0.0)
-    assert node.take_effects() == [Tell("b", AskWhole("b"))]
+    assert node.take_effects() == [SendToNeighbour("b", AskWhole("b"))]
     assert node.destinations("late", "any") == ()
     node.receive(Announce("b", 1, 3, [("early", "any"), ("late", "any")], is_whole=True), "b", 0.0)
     assert node.destinations("late", "any") == node.destinations("early", "any") == ("b",)
@@ -149,9 +149,9 @@ def test_a_gap_in_announcements_asks_for_the_whole() -> None:
 def test_a_node_that_falls_silent_is_noticed_by_its_beats() -> None:
     fabric = line("a", "b", "c")
     fabric.kill("b", is_noticed=False)
-    assert "b" in fabric.nodes["a"].ways()
+    assert "b" in fabric.nodes["a"].reachable()
     fabric.run(TIMEOUT_S + 1.5)
-    assert fabric.nodes["a"].ways() == {}
+    assert fabric.nodes["a"].reachable() == {}
     fabric.check()
 
 
@@ -185,8 +185,8 @@ def test_no_way_leads_through_an_edge() -> None:
     fabric.link("a", "e")
     fabric.link("e", "b")
     fabric.settle()
-    assert fabric.nodes["a"].ways().keys() == {"e"}
-    assert fabric.nodes["e"].ways().keys() == {"a", "b"}
+    assert fabric.nodes["a"].reachable().keys() == {"e"}
+    assert fabric.nodes["e"].reachable().keys() == {"a", "b"}
 
 
 def test_equal_ways_are_chosen_alike_everywhere() -> None:
@@ -195,7 +195,7 @@ def test_equal_ways_are_chosen_alike_everywhere() -> None:
     for pair in ("ac", "ab", "cd", "bd"):
         fabric.link(*pair)
     fabric.settle()
-    assert fabric.nodes["a"].ways()["d"].first == "b"
+    assert fabric.nodes["a"].reachable()["d"].first == "b"
     assert fabric.nodes["b"].children("a", "d") == {"d": ["d"]}
     assert fabric.nodes["c"].children("a", "d") == {}
     assert fabric.nodes["a"].children("a", "bcd") == {"b": ["b", "d"], "c": ["c"]}

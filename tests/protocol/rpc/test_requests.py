@@ -13,18 +13,24 @@ from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
 from reknit.protocol.rpc.open_requests import (
-    CARRIED_S,
     CODES,
-    Asked,
-    Carried,
-    Died,
-    Handed,
+    FORWARDED_S,
+    OpenRequests,
+    RequestAccepted,
+    RequestsDelivered,
+    RequestsForwarded,
+    RequestsUndeliverable,
     Respond,
-    Responded,
-    Watch,
+    ResponseAccepted,
     answer_code,
 )
-from reknit.protocol.rpc.requests import Answered, Failed, Requests, Sent, Settle
+from reknit.protocol.rpc.requests import (
+    Requests,
+    RequestSent,
+    RequestsFailed,
+    ResponseReceived,
+    SettleRequest,
+)
 from tests.envelope.samples import SOUND
 
 REQUEST = SOUND[Kind.REQUEST]
@@ -34,13 +40,13 @@ STREAM = (REQUEST.topic, b"s" * 16)
 # -- the client's side
 
 
-def response(id_: UUID, code: Code = Code.OK) -> Answered:
-    return Answered(response_to(structs.replace(REQUEST, id=id_), make_id(7, 7), code), b"x")
+def response(id_: UUID, code: Code = Code.OK) -> ResponseReceived:
+    return ResponseReceived(response_to(structs.replace(REQUEST, id=id_), make_id(7, 7), code), b"x")
 
 
 def sent(requests: Requests, number: int, due: float = 10.0) -> UUID:
     id_ = make_id(1, number)
-    requests.receive(Sent(id_, due), "client", 0.0)
+    requests.receive(RequestSent(id_, due), "client", 0.0)
     return id_
 
 
@@ -48,9 +54,9 @@ def test_the_first_response_to_its_id_settles_a_request() -> None:
     requests = Requests()
     one, two = sent(requests, 1), sent(requests, 2)
     requests.receive(response(two), "node", 1.0)
-    assert requests.take_effects() == [Settle(two, response(two))]
+    assert requests.take_effects() == [SettleRequest(two, response(two))]
     requests.receive(response(one, Code.UNAVAILABLE), "node", 1.0)
-    assert requests.take_effects() == [Settle(one, response(one, Code.UNAVAILABLE))]
+    assert requests.take_effects() == [SettleRequest(one, response(one, Code.UNAVAILABLE))]
     assert len(requests) == 0
 
 
@@ -70,7 +76,7 @@ def test_a_late_response_is_counted_and_dropped() -> None:
     assert requests.take_effects() == []
     requests.tick(2.0)
     [settled] = requests.take_effects()
-    assert isinstance(settled.answer, Failed)
+    assert isinstance(settled.answer, RequestsFailed)
     assert settled.answer.code == Code.DEADLINE_EXCEEDED
     requests.receive(response(one), "node", 2.1)
     assert requests.take_effects() == []
@@ -86,9 +92,9 @@ def test_a_response_to_nothing_known_is_counted_and_dropped() -> None:
 def test_a_request_that_was_refused_ends_at_once_and_alone() -> None:
     requests = Requests()
     one, two = sent(requests, 1), sent(requests, 2)
-    refusal = Failed([one, make_id(9, 9)], Code.PERMISSION_DENIED, "not you")
+    refusal = RequestsFailed([one, make_id(9, 9)], Code.PERMISSION_DENIED, "not you")
     requests.receive(refusal, "node", 0.0)
-    assert requests.take_effects() == [Settle(one, refusal)]
+    assert requests.take_effects() == [SettleRequest(one, refusal)]
     assert len(requests) == 1
     requests.receive(response(two), "node", 0.0)
     assert len(requests.take_effects()) == 1
@@ -123,12 +129,12 @@ def test_whatever_comes_in_every_request_ends_once(steps: list[tuple[str, int]])
         id_ = make_id(1, number)
         if kind == "s" and id_ not in opened:
             opened[id_] = number
-            requests.receive(Sent(id_, now + number), "client", now)
+            requests.receive(RequestSent(id_, now + number), "client", now)
         elif kind == "r":
             responses += 1
             requests.receive(response(id_), "node", now)
         elif kind == "f":
-            requests.receive(Failed([id_], 7, ""), "node", now)
+            requests.receive(RequestsFailed([id_], 7, ""), "node", now)
         else:
             now += number
             requests.tick(now)
@@ -144,18 +150,18 @@ def test_whatever_comes_in_every_request_ends_once(steps: list[tuple[str, int]])
 # -- the node's side
 
 
-def ask(watch: Watch, seq: int = 1, deadline: float = 5.0, is_handed: bool = False) -> Attributes:
+def ask(watch: OpenRequests, seq: int = 1, deadline: float = 5.0, is_handed: bool = False) -> Attributes:
     request = structs.replace(REQUEST, id=make_id(1, seq))
-    watch.receive(Asked(request, STREAM, seq, deadline, is_handed), "client", 0.0)
+    watch.receive(RequestAccepted(request, STREAM, seq, deadline, is_handed), "client", 0.0)
     return request
 
 
-def answers(watch: Watch) -> list[tuple[UUID, Code]]:
+def answers(watch: OpenRequests) -> list[tuple[UUID, Code]]:
     return [(effect.request.id, effect.code) for effect in watch.take_effects()]
 
 
 def test_never_handed_over_at_expiry_is_unavailable() -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     request = ask(watch)
     watch.tick(4.9)
     assert answers(watch) == []
@@ -163,46 +169,46 @@ def test_never_handed_over_at_expiry_is_unavailable() -> None:
     [effect] = watch.take_effects()
     assert isinstance(effect, Respond)
     assert (effect.request, effect.code) == (request, Code.UNAVAILABLE)
-    assert (effect.stream, effect.seq) == (STREAM, 1)
+    assert (effect.series, effect.seq) == (STREAM, 1)
     assert (len(watch), watch.next_deadline(), watch.answered) == (0, None, 1)
 
 
 def test_handed_over_but_unanswered_is_deadline_exceeded() -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     one, two = ask(watch, 1), ask(watch, 2)
-    watch.receive(Handed(STREAM, 2, 3), "server", 1.0)
+    watch.receive(RequestsDelivered(STREAM, 2, 3), "server", 1.0)
     watch.tick(5.0)
     assert answers(watch) == [(one.id, Code.UNAVAILABLE), (two.id, Code.DEADLINE_EXCEEDED)]
 
 
 def test_what_may_have_been_handed_over_before_a_restart_is_never_unavailable() -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     one = ask(watch, is_handed=True)
     watch.tick(5.0)
     assert answers(watch) == [(one.id, Code.DEADLINE_EXCEEDED)]
 
 
 def test_a_request_that_went_to_another_node_is_left_to_it_for_a_while() -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     one, two = ask(watch, 1), ask(watch, 2)
-    watch.receive(Carried(STREAM, 1, 3), "node", 1.0)
+    watch.receive(RequestsForwarded(STREAM, 1, 3), "node", 1.0)
     watch.tick(5.0)
     assert answers(watch) == []
-    assert watch.next_deadline() == 5.0 + CARRIED_S
-    watch.receive(Responded(one.id), "node", 5.1)
-    watch.tick(5.0 + CARRIED_S)
+    assert watch.next_deadline() == 5.0 + FORWARDED_S
+    watch.receive(ResponseAccepted(one.id), "node", 5.1)
+    watch.tick(5.0 + FORWARDED_S)
     assert answers(watch) == [(two.id, Code.DEADLINE_EXCEEDED)]
 
 
 def test_an_answered_request_is_not_answered_by_the_node() -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     one, two = ask(watch, 1), ask(watch, 2, deadline=9.0)
-    watch.receive(Responded(one.id), "server", 1.0)
-    watch.receive(Responded(make_id(9, 9)), "server", 1.0)
+    watch.receive(ResponseAccepted(one.id), "server", 1.0)
+    watch.receive(ResponseAccepted(make_id(9, 9)), "server", 1.0)
     watch.tick(5.0)
     assert answers(watch) == []
     assert watch.next_deadline() == 9.0
-    watch.receive(Responded(two.id), "server", 6.0)
+    watch.receive(ResponseAccepted(two.id), "server", 6.0)
     watch.tick(9.0)
     assert answers(watch) == []
 
@@ -227,10 +233,10 @@ def test_an_answered_request_is_not_answered_by_the_node() -> None:
 def test_a_dead_request_is_answered_with_the_code_of_its_reason(
     reason: Reason, code: Code, is_handed: bool, answer: Code
 ) -> None:
-    watch = Watch(10)
+    watch = OpenRequests(10)
     request = ask(watch, is_handed=is_handed)
     for _ in range(2):
-        watch.receive(Died(STREAM, 1, 2, code, reason, "why"), "server", 1.0)
+        watch.receive(RequestsUndeliverable(STREAM, 1, 2, code, reason, "why"), "server", 1.0)
     assert answers(watch) == [(request.id, answer)]
     watch.tick(9.0)
     assert answers(watch) == []
@@ -243,12 +249,12 @@ def test_a_node_answers_with_one_of_eight_codes(reason: str, code: int, is_hande
 
 
 def test_a_full_watch_says_so() -> None:
-    watch = Watch(2)
+    watch = OpenRequests(2)
     one = ask(watch, 1)
     assert not watch.is_full
     ask(watch, 2)
     assert watch.is_full
-    watch.receive(Responded(one.id), "server", 0.0)
+    watch.receive(ResponseAccepted(one.id), "server", 0.0)
     assert not watch.is_full
 
 
@@ -256,7 +262,7 @@ def test_a_full_watch_says_so() -> None:
 def test_whatever_happens_a_node_answers_at_most_once_and_never_after_a_response(
     steps: list[tuple[str, int]],
 ) -> None:
-    watch = Watch(100)
+    watch = OpenRequests(100)
     asked: dict[UUID, int] = {}
     responded: set[UUID] = set()
     answered: list[UUID] = []
@@ -267,12 +273,14 @@ def test_whatever_happens_a_node_answers_at_most_once_and_never_after_a_response
             asked[id_] = number
             ask(watch, number, deadline=now + number)
         elif kind == "h":
-            watch.receive(Handed(STREAM, number, number + 3), "server", now)
+            watch.receive(RequestsDelivered(STREAM, number, number + 3), "server", now)
         elif kind == "r" and id_ in asked:
             responded |= {id_} - set(answered)
-            watch.receive(Responded(id_), "server", now)
+            watch.receive(ResponseAccepted(id_), "server", now)
         elif kind == "d":
-            watch.receive(Died(STREAM, number, number + 2, 8, Reason.EGRESS_FULL, ""), "server", now)
+            watch.receive(
+                RequestsUndeliverable(STREAM, number, number + 2, 8, Reason.EGRESS_FULL, ""), "server", now
+            )
         else:
             now += number
             watch.tick(now)

@@ -10,106 +10,108 @@ from hypothesis import strategies as st
 
 from reknit.node.streams.spill_buffer import Shelves
 from reknit.outcome import Code
-from reknit.protocol.streams.streams import (
-    Aborted,
-    Begun,
-    Broken,
-    Came,
-    Convey,
-    Cut,
-    Drop,
+from reknit.protocol.streams.inputs import (
+    AbandonStream,
+    AbortDownstream,
+    ChunkReceived,
+    DiscardBefore,
     Effect,
-    Ended,
-    Forget,
-    GiveRoom,
-    GiveUp,
-    Gone,
-    Handed,
+    ForgetStream,
+    GrantUpstream,
     Input,
-    Keep,
-    Left,
-    Pinned,
-    Roomy,
-    Streams,
+    PathAssigned,
+    PathCredit,
+    PathReleased,
+    SendChunk,
+    StorageFailed,
+    StoreChunk,
+    StreamAborted,
+    StreamPinned,
+    StreamSettled,
+    StreamStarted,
+    UpstreamGone,
 )
+from reknit.protocol.streams.streams import StreamMachine
 
 S = b"s" * 16
 WINDOW = 100
 
 
-def begun(is_resent: bool = True) -> Streams:
-    streams = Streams(WINDOW, bytes_max=1000)
-    streams.receive(Begun(S, is_resent), "up", 0.0)
-    assert streams.take_effects() == [GiveRoom("up", S, WINDOW)]
+def begun(is_resent: bool = True) -> StreamMachine:
+    streams = StreamMachine(WINDOW, bytes_max=1000)
+    streams.receive(StreamStarted(S, is_resent), "up", 0.0)
+    assert streams.take_effects() == [GrantUpstream("up", S, WINDOW)]
     return streams
 
 
-def tell(streams: Streams, *messages: tuple[object, str]) -> list[Effect]:
+def tell(streams: StreamMachine, *messages: tuple[object, str]) -> list[Effect]:
     for message, peer in messages:
         streams.receive(message, peer, 0.0)  # type: ignore[arg-type]
     return streams.take_effects()
 
 
-def came(offset: int, size: int, is_last: bool = False) -> tuple[Came, str]:
-    return Came(S, offset, bytes(size), is_last), "up"
+def came(offset: int, size: int, is_last: bool = False) -> tuple[ChunkReceived, str]:
+    return ChunkReceived(S, offset, bytes(size), is_last), "up"
 
 
 def test_nothing_goes_along_a_path_that_has_not_asked() -> None:
     streams = begun()
-    assert tell(streams, (Handed(S), "p"), came(0, 10)) == [Keep(S, 0, bytes(10))]
-    assert tell(streams, (Roomy(S, 50), "q")) == [], "somebody else asks"
-    assert tell(streams, (Roomy(S, 50), "p")) == [Convey("p", S, 0, 10, False)]
+    assert tell(streams, (PathAssigned(S), "p"), came(0, 10)) == [StoreChunk(S, 0, bytes(10))]
+    assert tell(streams, (PathCredit(S, 50), "q")) == [], "somebody else asks"
+    assert tell(streams, (PathCredit(S, 50), "p")) == [SendChunk("p", S, 0, 10, False)]
     assert tell(streams, came(10, 60)) == [
-        Keep(S, 10, bytes(60)),
-        Convey("p", S, 10, 50, False),
-        GiveRoom("up", S, 150),
+        StoreChunk(S, 10, bytes(60)),
+        SendChunk("p", S, 10, 50, False),
+        GrantUpstream("up", S, 150),
     ]
 
 
 def test_the_end_goes_once_all_of_it_went_also_of_an_empty_one() -> None:
     streams = begun()
-    assert tell(streams, came(0, 0, is_last=True), (Handed(S), "p")) == []
-    assert tell(streams, (Roomy(S, 1), "p")) == [Convey("p", S, 0, 0, True)]
+    assert tell(streams, came(0, 0, is_last=True), (PathAssigned(S), "p")) == []
+    assert tell(streams, (PathCredit(S, 1), "p")) == [SendChunk("p", S, 0, 0, True)]
     assert streams.is_sent(S)
-    assert tell(streams, (Roomy(S, 9), "p")) == [], "once"
+    assert tell(streams, (PathCredit(S, 9), "p")) == [], "once"
     streams = begun()
-    assert tell(streams, (Handed(S), "p"), (Roomy(S, 9), "p"), came(0, 10, is_last=True)) == [
-        Keep(S, 0, bytes(10)),
-        Convey("p", S, 0, 9, False),
+    assert tell(streams, (PathAssigned(S), "p"), (PathCredit(S, 9), "p"), came(0, 10, is_last=True)) == [
+        StoreChunk(S, 0, bytes(10)),
+        SendChunk("p", S, 0, 9, False),
     ]
     assert not streams.is_sent(S)
-    assert tell(streams, (Roomy(S, 99), "p")) == [Convey("p", S, 9, 10, True)]
+    assert tell(streams, (PathCredit(S, 99), "p")) == [SendChunk("p", S, 9, 10, True)]
 
 
 def test_the_next_path_gets_it_from_its_start() -> None:
     streams = begun()
-    tell(streams, (Handed(S), "p"), (Roomy(S, 99), "p"), came(0, 60))
-    assert tell(streams, (Left(S), ""), came(60, 10)) == [Keep(S, 60, bytes(10))]
-    assert tell(streams, (Handed(S), "q"), (Roomy(S, 99), "p")) == [], "the first has nothing to say any more"
-    assert tell(streams, (Roomy(S, 99), "q")) == [Convey("q", S, 0, 70, False)]
+    tell(streams, (PathAssigned(S), "p"), (PathCredit(S, 99), "p"), came(0, 60))
+    assert tell(streams, (PathReleased(S), ""), came(60, 10)) == [StoreChunk(S, 60, bytes(10))]
+    assert tell(streams, (PathAssigned(S), "q"), (PathCredit(S, 99), "p")) == [], (
+        "the first has nothing to say any more"
+    )
+    assert tell(streams, (PathCredit(S, 99), "q")) == [SendChunk("q", S, 0, 70, False)]
 
 
 @pytest.mark.parametrize("is_resent", [False, True])
 def test_only_what_may_go_again_is_kept(is_resent: bool) -> None:
     streams = begun(is_resent)
-    effects = tell(streams, (Handed(S), "p"), (Roomy(S, 30), "p"), came(0, 40))
-    assert (Drop(S, 30) in effects) is not is_resent
-    assert (Drop(S, 30) in tell(streams, (Pinned(S), ""))) is is_resent
-    assert Drop(S, 40) in tell(streams, (Roomy(S, 99), "p")), "pinned by now"
+    effects = tell(streams, (PathAssigned(S), "p"), (PathCredit(S, 30), "p"), came(0, 40))
+    assert (DiscardBefore(S, 30) in effects) is not is_resent
+    assert (DiscardBefore(S, 30) in tell(streams, (StreamPinned(S), ""))) is is_resent
+    assert DiscardBefore(S, 40) in tell(streams, (PathCredit(S, 99), "p")), "pinned by now"
 
 
 @pytest.mark.parametrize(
     ("piece", "text"),
     [(came(5, 1), "at 5, not at 0"), (came(0, 101), "room up to 100")],
 )
-def test_a_piece_that_is_none_ends_the_stream(piece: tuple[Came, str], text: str) -> None:
+def test_a_piece_that_is_none_ends_the_stream(piece: tuple[ChunkReceived, str], text: str) -> None:
     streams = begun()
-    tell(streams, (Handed(S), "p"))
+    tell(streams, (PathAssigned(S), "p"))
     cut, give_up, forget = tell(streams, piece)
-    assert isinstance(cut, Cut)
-    assert isinstance(give_up, GiveUp)
+    assert isinstance(cut, AbortDownstream)
+    assert isinstance(give_up, AbandonStream)
     assert text in cut.text
-    assert (give_up.up, give_up.code, forget) == ("up", Code.INVALID_ARGUMENT, Forget(S))
+    assert (give_up.up, give_up.code, forget) == ("up", Code.INVALID_ARGUMENT, ForgetStream(S))
     assert len(streams) == 0
     assert tell(streams, came(0, 1)) == [], "what was on its way comes to nothing"
 
@@ -118,25 +120,34 @@ def test_pieces_after_the_last_or_over_the_limit_end_it_too() -> None:
     streams = begun()
     tell(streams, came(0, 1, is_last=True))
     [give_up, _] = tell(streams, came(1, 1))
-    assert isinstance(give_up, GiveUp)
-    assert give_up.text == "a piece came after the last"
-    streams = Streams(WINDOW, bytes_max=50)
-    [_, give_up, _] = tell(streams, (Begun(S, True), "up"), came(0, 51))
-    assert isinstance(give_up, GiveUp)
+    assert isinstance(give_up, AbandonStream)
+    assert give_up.text == "a chunk came after the last one"
+    streams = StreamMachine(WINDOW, bytes_max=50)
+    [_, give_up, _] = tell(streams, (StreamStarted(S, True), "up"), came(0, 51))
+    assert isinstance(give_up, AbandonStream)
     assert give_up.code == Code.RESOURCE_EXHAUSTED
 
 
 def test_an_abort_counts_from_upstream_only() -> None:
     streams = begun()
-    assert tell(streams, (Handed(S), "p"), (Aborted(S, "no"), "p"), (Aborted(S, "no"), "other")) == []
-    assert tell(streams, (Aborted(S, "no"), "up")) == [Cut("p", S, "no"), GiveUp("up", S, 0, "no"), Forget(S)]
+    assert (
+        tell(
+            streams, (PathAssigned(S), "p"), (StreamAborted(S, "no"), "p"), (StreamAborted(S, "no"), "other")
+        )
+        == []
+    )
+    assert tell(streams, (StreamAborted(S, "no"), "up")) == [
+        AbortDownstream("p", S, "no"),
+        AbandonStream("up", S, 0, "no"),
+        ForgetStream(S),
+    ]
 
 
 def test_an_abort_of_what_is_whole_comes_too_late() -> None:
     streams = begun()
-    tell(streams, came(0, 5, is_last=True), (Handed(S), "p"))
-    assert tell(streams, (Aborted(S, "no"), "up")) == []
-    assert tell(streams, (Roomy(S, 9), "p")) == [Convey("p", S, 0, 5, True)]
+    tell(streams, came(0, 5, is_last=True), (PathAssigned(S), "p"))
+    assert tell(streams, (StreamAborted(S, "no"), "up")) == []
+    assert tell(streams, (PathCredit(S, 9), "p")) == [SendChunk("p", S, 0, 5, True)]
 
 
 @pytest.mark.parametrize("is_final", [False, True])
@@ -144,9 +155,11 @@ def test_an_abort_of_what_is_whole_comes_too_late() -> None:
 def test_an_upstream_that_is_gone(is_final: bool, state: str) -> None:
     streams = begun()
     room = 99 if state == "sent" else 5
-    tell(streams, (Handed(S), "p"), (Roomy(S, room), "p"), came(0, 10, is_last=state != "arriving"))
-    effects = tell(streams, (Gone(is_final), "elsewhere"), (Gone(is_final), "up"))
-    is_cut = any(isinstance(effect, Cut) for effect in effects)
+    tell(
+        streams, (PathAssigned(S), "p"), (PathCredit(S, room), "p"), came(0, 10, is_last=state != "arriving")
+    )
+    effects = tell(streams, (UpstreamGone(is_final), "elsewhere"), (UpstreamGone(is_final), "up"))
+    is_cut = any(isinstance(effect, AbortDownstream) for effect in effects)
     assert is_cut is (state == "arriving" or (is_final and state == "whole"))
     assert (len(streams) == 0) is (is_final or state == "arriving")
 
@@ -154,9 +167,9 @@ def test_an_upstream_that_is_gone(is_final: bool, state: str) -> None:
 def test_what_can_not_be_kept_is_given_up_with_the_reason() -> None:
     streams = begun()
     tell(streams, came(0, 10))
-    assert tell(streams, (Broken(S, Code.RESOURCE_EXHAUSTED, "disk full"), "")) == [
-        GiveUp("up", S, Code.RESOURCE_EXHAUSTED, "disk full"),
-        Forget(S),
+    assert tell(streams, (StorageFailed(S, Code.RESOURCE_EXHAUSTED, "disk full"), "")) == [
+        AbandonStream("up", S, Code.RESOURCE_EXHAUSTED, "disk full"),
+        ForgetStream(S),
     ]
 
 
@@ -175,7 +188,7 @@ class World:
     """A stream on its way: upstream that sends what there is room for, the machine with its shelves, and each path."""
 
     def __init__(self, is_resent: bool, cap: int) -> None:
-        self.streams, self.shelves, self.cap = Streams(WINDOW, 1 << 20), Shelves(cap), cap
+        self.streams, self.shelves, self.cap = StreamMachine(WINDOW, 1 << 20), Shelves(cap), cap
         self.content = Random(7).randbytes(10_000)
         self.may_hand, self.is_resent = True, is_resent
         self.came_bytes = self.given_bytes = self.most_sent = 0
@@ -183,7 +196,7 @@ class World:
         self.read: dict[str, bytes] = {}
         """What each path got."""
         self.ended: set[str] = set()
-        self.tell(Begun(S, is_resent), "up")
+        self.tell(StreamStarted(S, is_resent), "up")
 
     def tell(self, message: Input, peer: str = "") -> None:
         self.streams.receive(message, peer, 0.0)
@@ -195,18 +208,18 @@ class World:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Keep(data=data):
+            case StoreChunk(data=data):
                 self.shelves.put(S, data)
-            case Drop(stop=stop):
+            case DiscardBefore(stop=stop):
                 self.shelves.drop(S, stop)
-            case Convey(path=to, start=start, stop=stop, is_last=is_last):
+            case SendChunk(path=to, start=start, stop=stop, is_last=is_last):
                 assert len(self.read[str(to)]) == start
                 self.read[str(to)] += self.shelves.read(S, start, stop)
                 self.most_sent = max(self.most_sent, stop)
                 self.ended |= {str(to)} if is_last else set()
-            case GiveRoom(total=total):
+            case GrantUpstream(total=total):
                 self.given_bytes = total
-            case Forget():
+            case ForgetStream():
                 self.shelves.forget(S)
 
     def come(self, size: int, is_last: bool = False) -> None:
@@ -214,19 +227,19 @@ class World:
         at = self.came_bytes
         data = self.content[at : at + min(size, self.given_bytes - at)]
         self.came_bytes += len(data)
-        self.tell(Came(S, at, data, is_last), "up")
+        self.tell(ChunkReceived(S, at, data, is_last), "up")
 
     def hand(self) -> None:
         """It goes to the next path."""
         self.path, self.room, self.may_hand = self.path + 1, 0, self.is_resent
         self.read[str(self.path)] = b""
-        self.tell(Left(S))
-        self.tell(Handed(S), str(self.path))
+        self.tell(PathReleased(S))
+        self.tell(PathAssigned(S), str(self.path))
 
     def give_room(self, size: int) -> None:
         """The path takes more."""
         self.room += size
-        self.tell(Roomy(S, self.room), str(self.path))
+        self.tell(PathCredit(S, self.room), str(self.path))
 
     def step(self, op: str, number: int) -> None:
         """One thing happens, if it can."""
@@ -239,7 +252,7 @@ class World:
                 self.hand()
             case "pin" if self.path:
                 self.may_hand = self.is_resent = False
-                self.tell(Pinned(S))
+                self.tell(StreamPinned(S))
 
 
 @settings(max_examples=200, deadline=None)
@@ -256,5 +269,5 @@ def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     world.come(50, is_last=True)
     assert world.read[str(world.path)] == world.content[: world.came_bytes]
     assert world.ended == {str(world.path)}, "nobody else ever saw an end"
-    world.tell(Ended(S))
+    world.tell(StreamSettled(S))
     assert (len(world.streams), world.shelves.held_bytes, world.shelves.spilled_bytes) == (0, 0, 0)

@@ -7,27 +7,27 @@ from random import Random
 import pytest
 
 from reknit.protocol.tunnel.client import (
-    Begin,
-    Changed,
-    Connect,
-    Cut,
-    Deliver,
+    BytesHeard,
+    ConnectionLost,
+    DeliverElements,
     Effect,
-    End,
-    Event,
-    Heard,
-    Signal,
-    State,
-    Status,
+    ElementsReceived,
+    OpenConnection,
+    SignalError,
+    StartTunnel,
+    StateChanged,
+    StatusReceived,
+    StopTunnel,
     TunnelClient,
+    TunnelState,
 )
 
 HASH = {"kn_journal_reconnect_scheme": b"kn_event_hash"}
 OK = {"status": b"200 OK"}
 
 
-def event(payload: str = "x", **elements: str) -> Event:
-    return Event(
+def event(payload: str = "x", **elements: str) -> ElementsReceived:
+    return ElementsReceived(
         {"kn_payload": payload.encode(), **{name: value.encode() for name, value in elements.items()}}
     )
 
@@ -39,11 +39,14 @@ class Driven:
         self.client = TunnelClient(Random(7))
         self.now = 0.0
         self.effects: list[Effect] = []
-        self.feed(Begin())
+        self.feed(StartTunnel())
         if status:
-            self.feed(Status({**OK, **status}))
+            self.feed(StatusReceived({**OK, **status}))
 
-    def feed(self, *messages: Begin | Status | Event | Heard | Cut | End) -> list[Effect]:
+    def feed(
+        self,
+        *messages: StartTunnel | StatusReceived | ElementsReceived | BytesHeard | ConnectionLost | StopTunnel,
+    ) -> list[Effect]:
         fresh: list[Effect] = []
         for message in messages:
             self.client.receive(message, "x", self.now)
@@ -61,15 +64,17 @@ class Driven:
 
     @property
     def delivered(self) -> list[str]:
-        return [one.elements["kn_payload"].decode() for one in self.effects if isinstance(one, Deliver)]
+        return [
+            one.elements["kn_payload"].decode() for one in self.effects if isinstance(one, DeliverElements)
+        ]
 
     @property
     def signals(self) -> list[str]:
-        return [one.why for one in self.effects if isinstance(one, Signal)]
+        return [one.why for one in self.effects if isinstance(one, SignalError)]
 
     @property
     def connects(self) -> list[dict[str, str]]:
-        return [one.parameters for one in self.effects if isinstance(one, Connect)]
+        return [one.parameters for one in self.effects if isinstance(one, OpenConnection)]
 
 
 # -- kn_journal_reconnect_scheme=kn_event_hash
@@ -78,14 +83,14 @@ class Driven:
 def test_the_reconnect_timeout_defaults_to_60_seconds() -> None:
     driven = Driven(**HASH)
     assert driven.client.grace_s == 60.0
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     driven.wait()
     assert driven.connects[-1] == {"do_max_age": "60"}
 
 
 def test_the_reconnect_timeout_is_taken_from_the_status_event() -> None:
     driven = Driven(**HASH, kn_journal_reconnect_timeout=b"90")
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     driven.wait()
     assert driven.connects[-1] == {"do_max_age": "90"}
 
@@ -138,32 +143,34 @@ def test_cache_entries_outlive_the_grace_period_before_they_are_discarded() -> N
 
 def test_upon_disconnection_it_reconnects_with_do_max_age_set_to_the_stored_grace_period() -> None:
     driven = Driven(**HASH, kn_journal_reconnect_timeout=b"30")
-    driven.feed(event("a", kn_event_hash="1"), Cut("reset"))
+    driven.feed(event("a", kn_event_hash="1"), ConnectionLost("reset"))
     driven.wait()
     assert driven.connects == [{}, {"do_max_age": "30"}]
-    driven.feed(Status({**OK, **HASH}), event("a", kn_event_hash="1"), event("b", kn_event_hash="2"))
+    driven.feed(StatusReceived({**OK, **HASH}), event("a", kn_event_hash="1"), event("b", kn_event_hash="2"))
     assert driven.delivered == ["a", "b"]
-    assert driven.client.state is State.RECOVERED
+    assert driven.client.state is TunnelState.RECOVERED
 
 
 @pytest.mark.parametrize("scheme", [b"kn_event_hash", b"kn_route_checkpoint", b"something else", b""])
 @pytest.mark.parametrize("status", [b"404 Expired", b"204 No Content", b"500 Oops", b""])
 def test_a_non_200_status_event_on_reconnect_must_signal_an_error(scheme: bytes, status: bytes) -> None:
     driven = Driven(kn_journal_reconnect_scheme=scheme, kn_route_checkpoint=b"c1")
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     driven.wait()
-    driven.feed(Status({"status": status, **HASH}))
+    driven.feed(StatusReceived({"status": status, **HASH}))
     assert len(driven.signals) == 1
-    assert driven.client.state is State.LOST
+    assert driven.client.state is TunnelState.LOST
 
 
 def test_the_error_is_signalled_once_and_no_fresh_tunnel_opens_in_silence() -> None:
     driven = Driven(**HASH)
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     driven.wait()
-    driven.feed(Status({"status": b"404 Expired"}))
+    driven.feed(StatusReceived({"status": b"404 Expired"}))
     connects = len(driven.connects)
-    driven.feed(Cut("reset"), Status({**OK, **HASH}), event("late"), Cut("again"))
+    driven.feed(
+        ConnectionLost("reset"), StatusReceived({**OK, **HASH}), event("late"), ConnectionLost("again")
+    )
     driven.wait(1_000.0)
     assert (len(driven.signals), len(driven.connects), driven.delivered) == (1, connects, [])
 
@@ -172,9 +179,9 @@ def test_the_grace_period_is_how_long_a_stateful_reconnect_is_possible() -> None
     """A server's 200 to do_max_age=60 says nothing of what came before: who was away for longer has lost it."""
     driven = Driven(**HASH)
     driven.now = 10.0
-    driven.feed(Heard())
+    driven.feed(BytesHeard())
     driven.now = 70.1
-    driven.feed(Cut("silent"))
+    driven.feed(ConnectionLost("silent"))
     assert driven.signals
     assert "grace period" in driven.signals[0]
 
@@ -182,18 +189,18 @@ def test_the_grace_period_is_how_long_a_stateful_reconnect_is_possible() -> None
 def test_the_time_away_counts_from_the_last_byte_that_came() -> None:
     driven = Driven(**HASH)
     driven.now = 1_000.0
-    driven.feed(Heard())
+    driven.feed(BytesHeard())
     driven.now = 1_059.0
-    driven.feed(Cut("silent"))
+    driven.feed(ConnectionLost("silent"))
     assert not driven.signals
 
 
 def test_it_gives_up_when_the_grace_period_ends_while_it_tries() -> None:
     driven = Driven(**HASH)
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     for _ in range(100):
         driven.wait()
-        driven.feed(Cut("refused"))
+        driven.feed(ConnectionLost("refused"))
     assert len(driven.signals) == 1
     assert driven.client.next_deadline() is None
 
@@ -204,7 +211,7 @@ def test_it_gives_up_when_the_grace_period_ends_while_it_tries() -> None:
 @pytest.mark.parametrize("scheme", [None, b"kn_route_checkpoint", b"anything else"])
 def test_any_scheme_but_the_hash_reconnects_since_the_stored_checkpoint(scheme: bytes | None) -> None:
     driven = Driven(**({} if scheme is None else {"kn_journal_reconnect_scheme": scheme}) | {"x": b""})
-    driven.feed(event("a", kn_route_checkpoint="c1"), Cut("reset"))
+    driven.feed(event("a", kn_route_checkpoint="c1"), ConnectionLost("reset"))
     driven.wait()
     assert driven.connects[-1] == {"do_since_checkpoint": "c1"}
 
@@ -223,7 +230,7 @@ def test_any_event_with_a_checkpoint_header_sets_the_stored_checkpoint_and_one_w
 
 def test_without_a_checkpoint_header_yet_an_error_should_be_signalled() -> None:
     driven = Driven(x=b"")
-    driven.feed(event("a"), Cut("reset"))
+    driven.feed(event("a"), ConnectionLost("reset"))
     assert driven.signals
     assert "kn_route_checkpoint" in driven.signals[0]
     assert driven.connects == [{}]
@@ -240,8 +247,8 @@ def test_without_the_hash_scheme_hashes_are_not_looked_at() -> None:
 
 def test_a_first_connection_that_fails_is_tried_again_with_nothing_to_recover() -> None:
     driven = Driven()
-    driven.feed(Cut("refused"))
-    assert driven.client.state is State.WAITING
+    driven.feed(ConnectionLost("refused"))
+    assert driven.client.state is TunnelState.WAITING
     driven.wait()
     assert driven.connects == [{}, {}]
     assert not driven.signals
@@ -249,24 +256,27 @@ def test_a_first_connection_that_fails_is_tried_again_with_nothing_to_recover() 
 
 def test_a_first_status_other_than_200_is_an_error() -> None:
     driven = Driven()
-    driven.feed(Status({"status": b"403 Forbidden"}))
+    driven.feed(StatusReceived({"status": b"403 Forbidden"}))
     assert driven.signals == ["403 Forbidden"]
 
 
 def test_a_program_goes_on_from_the_checkpoint_of_an_earlier_one() -> None:
     client = TunnelClient(Random(1))
-    client.receive(Begin("c9"), "app", 0.0)
-    assert client.take_effects() == [Changed(State.RECOVERING), Connect({"do_since_checkpoint": "c9"})]
-    client.receive(Status(OK), "server", 0.1)
-    assert client.state is State.RECOVERED
+    client.receive(StartTunnel("c9"), "app", 0.0)
+    assert client.take_effects() == [
+        StateChanged(TunnelState.RECOVERING),
+        OpenConnection({"do_since_checkpoint": "c9"}),
+    ]
+    client.receive(StatusReceived(OK), "server", 0.1)
+    assert client.state is TunnelState.RECOVERED
 
 
 def test_an_application_sees_live_recovering_recovered() -> None:
     driven = Driven(**HASH)
-    driven.feed(Cut("reset"))
+    driven.feed(ConnectionLost("reset"))
     driven.wait()
-    driven.feed(Status({**OK, **HASH}))
-    states = [one.state.value for one in driven.effects if isinstance(one, Changed)]
+    driven.feed(StatusReceived({**OK, **HASH}))
+    states = [one.state.value for one in driven.effects if isinstance(one, StateChanged)]
     assert states == ["opening", "live", "recovering", "recovered"]
 
 
@@ -274,7 +284,7 @@ def test_waits_grow_and_stay_under_their_ceiling() -> None:
     driven = Driven(**HASH, kn_journal_reconnect_timeout=b"1e9")
     waits = []
     for _ in range(40):
-        driven.feed(Cut("refused"))
+        driven.feed(ConnectionLost("refused"))
         due = driven.client.next_deadline()
         assert due is not None
         waits.append(due - driven.now)
@@ -285,7 +295,7 @@ def test_waits_grow_and_stay_under_their_ceiling() -> None:
 
 def test_after_the_end_nothing_happens() -> None:
     driven = Driven(**HASH)
-    driven.feed(Cut("reset"), End())
+    driven.feed(ConnectionLost("reset"), StopTunnel())
     driven.wait(100.0)
-    assert driven.client.state is State.CLOSED
+    assert driven.client.state is TunnelState.CLOSED
     assert len(driven.connects) == 1

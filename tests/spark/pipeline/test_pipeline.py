@@ -69,7 +69,7 @@ def test_what_a_group_carries_is_captured_and_settled(
 
     async def send() -> bytes:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(150),
             connect(node.url, config=config) as session,
             session.group("robots") as group,
         ):

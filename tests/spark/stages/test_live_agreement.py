@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.outcome import End
-from reknit.protocol.recovery.cache import Cache
+from reknit.protocol.recovery.cache import MemoryCache
 from reknit.protocol.recovery.recovery import Recovery
 from reknit.protocol.subscribe.subscriber import Hand, Subscriber
 from reknit.records import Outcomes, SubscriberClosed
@@ -93,7 +93,7 @@ class Run:
 
     name: str
     steps: list[list[tuple[int, int, int]]]
-    caches: dict[str, Cache]
+    caches: dict[str, MemoryCache]
     released: dict[bytes, list[int]] = field(default_factory=lambda: {source: [] for source in SOURCES})
     lost: dict[bytes, SeqSet] = field(default_factory=lambda: {source: SeqSet() for source in SOURCES})
 

@@ -23,7 +23,7 @@ from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Problem, Refused
 from reknit.protocol.recovery.cache import answer, total
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
@@ -204,7 +204,7 @@ class Caches:
 
     def ask(self, who: PeerSearch, effect: AskCache) -> None:
         """Ask a connection or a further node for ranges."""
-        asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+        asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
         if isinstance(effect.cache, str):
             self._far[effect.cache].recover(who, *asked)
         elif (peer := self._node.peers.get(effect.cache)) is not None:
@@ -223,10 +223,10 @@ class Caches:
             who.unreachable(cache)
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> SearchSettings:
         """Further caches get half of the time that the asker gives us, so that he hears from us in time."""
         settings = self._node.config.recovery
-        return Asking(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
+        return SearchSettings(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
 
     def done(self, search: PeerSearch | PeerSurvey) -> None:
         self._searches.discard(search)

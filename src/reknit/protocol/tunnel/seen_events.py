@@ -1,4 +1,4 @@
-"""The memory of what was delivered, with its grace period: a repeat within it is known as one."""
+"""The memory of delivered events: a repeat within the grace period is recognised."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Hashable
 from typing import Final
 
 GRACE_S: Final = 60.0
-"""The seed's default: `[default: 60 seconds.]`"""
+"""The specification's default: `[default: 60 seconds.]`"""
 ENTRIES_MAX: Final = 1_000_000
 
 
-class Seen:
-    """Keys that were seen, for at least `grace_s` seconds each, unless there are more than `entries_max`.
+class SeenEvents:
+    """Keys of delivered events, each for at least `grace_s` seconds, unless there are more than `entries_max`.
 
-    >>> seen = Seen(60.0)
+    >>> seen = SeenEvents(60.0)
     >>> seen.add("/what/chat 3f", now=0.0), seen.add("/what/chat 3f", now=59.0), seen.add("/what/chat 3f", now=61.0)
     (True, False, True)
     """
@@ -25,7 +25,7 @@ class Seen:
         self.grace_s = grace_s
         self.entries_max = entries_max
         self.forgotten = 0
-        """How many went before their time, because there were too many."""
+        """How many keys were evicted early, because there were too many."""
         self._added: OrderedDict[Hashable, float] = OrderedDict()
 
     def __len__(self) -> int:
@@ -45,8 +45,12 @@ class Seen:
             self.forgotten += 1
         return True
 
+    def set_grace(self, grace_s: float) -> None:
+        """Remember keys for so long from now on."""
+        self.grace_s = grace_s
+
     def discard_stale(self, now: float) -> None:
-        """Forget what "remained in the cache for the reconnect grace period"."""
+        """Forget the keys that "remained in the cache for the reconnect grace period"."""
         added = self._added
         while added:
             key = next(iter(added))

@@ -11,15 +11,15 @@ from reknit.errors import InvalidCheckpoint
 _FORM = re.compile(r"([0-9a-f]{1,64})-(\d{1,19})-(\d{1,7})\Z")
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
-    """Behind everything before `position` and the first `index` events of the batch there.
+class JournalPlace(msgspec.Struct, frozen=True, order=True):
+    """A place in a journal: after everything before `position`, and the first `index` events of the batch there.
 
-    The epoch says which journal: positions of another one, or from before its data was lost, mean nothing here.
+    The epoch names the journal: positions of another journal, or from before its data was lost, mean nothing here.
 
-    >>> Place("a1", 4096, 2).text
+    >>> JournalPlace("a1", 4096, 2).text
     'a1-4096-2'
-    >>> Place.parse("a1-4096-2")
-    Place(epoch='a1', position=4096, index=2)
+    >>> JournalPlace.parse("a1-4096-2")
+    JournalPlace(epoch='a1', position=4096, index=2)
     """
 
     epoch: str
@@ -31,9 +31,9 @@ class Place(msgspec.Struct, frozen=True, order=True):
         return f"{self.epoch}-{self.position}-{self.index}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> JournalPlace:
         """Raises `InvalidCheckpoint`."""
         found = _FORM.match(text)
         if found is None:
-            raise InvalidCheckpoint(text, "is none of this server's; use one as it was given")
+            raise InvalidCheckpoint(text, "is not a checkpoint of this server; use one as it was given")
         return cls(found[1], int(found[2]), int(found[3]))
