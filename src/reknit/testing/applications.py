@@ -11,7 +11,7 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.client.subscribe.subscription import is_behind
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.seqset import SeqSet
@@ -51,7 +51,7 @@ class Application:
         self._revoked: dict[int, SeqSet] = {}
         """What was revoked while it waited in the inbox, by the id of its batch."""
         self._is_thinking = False
-        self._unconfirmed: deque[tuple[int, Stream, int, int, Outcome]] = deque()
+        self._unconfirmed: deque[tuple[int, Series, int, int, Outcome]] = deque()
         """Outcomes that the node has not confirmed, each with the number of its message; -1: not sent yet."""
 
     @property
@@ -65,7 +65,7 @@ class Application:
         self._inbox += batches
         self._think()
 
-    def revoke(self, series: Stream, start: int, stop: int) -> None:
+    def revoke(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: drop the events that are not processed yet."""
         self._seen.revoked(series, start, stop)
         for batch in self._inbox:

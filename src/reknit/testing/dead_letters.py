@@ -7,8 +7,8 @@ from typing import Protocol
 from reknit.attempts import TRIES_MAX
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.dead_letter import Letter, read_letter
-from reknit.ledger import Stream
+from reknit.dead_letter import DeadLetterContent, read_letter
+from reknit.ledger import Series
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.seqset import SeqSet
@@ -34,7 +34,7 @@ class WrittenDeadLetters:
     """Every dead letter that was ever durable, by subscriber."""
 
     def __init__(self) -> None:
-        self._letters: dict[str, dict[Stream, dict[int, list[Letter]]]] = {}
+        self._letters: dict[str, dict[Series, dict[int, list[DeadLetterContent]]]] = {}
         self._read_to: dict[str, int] = {}
 
     def read(self, node: JudgedNode) -> None:
@@ -60,7 +60,7 @@ class WrittenDeadLetters:
         """Forget a subscriber: a later one of this name is another one."""
         self._letters.pop(name, None)
 
-    def of(self, name: str, series: Stream, seq: int) -> list[Letter]:
+    def of(self, name: str, series: Series, seq: int) -> list[DeadLetterContent]:
         """The dead letters of an event: more than one if a node crashed before the outcome was durable."""
         return self._letters.get(name, {}).get(series, {}).get(seq, [])
 
@@ -73,7 +73,7 @@ class ValidReasons:
         self._ttl_ms = ttl_ms
         self._lease_us = int(lease_s * 1e6)
 
-    def allow(self, letter: Letter, seen: ObservedSubscriber, put_s: float) -> bool:
+    def allow(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_s: float) -> bool:
         """Whether a dead letter's reason is true. The event was published at `put_s`, or later."""
         put_us, series = START_US + int(put_s * 1e6), (letter.topic, letter.source)
         match letter.reason:
@@ -87,7 +87,7 @@ class ValidReasons:
             case _:
                 return False
 
-    def _is_exhausted(self, letter: Letter, seen: ObservedSubscriber, put_us: int) -> bool:
+    def _is_exhausted(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_us: int) -> bool:
         """Whether it was tried as often as is allowed, and each attempt failed or outlasted its lease."""
         limit = self._config.topic(letter.topic).attempts_max or self._config.dispatch.attempts_max
         outcomes = [one.outcome for one in letter.tries]
@@ -100,6 +100,6 @@ class ValidReasons:
         )
 
 
-def may_be_unseen(letter: Letter) -> bool:
+def may_be_unseen(letter: DeadLetterContent) -> bool:
     """Whether its event may never have reached the application: it expired, or a lease ran out on a dead connection."""
     return letter.reason == Reason.EXPIRED or any(one.outcome is Outcome.LEASE_LOST for one in letter.tries)

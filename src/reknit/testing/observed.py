@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import Report
 from reknit.seqset import SeqSet
@@ -52,15 +52,15 @@ class ObservedSubscriber:
         self.is_alive = True
         self.is_forgotten = False
         """It asked to be forgotten, and the node has not confirmed that yet."""
-        self.received: dict[Stream, SeqSet] = {}
-        self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
-        self.failed: dict[Stream, dict[int, int]] = {}
+        self.received: dict[Series, SeqSet] = {}
+        self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
+        self.failed: dict[Series, dict[int, int]] = {}
         """How often it said of an event that it failed, by seq."""
-        self.lost: dict[Stream, SeqSet] = {}
-        self._ended: dict[Stream, SeqSet] = {}
-        self._held: dict[Stream, SeqSet] = {}
+        self.lost: dict[Series, SeqSet] = {}
+        self._ended: dict[Series, SeqSet] = {}
+        self._held: dict[Series, SeqSet] = {}
         """What the process has received and not returned."""
-        self._next: dict[Stream, int] = {}
+        self._next: dict[Series, int] = {}
         self._observer = observer
 
     # -- life
@@ -102,7 +102,7 @@ class ObservedSubscriber:
         self._held.setdefault(series, SeqSet()).add(*bounds)
         self.received.setdefault(series, SeqSet()).add(*bounds)
 
-    def settled(self, series: Stream, start: int, stop: int, outcome: Outcome) -> None:
+    def settled(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The application settled events."""
         self.said[outcome].setdefault(series, SeqSet()).add(start, stop)
         if outcome is Outcome.FAILED:
@@ -111,12 +111,12 @@ class ObservedSubscriber:
         if not outcome.is_final:
             self._held.setdefault(series, SeqSet()).discard(start, stop)
 
-    def revoked(self, series: Stream, start: int, stop: int) -> None:
+    def revoked(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: the events may come again, and that counts as a failure."""
         self.said[Outcome.LEASE_LOST].setdefault(series, SeqSet()).add(start, stop)
         self._held.setdefault(series, SeqSet()).discard(start, stop)
 
-    def outcome_stored(self, series: Stream, start: int, stop: int) -> None:
+    def outcome_stored(self, series: Series, start: int, stop: int) -> None:
         """The node confirmed that it has stored the outcome of events."""
         self._ended.setdefault(series, SeqSet()).add(start, stop)
 
@@ -124,17 +124,17 @@ class ObservedSubscriber:
         """The subscriber was told that events are lost."""
         self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
 
-    def _blame(self, series: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:
+    def _blame(self, series: Series, ranges: Iterable[tuple[int, int]], what: str) -> None:
         for start, stop in ranges:
             self._observer.blame(f"{self.name}: {name_of(series)} [{start}, {stop}) {what}")
 
 
-def name_of(series: Stream) -> str:
+def name_of(series: Series) -> str:
     """A series as a trace shows it."""
     return f"{series[0]} of {series[1].rstrip(b'_').decode(errors='replace')}"
 
 
-def overlap(sets: dict[Stream, SeqSet], series: Stream, bounds: tuple[int, int]) -> list[tuple[int, int]]:
+def overlap(sets: dict[Series, SeqSet], series: Series, bounds: tuple[int, int]) -> list[tuple[int, int]]:
     """The ranges within `bounds` that a series' set already holds."""
     seqs = sets.get(series)
     return [] if seqs is None else seqs.overlap(*bounds)

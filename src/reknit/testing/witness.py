@@ -12,8 +12,8 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.dead_letter import read_letter
-from reknit.ledger import Stream
-from reknit.outcome import End, Outcome
+from reknit.ledger import Series
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import (
@@ -33,10 +33,10 @@ class Witness:
         self.clock = clock
         self.problems: list[str] = []
         self.subscribers: dict[str, ObservedSubscriber] = {}
-        self.confirmed: dict[Stream, dict[int, bytes]] = {}
-        self._put: dict[Stream, dict[int, list[bytes]]] = {}
-        self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
-        self.node_of: dict[Stream, str] = {}
+        self.confirmed: dict[Series, dict[int, bytes]] = {}
+        self._put: dict[Series, dict[int, list[bytes]]] = {}
+        self._put_at: dict[Series, list[tuple[float, int, int]]] = {}
+        self.node_of: dict[Series, str] = {}
         self.letters = WrittenDeadLetters()
 
     def blame(self, problem: str) -> None:
@@ -56,7 +56,7 @@ class Witness:
         self.subscribers.pop(name, None)
         self.letters.forget(name)
 
-    def put(self, series: Stream, first: int, payloads: list[bytes], node: str) -> None:
+    def put(self, series: Series, first: int, payloads: list[bytes], node: str) -> None:
         """A program publishes. After a crash it may use a seq again, if the first event was never stored."""
         self.node_of[series] = node
         by_seq = self._put.setdefault(series, {})
@@ -64,7 +64,7 @@ class Witness:
             by_seq.setdefault(seq, []).append(payload)
         self._put_at.setdefault(series, []).append((self.clock.now, first, first + len(payloads)))
 
-    def confirm(self, series: Stream, seq: int, payload: bytes) -> None:
+    def confirm(self, series: Series, seq: int, payload: bytes) -> None:
         """A program was told that its event is stored."""
         before = self.confirmed.setdefault(series, {}).setdefault(seq, payload)
         if before != payload:
@@ -115,10 +115,10 @@ class Witness:
                     self.blame(f"{node.name}: the ledger has a row that is unbalanced or in flight: {row}")
         return self.problems
 
-    def _judge_journal(self, node: JudgedNode) -> dict[Stream, SeqSet]:
+    def _judge_journal(self, node: JudgedNode) -> dict[Series, SeqSet]:
         """Every confirmed event is stored, once, as it was published. Returns what is stored."""
         journal = node.journal
-        stored: dict[Stream, SeqSet] = {}
+        stored: dict[Series, SeqSet] = {}
         position = journal.start
         while position < journal.end:
             run = journal.read(position)
@@ -147,7 +147,7 @@ class Witness:
         self,
         seen: ObservedSubscriber,
         node: JudgedNode,
-        stored: dict[Stream, SeqSet],
+        stored: dict[Series, SeqSet],
         loses: bool,
         reasons: ValidReasons,
     ) -> None:
@@ -170,17 +170,17 @@ class Witness:
                 self._judge_ends(seen, series, ends, reasons)
 
     def _accounted_for(
-        self, seen: ObservedSubscriber, series: Stream, ends: dict[End, SeqSet] | None, loses: bool
+        self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None, loses: bool
     ) -> SeqSet:
         """What the application received, or need not have received. `ends` is the ledger's account, if there is one."""
         received = seen.received.get(series, SeqSet())
         if ends is None:
             return received.union(seen.lost.get(series, SeqSet()))
         if loses:
-            received = received.union(ends.get(End.LOST, SeqSet()))
-        return received.union(self._unseen(seen, series, ends.get(End.DEAD_LETTERED, SeqSet())))
+            received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
+        return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
 
-    def _owed(self, seen: ObservedSubscriber, series: Stream, stored: SeqSet) -> SeqSet:
+    def _owed(self, seen: ObservedSubscriber, series: Series, stored: SeqSet) -> SeqSet:
         """The stored events that were published after the subscription was confirmed; with history, all stored ones."""
         assert seen.opened_at is not None
         if seen.kind.history and seen.kind.durable:
@@ -189,24 +189,31 @@ class Witness:
         later = [row[1:] for row in self._put_at[series] if row[0] > seen.opened_at]
         return SeqSet.from_ranges(later).intersection(stored.union(confirmed))
 
-    def _unseen(self, seen: ObservedSubscriber, series: Stream, dead: SeqSet) -> SeqSet:
+    def _unseen(self, seen: ObservedSubscriber, series: Series, dead: SeqSet) -> SeqSet:
         """The dead letters whose events need not have reached the application."""
         seqs = [seq for bounds in dead.ranges() for seq in range(*bounds)]
         unseen = [seq for seq in seqs if any(map(may_be_unseen, self.letters.of(seen.name, series, seq)))]
         return SeqSet.from_ranges((seq, seq + 1) for seq in unseen)
 
     def _judge_ends(
-        self, seen: ObservedSubscriber, series: Stream, ends: dict[End, SeqSet], reasons: ValidReasons
+        self,
+        seen: ObservedSubscriber,
+        series: Series,
+        ends: dict[FinalOutcome, SeqSet],
+        reasons: ValidReasons,
     ) -> None:
         """Every event ended as the application said."""
         said = {outcome: by_series.get(series, SeqSet()) for outcome, by_series in seen.said.items()}
-        accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
+        accepted, dead = (
+            ends.get(FinalOutcome.ACCEPTED, SeqSet()),
+            ends.get(FinalOutcome.DEAD_LETTERED, SeqSet()),
+        )
         self._blame_all(seen, series, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
         for seq in [seq for bounds in dead.ranges() for seq in range(*bounds)]:
             self._judge_dead_letters(seen, series, seq, reasons)
 
     def _judge_dead_letters(
-        self, seen: ObservedSubscriber, series: Stream, seq: int, reasons: ValidReasons
+        self, seen: ObservedSubscriber, series: Series, seq: int, reasons: ValidReasons
     ) -> None:
         """A dead letter was written, and its reason is true."""
         letters = self.letters.of(seen.name, series, seq)
@@ -219,6 +226,6 @@ class Witness:
             why = [(one.reason, one.died_us - START_US, one.tries) for one in letters]
             self.blame(f"{seen.name}: {name_of(series)} {seq} is a dead letter with a false reason: {why}")
 
-    def _blame_all(self, seen: ObservedSubscriber, series: Stream, seqs: SeqSet, what: str) -> None:
+    def _blame_all(self, seen: ObservedSubscriber, series: Series, seqs: SeqSet, what: str) -> None:
         for start, stop in seqs.ranges():
             self.blame(f"{seen.name}: {name_of(series)} [{start}, {stop}) {what}")

@@ -10,11 +10,11 @@ from rich.console import Console
 
 from reknit.cli.events.event_output import clock, iso
 from reknit.cli.output import cell, plain, shown, table
-from reknit.dead_letter import Letter
+from reknit.dead_letter import DeadLetterContent
 from reknit.outcome import Code
 
 
-def print_table(found: list[tuple[int, Letter]]) -> None:
+def print_table(found: list[tuple[int, DeadLetterContent]]) -> None:
     """Print dead letters with their numbers, one per row."""
     made = table(("no", "died", "topic", "seq", "subscriber", "reason", "text"), ())
     for number, letter in found:
@@ -23,7 +23,7 @@ def print_table(found: list[tuple[int, Letter]]) -> None:
     Console(highlight=False).print(made)
 
 
-def print_line(number: int, letter: Letter, json: bool) -> None:
+def print_line(number: int, letter: DeadLetterContent, json: bool) -> None:
     """Print one dead letter on one line."""
     if json:
         typer.echo(msgspec.json.encode(as_json(number, letter)).decode())
@@ -40,7 +40,7 @@ def print_fields(row: dict[str, Any]) -> None:
             typer.echo(f"{name:14}{plain(text)}")
 
 
-def as_json(number: int, letter: Letter) -> dict[str, Any]:
+def as_json(number: int, letter: DeadLetterContent) -> dict[str, Any]:
     """A dead letter as a JSON object."""
     tries = [
         {"time": iso(one.time_us), "outcome": one.outcome.name.lower(), "code": Code(one.code).name}

@@ -12,12 +12,14 @@ from reknit.cli.dead_letters.output import print_line
 from reknit.cli.running import connected
 from reknit.client import dead_letters as client
 from reknit.client.session import Session
-from reknit.dead_letter import Letter, Wanted
+from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 
 
-async def newest(node: str, wanted: Wanted, limit: int) -> tuple[list[tuple[int, Letter]], int]:
+async def newest(
+    node: str, wanted: DeadLetterFilter, limit: int
+) -> tuple[list[tuple[int, DeadLetterContent]], int]:
     """The newest dead letters with their numbers, oldest first, and how many are waiting in all."""
-    found: list[tuple[int, Letter]] = []
+    found: list[tuple[int, DeadLetterContent]] = []
     async with connected(node) as session:
         async for one in client.letters(session, wanted, newest_first=True):
             found.append(one)
@@ -26,14 +28,14 @@ async def newest(node: str, wanted: Wanted, limit: int) -> tuple[list[tuple[int,
         return found[::-1], await client.waiting(session)
 
 
-async def print_all(node: str, wanted: Wanted, json: bool) -> None:
+async def print_all(node: str, wanted: DeadLetterFilter, json: bool) -> None:
     """Print every dead letter as it arrives, one per line."""
     async with connected(node) as session:
         async for number, letter in client.letters(session, wanted):
             print_line(number, letter, json)
 
 
-async def find(node: str, number: int) -> Letter | None:
+async def find(node: str, number: int) -> DeadLetterContent | None:
     """The dead letter with a number, or None."""
     async with connected(node) as session:
         async for found, letter in client.letters(session, after=number - 1):
@@ -42,7 +44,7 @@ async def find(node: str, number: int) -> Letter | None:
 
 
 async def redrive(
-    node: str, wanted: Wanted, *, rate: float, clears_ttl: bool, is_dry: bool
+    node: str, wanted: DeadLetterFilter, *, rate: float, clears_ttl: bool, is_dry: bool
 ) -> dict[str, Any]:
     """Redrive dead letters, page by page. Returns the totals."""
     total: dict[str, Any] = {"count": 0, "without_payload": 0, "topics": {}}
@@ -56,7 +58,7 @@ async def redrive(
     return total
 
 
-async def drop(node: str, wanted: Wanted, *, is_dry: bool) -> int:
+async def drop(node: str, wanted: DeadLetterFilter, *, is_dry: bool) -> int:
     """Drop dead letters, page by page. Returns how many."""
     count = 0
     async with connected(node) as session:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from reknit.cli.dead_letters.filters import FilterOptions
 from reknit.cli.output import fail
-from reknit.dead_letter import Wanted
+from reknit.dead_letter import DeadLetterFilter
 from reknit.outcome import Code, Reason
 from reknit.topic import Pattern
 
@@ -18,7 +18,7 @@ _RATE = re.compile(r"(\d+)\s*/\s*(s|min|h)")
 _RATES_S = {"s": 1, "min": 60, "h": 3600}
 
 
-def selection(chosen: FilterOptions) -> Wanted:
+def selection(chosen: FilterOptions) -> DeadLetterFilter:
     """The filter as the node understands it."""
     if chosen.reason and chosen.reason not in set(Reason):
         fail(f"invalid reason {chosen.reason!r}: use one of {', '.join(Reason)}")
@@ -27,7 +27,7 @@ def selection(chosen: FilterOptions) -> Wanted:
     if chosen.topic:
         Pattern(chosen.topic)
     since_us, until_us = _time_us(chosen.since), _time_us(chosen.until)
-    return Wanted(chosen.reason, chosen.topic, chosen.code, chosen.subscriber, since_us, until_us)
+    return DeadLetterFilter(chosen.reason, chosen.topic, chosen.code, chosen.subscriber, since_us, until_us)
 
 
 def _time_us(text: str) -> int:
