@@ -12,7 +12,7 @@ import pytest
 import reknit
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, TransportSettings
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import pyspark
 
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 from tests.spark.quick import SMALL_QUERIES, quick_environ
 
 START_S_MAX = 90.0

@@ -15,10 +15,10 @@ from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, RecoverySettings
 from reknit.node.node import Node
 from reknit.node.replication.aligner import Aligner
+from reknit.processes.process import free_port
 from reknit.protocol.recovery.alignment import Digest
 from reknit.protocol.recovery.cache import NO_SOURCE, CacheBounds, MemoryCache
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer, Recover
 from tests.node.fabric import (

@@ -17,10 +17,10 @@ from reknit.dead_letter import Letter, read_letter
 from reknit.node.node import Node
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
+from reknit.processes.process import free_port
 from reknit.protocol.recovery.cache import CacheBounds, answer
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.store.memory import MemoryJournal
-from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from reknit.wire.messages import Rejection, Settle
 from reknit.wire.recovery import Recover

@@ -14,9 +14,9 @@ from reknit.ledger import Ledger
 from reknit.node.node import Node
 from reknit.node.replication.relay import Relay
 from reknit.outcome import End
+from reknit.processes.process import tied
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.records import Skipped, apply, decode, encode
-from reknit.testing.processes import tied
 from reknit.topic import Pattern
 from reknit.wire.recovery import Offer
 from tests.node.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until

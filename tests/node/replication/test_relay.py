@@ -12,7 +12,7 @@ from reknit.config import Config, NodeSettings, RecoverySettings
 from reknit.errors import InvalidConfig
 from reknit.node.node import Node
 from reknit.node.replication.relay import Relay, parse_relay
-from reknit.testing.processes import free_port
+from reknit.processes.process import free_port
 from tests.node.fabric import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real

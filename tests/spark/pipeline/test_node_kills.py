@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
+from reknit.processes.process import NodeProcess, ending
 from reknit.spark.lake.commit_log import Lake
-from reknit.testing.processes import NodeProcess, ending
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.running_node import Feeder, keep_on

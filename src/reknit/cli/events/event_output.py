@@ -1,8 +1,9 @@
-"""Events as lines, a batch at a time."""
+"""Prints events as lines, one batch at a time."""
 
 from __future__ import annotations
 
 import base64
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,15 +20,19 @@ _json = msgspec.json.Encoder()
 
 
 class Printer(ABC):
-    """Writes batches, and remembers how far it has got."""
+    """Writes batches, and remembers the checkpoint after the last one."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
         self.checkpoint: Checkpoint | None = None
-        """Everything up to here is written; none before the subscription stands."""
+        """Everything up to here is written. None until the subscription is confirmed."""
+
+    def start_from(self, checkpoint: Checkpoint) -> None:
+        """The subscription is confirmed, and starts after a checkpoint."""
+        self.checkpoint = checkpoint
 
     def write(self, batch: Batch) -> None:
-        """Write every event of a batch; what was written reaches whoever reads it at once."""
+        """Write and flush every event of a batch."""
         self._out.write(b"".join(self.lines(batch)))
         self._out.flush()
         self.checkpoint = (self.checkpoint or Checkpoint()).advance(batch.source, batch.stop - 1)
@@ -38,21 +43,21 @@ class Printer(ABC):
 
 
 class RawLines(Printer):
-    """Payloads, a line each."""
+    """Payloads, one per line."""
 
     def lines(self, batch: Batch) -> Iterable[bytes]:
         return (payload + b"\n" for payload in batch.payloads())
 
 
 class JsonLines(Printer):
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def lines(self, batch: Batch) -> Iterable[bytes]:
         return (_json.encode(as_json(event)) + b"\n" for event in batch.events())
 
 
 class CloudEventLines(Printer):
-    """A CloudEvent in JSON a line."""
+    """One CloudEvent in JSON per line."""
 
     def lines(self, batch: Batch) -> Iterable[bytes]:
         from reknit.envelope.cloudevents import event_to_json
@@ -63,7 +68,7 @@ class CloudEventLines(Printer):
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """An event for machines. A payload that is not UTF-8 is in `payload_base64` instead."""
+    """An event as a JSON object. A payload that is not UTF-8 is in `payload_base64` instead of `payload`."""
     row: dict[str, Any] = {
         "topic": event.topic,
         "source": event.source.hex(),
@@ -80,7 +85,7 @@ def as_json(event: Event) -> dict[str, Any]:
 
 
 class Lines(Printer):
-    """For people: time, topic, seq, payload."""
+    """Lines for people: time, topic, seq, payload."""
 
     def __init__(self, out: BinaryIO, is_terminal: bool) -> None:
         super().__init__(out)
@@ -96,11 +101,21 @@ class Lines(Printer):
             yield self._form.format(clock(event.time_us), topic, event.seq, shown(event.payload)).encode()
 
 
+def printer_for(*, is_json: bool, is_raw: bool, is_cloudevent: bool) -> Printer:
+    """The printer to stdout for the options of `reknit sub`."""
+    out = sys.stdout.buffer
+    if is_json:
+        return JsonLines(out)
+    if is_raw:
+        return RawLines(out)
+    return CloudEventLines(out) if is_cloudevent else Lines(out, sys.stdout.isatty())
+
+
 def iso(time_us: int) -> str:
     """The time in UTC, to the microsecond."""
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds")
 
 
 def clock(time_us: int) -> str:
-    """The time of day here, to the millisecond."""
+    """The local time of day, to the millisecond."""
     return datetime.fromtimestamp(time_us / 1e6).strftime("%H:%M:%S.%f")[:-3]

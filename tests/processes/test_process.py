@@ -1,4 +1,4 @@
-"""What a process started ends with it, even if it had no chance to tidy up."""
+"""A process ends with its parent, even if the parent is killed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import Process, ending, start_tied, tied
+from reknit.processes.process import Process, ending, start_tied, tied
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent"),
 ]
 
-# The thread that starts it is gone when the child's number is told, and the process lives on until a line comes.
+# The thread that starts the child has ended when the child's id is printed. The process lives until a line arrives.
 PARENT = """
 import os, sys, threading
 from pathlib import Path
-from reknit.testing.processes import Process
+from reknit.processes.process import Process
 
 child = Process("child", ["sleep", "600"], Path(sys.argv[1]))
 thread = threading.Thread(target=child.start)
@@ -35,7 +35,7 @@ os._exit(1)
 
 
 def is_sleeping(pid: int) -> bool:
-    """Whether the program itself runs under this number."""
+    """Whether the program itself runs with this process id."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")
     except OSError:
@@ -50,7 +50,9 @@ def wait_until(pid: int, sleeps: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["os._exit", "kill -9"])
-def test_process_ends_with_the_one_that_started_it_but_not_with_its_thread(tmp_path: Path, how: str) -> None:
+def test_process_ends_with_its_parent_but_not_with_the_thread_that_started_it(
+    tmp_path: Path, how: str
+) -> None:
     pipe, command = subprocess.PIPE, [sys.executable, "-c", PARENT, str(tmp_path)]
     with start_tied(command, stdin=pipe, stdout=pipe, text=True) as parent:
         assert parent.stdin is not None
@@ -68,12 +70,12 @@ def test_process_ends_with_the_one_that_started_it_but_not_with_its_thread(tmp_p
 
 def test_orphan_does_not_even_start(tmp_path: Path) -> None:
     command = tied([sys.executable, "-c", "import sys; open(sys.argv[1], 'w')", str(tmp_path / "file")])
-    command[command.index(str(os.getpid()))] = "1"  # as if its parent had ended in between
+    command[command.index(str(os.getpid()))] = "1"  # as if its parent had ended meanwhile
     assert subprocess.run(command, check=False, timeout=20).returncode == 1
     assert not (tmp_path / "file").exists()
 
 
-def test_program_that_is_not_there_is_told_in_its_output(tmp_path: Path) -> None:
+def test_missing_program_is_reported_in_its_output(tmp_path: Path) -> None:
     process = Process("nobody", [str(tmp_path / "nobody")], tmp_path)
     with ending(process):
         process.start()

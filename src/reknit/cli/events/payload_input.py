@@ -1,4 +1,4 @@
-"""Where `reknit pub` takes its events from: lists of payloads as they come, at a given pace."""
+"""The payloads that `reknit pub` publishes: copies of one, or lines of stdin, in lists, at a limited rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TICK_S = 0.02
 
 
 async def copies(payload: bytes, count: int) -> AsyncIterator[list[bytes]]:
-    """One payload, so often."""
+    """`count` copies of a payload."""
     while count > 0:
         size = min(count, LIST_EVENTS_MAX)
         yield [payload] * size
@@ -22,7 +22,7 @@ async def copies(payload: bytes, count: int) -> AsyncIterator[list[bytes]]:
 
 
 async def lines(file: int, count: int | None = None) -> AsyncIterator[list[bytes]]:
-    """The lines of a file as they come, without their ends; a last one without an end counts too."""
+    """The lines of a file as they arrive, without line ends. A last line without an end counts too."""
     rest = b""
     async with aclosing(_chunks(file)) as chunks:
         async for chunk in chunks:
@@ -39,7 +39,7 @@ async def lines(file: int, count: int | None = None) -> AsyncIterator[list[bytes
 
 
 async def _chunks(file: int) -> AsyncGenerator[bytes, None]:
-    """What a file has, read by a thread that nobody waits for: a read of a terminal can't be broken off."""
+    """Chunks of a file, read by a daemon thread: a read of a terminal cannot be cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(4)
@@ -54,7 +54,7 @@ async def _chunks(file: int) -> AsyncGenerator[bytes, None]:
                 chunk = error
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, chunk)
-            except RuntimeError:  # the loop is closed: nobody wants it any more
+            except RuntimeError:  # the loop is closed
                 return
 
     threading.Thread(target=read, name="reknit-stdin", daemon=True).start()
@@ -66,7 +66,7 @@ async def _chunks(file: int) -> AsyncGenerator[bytes, None]:
 
 
 async def paced(source: AsyncIterator[list[bytes]], rate: float | None) -> AsyncIterator[list[bytes]]:
-    """The same payloads, at most `rate` a second."""
+    """The same payloads, at most `rate` per second."""
     if rate is None:
         async for payloads in source:
             yield payloads

@@ -1,7 +1,6 @@
-"""Real processes on this machine: a node and its clients that can be killed and started again.
+"""A process that can be killed and started again, and a node as such a process.
 
-For what no simulation shows: sockets, files and the operating system's own ideas. On Linux none of them outlives the
-process that started it, however that one ends.
+On Linux none of them outlives the process that started it, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from reknit.errors import LocalError
 READY_S = 20.0
 STOP_S = 15.0
 
-# 1 is PR_SET_PDEATHSIG, which stays across execve: the program that takes this one's place has it. Who finds another
-# parent than the one that is meant was orphaned before it could ask.
+# 1 is PR_SET_PDEATHSIG. It survives execve, so the program that replaces this one keeps it. If the parent is not the
+# expected one, this process was orphaned before it could make the call, and it exits.
 TIE = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -37,7 +36,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 
 def tied(command: Sequence[str]) -> list[str]:
-    """The command, so that the kernel kills it when the *thread* that starts it ends: see `start_tied`.
+    """A command that the kernel kills when the *thread* that started it ends; see `start_tied`.
 
     >>> subprocess.run(tied(["echo", "hello"]), capture_output=True).stdout
     b'hello\\n'
@@ -48,24 +47,24 @@ def tied(command: Sequence[str]) -> list[str]:
 
 
 def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """`Popen`, from any thread: what was started ends with this process, even if that is killed."""
+    """`Popen` from any thread. The new process ends with this one, even if this one is killed."""
     start: Callable[..., subprocess.Popen[Any]] = subprocess.Popen
     return _starter(os.getpid()).submit(start, tied(command), **options).result()
 
 
 @cache
 def _starter(pid: int) -> ThreadPoolExecutor:
-    """One thread that lives as long as the process `pid` does."""
+    """A thread that lives as long as the process `pid`."""
     return ThreadPoolExecutor(1, "reknit start")
 
 
 PORTS: Final = range(10_000, 32_000)
-"""Below those that the system gives to who connects somewhere."""
+"""Below the ports that the system assigns to outgoing connections."""
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now, and that was not given before in this process."""
+    """A port that nothing listens on now, and that this process has not been given before."""
     while True:
         port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe, suppress(OSError):
@@ -76,7 +75,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A program that may be started, killed and started again. Its output goes to a file."""
+    """A program that can be started, killed and started again. Its output goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -101,7 +100,7 @@ class Process:
         return None if self._running is None else self._running.poll()
 
     def start(self) -> None:
-        """Run it (again)."""
+        """Start the program, for the first time or again."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REKNIT_")}
         with self.log.open("ab") as log:
             self._running = start_tied(
@@ -109,14 +108,14 @@ class Process:
             )
 
     def kill(self) -> None:
-        """kill -9: it has no chance to tidy up."""
+        """Kill it with SIGKILL, so that it cannot clean up."""
         if self._running is not None and self.is_running:
             self._running.kill()
             self._running.wait()
             self.kills += 1
 
     def stop(self) -> int:
-        """Ask it to end, and wait; gives the exit code."""
+        """Send SIGTERM and wait for the end. Returns the exit code."""
         if self._running is None:
             return 0
         if self.is_running:
@@ -124,7 +123,7 @@ class Process:
         return self.wait(STOP_S)
 
     def wait(self, patience_s: float) -> int:
-        """Wait for its end; gives the exit code."""
+        """Wait for the end and return the exit code. After `patience_s` it is killed, and this raises `LocalError`."""
         assert self._running is not None
         try:
             return self._running.wait(patience_s)
@@ -134,12 +133,12 @@ class Process:
             raise LocalError(f"{self.name} did not end within {patience_s} s: {self.output()}") from None
 
     def output(self) -> str:
-        """What it has written, of all its lives."""
+        """Everything that it has written since its first start."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
 class NodeProcess(Process):
-    """`reknit up` on a port of its own, with its journal in the folder."""
+    """`reknit up` on its own port, with its journal in the folder."""
 
     def __init__(self, folder: Path, *options: str, name: str = "node") -> None:
         self.port = free_port()
@@ -149,7 +148,7 @@ class NodeProcess(Process):
         super().__init__(name, [*command, "--name", name, *options], folder)
 
     def start(self) -> None:
-        """Run it, and return when it listens."""
+        """Start the node, and return when it listens."""
         super().start()
         deadline = time.monotonic() + READY_S
         while not self._listens():
@@ -164,7 +163,7 @@ class NodeProcess(Process):
 
 @contextmanager
 def ending(*processes: Process) -> Iterator[None]:
-    """Whatever happens, none of them is left running."""
+    """Kill the processes that still run at the end of the block."""
     try:
         yield
     finally:
