@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -28,7 +27,7 @@ ORPHAN_S: Final = 86_400.0
 """A file that no commit names may be about to be committed; after a day it must be left from a crash."""
 
 
-class MaintenanceReport(msgspec.Struct):
+class MaintenanceReport(msgspec.Struct, frozen=True):
     """What compaction or expiry did."""
 
     files_before: int = 0
@@ -60,7 +59,6 @@ def _touchable(lake: Lake, table: str) -> list[LakeFile]:
 
 def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> MaintenanceReport:
     """Compact small files and fold commits, then delete files that no longer count."""
-    done = MaintenanceReport()
     with lake.locked("_upkeep"):
         groups = [
             group
@@ -71,30 +69,37 @@ def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) ->
         ]
         made = [_join(lake, group) for group in groups]
         gone = [file.path for group in groups for file in group]
-        done.files_before, done.files_after = len(gone), len(made)
         if made:
             _commit(lake, made, gone)
         settle, capture = settled_floor(lake)
-        for stage in STAGES:
-            through = {"capture_batches": capture, "settle": settle}.get(stage, 1 << 62)
-            done.commits_folded += lake.log(stage).fold(through)
-        _delete(lake, keep_s, done)
-    return done
+        limits = {"capture_batches": capture, "settle": settle}
+        folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62)) for stage in STAGES)
+        deleted = _delete(lake, keep_s)
+    return MaintenanceReport(
+        files_before=len(gone),
+        files_after=len(made),
+        commits_folded=folded,
+        files_deleted=len(deleted),
+        bytes_deleted=sum(deleted),
+    )
 
 
 def expire(
     lake: Lake, before_day: str, tables: Iterable[str] = (), keep_s: float = KEEP_S
 ) -> MaintenanceReport:
     """Remove the days before `before_day` (2026-01-31) from these tables, or from all that are split by day."""
-    done = MaintenanceReport()
     wanted = set(tables) or {table.name for table in TABLES if table.time and not table.is_state}
     with lake.locked("_upkeep"):
         old = [f for t in sorted(wanted) for f in _touchable(lake, t) if f.day and f.day < before_day]
-        done.files_expired, done.rows_expired = len(old), sum(file.rows for file in old)
         if old:
             _commit(lake, [], [file.path for file in old])
-        _delete(lake, keep_s, done)
-    return done
+        deleted = _delete(lake, keep_s)
+    return MaintenanceReport(
+        files_expired=len(old),
+        rows_expired=sum(file.rows for file in old),
+        files_deleted=len(deleted),
+        bytes_deleted=sum(deleted),
+    )
 
 
 def _by_folder(files: list[LakeFile]) -> Iterable[list[LakeFile]]:
@@ -143,13 +148,17 @@ def _commit(lake: Lake, made: list[LakeFile], gone: list[str]) -> None:
     log.add(Commit(COMPACT, 0 if last is None else last.id + 1, time.time_ns() // 1000, made, gone))
 
 
-def _delete(lake: Lake, keep_s: float, done: MaintenanceReport) -> None:
-    """Delete files that were removed at least `keep_s` ago, and files that a crashed writer left."""
+def _delete(lake: Lake, keep_s: float) -> list[int]:
+    """Delete files that were removed at least `keep_s` ago, and files that a crashed writer left.
+
+    Returns their sizes.
+    """
     now = time.time()
     named = {file.path for stage in STAGES for commit in lake.log(stage).commits() for file in commit.files}
     changes = lake.log(COMPACT).commits()
     named |= {file.path for commit in changes for file in commit.files}
     removed = {path: commit.time_us / 1e6 for commit in changes for path in commit.removes}
+    sizes: list[int] = []
     for table in (*(table.name for table in TABLES), "_staging"):
         for path in (lake.root / table).rglob("*.parquet"):
             relative = str(path.relative_to(lake.root))
@@ -158,10 +167,6 @@ def _delete(lake: Lake, keep_s: float, done: MaintenanceReport) -> None:
             else:
                 is_due = relative not in named and now - path.stat().st_mtime >= ORPHAN_S
             if is_due:
-                _unlink(path, done)
-
-
-def _unlink(path: Path, done: MaintenanceReport) -> None:
-    done.bytes_deleted += path.stat().st_size
-    done.files_deleted += 1
-    path.unlink()
+                sizes.append(path.stat().st_size)
+                path.unlink()
+    return sizes

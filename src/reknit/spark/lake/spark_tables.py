@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -24,7 +23,7 @@ from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
 from reknit.spark.lake.tables import SLUG_CHARS_MAX, TABLE_OF, Table
 
-__all__ = ["Transaction", "check_format", "read", "read_files"]
+__all__ = ["Transaction", "check_format", "day_of", "key_of", "read"]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _PACKAGES: Final = {
@@ -38,19 +37,13 @@ def read(
     spark: SparkSession, lake: Lake, table: str, after: int | None = None, through: int | None = None
 ) -> DataFrame:
     """A table, or the rows that the commits `(after, through]` added to it."""
-    return read_files(spark, lake, table, lake.files(table, after, through))
-
-
-def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[LakeFile]) -> DataFrame:
-    """The rows of these files of a table."""
-    about = TABLE_OF[table]
-    paths = lake.paths(files)
+    paths = lake.paths(lake.files(table, after, through))
     if not paths:
-        return empty(spark, table)
-    return spark.read.schema(about.ddl).parquet(*paths)
+        return _empty(spark, table)
+    return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
 
 
-def empty(spark: SparkSession, table: str) -> DataFrame:
+def _empty(spark: SparkSession, table: str) -> DataFrame:
     """No rows, with a table's columns. Spark knows that it is empty, and prunes the query."""
     columns = TABLE_OF[table].columns
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
@@ -64,6 +57,7 @@ def with_places(frame: DataFrame, about: Table) -> DataFrame:
 
 
 def day_of(time: Column) -> Column:
+    """The day of a time, as the name of a folder."""
     return F.coalesce(F.date_format(time, "yyyy-MM-dd"), F.lit("none"))
 
 
@@ -136,20 +130,12 @@ class Transaction:
         day, key = parts.get("day", ""), parts.get("topic_key", "")
         self._files.append(LakeFile(table, relative, rows, place.stat().st_size, day, key))
 
-    def rows(self, table: str) -> int:
-        """How many rows were written to a table."""
-        return sum(file.rows for file in self._files if file.table == table)
-
-    @property
-    def files(self) -> list[LakeFile]:
-        return self._files
-
-    def commit(self, meta: dict[str, Any] | None = None, removes: Iterable[str] = ()) -> Commit:
+    def commit(self, meta: dict[str, Any] | None = None) -> Commit:
         """Commit: from now on all written files count."""
         for folder in _folders(self.lake.root, self._files):
             sync_folder(folder)
         now_us = time.time_ns() // 1000
-        commit = Commit(self.stage, self.id, now_us, self._files, list(removes), meta or {})
+        commit = Commit(self.stage, self.id, now_us, self._files, meta=meta or {})
         self.lake.log(self.stage).add(commit)
         return commit
 
@@ -188,8 +174,3 @@ def check_format(spark: SparkSession, name: str) -> str:
             do = f"{add} with the version for this Spark ({spark.version}), or leave out --format {name}"
             raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
     return name
-
-
-def timestamp(time_us: int) -> datetime:
-    """Microseconds since 1970 as a datetime for Spark."""
-    return datetime.fromtimestamp(time_us / 1e6, UTC)

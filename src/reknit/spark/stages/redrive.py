@@ -33,7 +33,7 @@ _LETTER: Final = ["letter_source", "letter_seq"]
 _ORDER: Final = ["topic", "letter_source", "letter_seq"]
 
 
-class RedriveReport(msgspec.Struct):
+class RedriveReport(msgspec.Struct, frozen=True):
     """How many dead letters were selected, and how many published."""
 
     chosen: int = 0
@@ -98,20 +98,18 @@ def redrive(
     progress: Callable[[int, int], None] | None = None,
 ) -> RedriveReport:
     """Publish the matching dead letters again on their own topics. Calls `progress(done, total)` on the way."""
-    done = RedriveReport(is_dry=is_dry)
+    published, resumed = 0, 0
     with lake.locked("_redrive"):
         if not is_dry:
-            for run in _unfinished(lake):
-                done.resumed += _publish(spark, lake, run, to, rate, None)
-        fresh, done.already = select_unredriven(spark, lake, where)
+            resumed = sum(_publish(spark, lake, run, to, rate, None) for run in _unfinished(lake))
+        fresh, already = select_unredriven(spark, lake, where)
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
-        done.topics = {row["topic"]: int(row["count"]) for row in counts}
-        done.chosen = sum(done.topics.values())
-        if done.chosen and not is_dry:
-            run = _plan(spark, lake, fresh, done.topics)
-            done.published = _publish(spark, lake, run, to, rate, progress)
-        done.published += done.resumed
-    return done
+        topics = {row["topic"]: int(row["count"]) for row in counts}
+        if topics and not is_dry:
+            run = _plan(spark, lake, fresh, topics)
+            published = _publish(spark, lake, run, to, rate, progress)
+    chosen = sum(topics.values())
+    return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry)
 
 
 def _sink(lake: Lake) -> str:

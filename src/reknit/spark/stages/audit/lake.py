@@ -88,7 +88,7 @@ class SeriesCoverage(msgspec.Struct):
                 self.held.append(bounds)
 
 
-class Audit(msgspec.Struct):
+class Audit(msgspec.Struct, frozen=True):
     """The result of an audit. `positions` says, per node, up to where both sides of the ledger are complete."""
 
     lake: str
@@ -119,18 +119,16 @@ def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: b
     cut = _cut(lake)
     parts = _segments(spark, lake, cut).persist()
     try:
-        audit = Audit(
+        return Audit(
             str(lake.root),
             time.time_ns() // 1000,
             cut,
             [LedgerRow(**row.asDict()) for row in ledger(parts).collect()],
             [LedgerProblem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
+            **(_details(spark, lake, parts, window_s) if is_full else {}),
         )
-        if is_full:
-            _fill(spark, lake, audit, parts, window_s)
     finally:
         parts.unpersist()
-    return audit
 
 
 def _segments(spark: SparkSession, lake: Lake, cut: dict[str, int]) -> DataFrame:
@@ -144,14 +142,31 @@ def latency_lake(spark: SparkSession, lake: Lake, by: list[str]) -> list[dict[st
     return [plain_row(row) for row in latency(_segments(spark, lake, _cut(lake)), by).collect()]
 
 
-def _fill(spark: SparkSession, lake: Lake, audit: Audit, parts: DataFrame, window_s: int) -> None:
+def _details(spark: SparkSession, lake: Lake, parts: DataFrame, window_s: int) -> dict[str, Any]:
+    """The fields of a full audit."""
     lines = windows(parts, window_s).limit(WINDOWS_MAX).collect()
-    audit.windows = [LedgerRow(**{**r.asDict(), "window": _stamp(r["window"])}) for r in lines]
-    audit.latency = [plain_row(row) for row in latency(parts, ["node", "subscriber", "topic"]).collect()]
     letters = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic", "subscriber"])
-    audit.letters = [plain_row(row) for row in letters.limit(PROBLEMS_MAX).collect()]
-    _count(spark, lake, audit)
-    audit.strips = _strips(spark, lake)
+    return {
+        "windows": [LedgerRow(**{**r.asDict(), "window": _stamp(r["window"])}) for r in lines],
+        "latency": [plain_row(row) for row in latency(parts, ["node", "subscriber", "topic"]).collect()],
+        "letters": [plain_row(row) for row in letters.limit(PROBLEMS_MAX).collect()],
+        "strips": _strips(spark, lake),
+        "events": _count_events(spark, lake, "settled"),
+        "lost": _count_events(spark, lake, "losses", "reason = 'missing'"),
+        "late": _count_events(spark, lake, "late"),
+        "held": _count_events(spark, lake, "held"),
+        "recovered": sum(file.rows for file in lake.files("recovered")),
+        "duplicates": sum(file.rows for file in lake.files("duplicates")),
+        "streams": sum(file.rows for file in lake.files("coverage")),
+    }
+
+
+def _count_events(spark: SparkSession, lake: Lake, table: str, where: str = "true") -> int:
+    """The number of events in a table of ranges."""
+    if not lake.files(table):
+        return 0
+    found = read(spark, lake, table).where(where).agg(F.sum(F.col("stop") - F.col("start"))).first()
+    return int(found[0] or 0) if found is not None else 0
 
 
 def _cut(lake: Lake) -> dict[str, int]:
@@ -162,19 +177,6 @@ def _cut(lake: Lake) -> dict[str, int]:
         ends.append({} if last is None else dict(last.meta.get("ends") or {}))
     both = ends[0].keys() & ends[1].keys()
     return {node: min(int(end[node]) for end in ends) for node in sorted(both)}
-
-
-def _count(spark: SparkSession, lake: Lake, audit: Audit) -> None:
-    """Count the events and ranges of the tables."""
-    size = F.sum(F.col("stop") - F.col("start"))
-    for name, table in (("events", "settled"), ("lost", "losses"), ("late", "late"), ("held", "held")):
-        if lake.files(table):
-            frame = read(spark, lake, table)
-            found = (frame.where("reason = 'missing'") if table == "losses" else frame).agg(size).first()
-            setattr(audit, name, int(found[0] or 0) if found is not None else 0)
-    audit.recovered = sum(file.rows for file in lake.files("recovered"))
-    audit.duplicates = sum(file.rows for file in lake.files("duplicates"))
-    audit.streams = sum(file.rows for file in lake.files("coverage"))
 
 
 def _strips(spark: SparkSession, lake: Lake) -> list[SeriesCoverage]:
