@@ -123,7 +123,7 @@ class GroupDriver:
     def handed(self, source: bytes, seq: int) -> None:
         """The application has these events. Most often that is only noted, and acked with others later."""
         now = monotonic()
-        if self.multicast.handed(source, seq, now):
+        if self.multicast.mark_delivered(source, seq, now):
             self.turn()
         elif not self.is_turn_due and self._timer_at > now + self._ack_s:
             # all that may have become due is an ack, and not before that

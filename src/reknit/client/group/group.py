@@ -361,7 +361,7 @@ class Group:
 
     def _deliver(self, item: Batch | LostEvents) -> None:
         if self._discard_own and item.source == self._driver.id:
-            self._driver.multicast.handed(item.source, item.stop - 1, monotonic())
+            self._driver.multicast.mark_delivered(item.source, item.stop - 1, monotonic())
             self._driver.turn_soon()  # not now: what is being performed comes first
             return
         self._items.append(item)
