@@ -176,7 +176,7 @@ def test_the_error_is_signalled_once_and_no_fresh_tunnel_opens_in_silence() -> N
 
 
 def test_the_grace_period_is_how_long_a_stateful_reconnect_is_possible() -> None:
-    """A server's 200 to do_max_age=60 promises nothing about earlier events: a client that was away for longer lost them."""
+    """A server's 200 to do_max_age=60 promises no earlier events: a client that was away for longer lost them."""
     driven = Driven(**HASH)
     driven.now = 10.0
     driven.feed(BytesHeard())
