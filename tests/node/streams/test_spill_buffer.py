@@ -46,7 +46,7 @@ def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memor
         shelves.close()
 
 
-def test_a_file_is_left_behind_by_nobody(tmp_path: Path) -> None:
+def test_no_file_is_left_behind(tmp_path: Path) -> None:
     shelves = Shelves(0, tmp_path)
     shelves.put(S, b"abc")
     assert shelves.spilled_bytes == 3

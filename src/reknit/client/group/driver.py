@@ -97,7 +97,7 @@ class GroupDriver:
     def acknowledge(self, source: bytes, seq: int) -> None:
         """The application has a source's events up to `seq`. Usually they are acked with others, later."""
         now = monotonic()
-        if self.multicast.handed(source, seq, now):
+        if self.multicast.mark_delivered(source, seq, now):
             self.turn()
         elif not self.is_turn_due and self._timer.at > now + self._ack_s:
             # all that may have become due is an ack, and not before that
@@ -105,7 +105,7 @@ class GroupDriver:
 
     def acknowledge_soon(self, source: bytes, seq: int) -> None:
         """As `acknowledge`, while effects are being performed: they come first."""
-        self.multicast.handed(source, seq, monotonic())
+        self.multicast.mark_delivered(source, seq, monotonic())
         self.turn_soon()
 
     def turn_soon(self) -> None:
