@@ -114,7 +114,7 @@ def test_an_address_that_nobody_serves_is_unavailable(node: NodeProcess) -> None
 
 def test_an_address_that_is_none_is_told_in_one_line(node: NodeProcess) -> None:
     done = request(node, "doors", "x", code=1)
-    assert done.stderr.startswith(b"error: address 'doors' is none")
+    assert done.stderr.startswith(b"error: address 'doors' is not a valid address")
     assert done.stderr.count(b"\n") == 1
 
 
