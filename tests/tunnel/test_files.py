@@ -103,7 +103,7 @@ def _is_refused(sock: socket.socket) -> bool:
 def test_the_start_says_how_many_tunnels_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("reknit.gateway.http.server.files_max", lambda: 1_024)
+    monkeypatch.setattr("reknit.gateway.http.room.files_max", lambda: 1_024)
     with web(config(tunnels_max=5_000)) as node:
         assert node.http.status()["tunnels_max"] == 1_024 - 64
     (record,) = [one for one in caplog.records if one.name == "reknit.http"]
@@ -113,8 +113,8 @@ def test_the_start_says_how_many_tunnels_there_is_room_for(
 def test_nothing_is_said_where_there_is_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("reknit.gateway.http.server.files_max", lambda: files.UNLIMITED)
+    monkeypatch.setattr("reknit.gateway.http.room.files_max", lambda: files.UNLIMITED)
     with web(config()) as node:
         assert isinstance(node.http, HttpServer)
-        assert node.http.tunnels_max == node.http.settings.tunnels_max
+        assert node.http.room.tunnels_max == node.http.settings.tunnels_max
     assert not [one for one in caplog.records if one.name == "reknit.http"]

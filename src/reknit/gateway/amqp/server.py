@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
+from reknit.gateway.access import AccessRules
 from reknit.gateway.amqp.connection import AmqpConnection
 from reknit.gateway.amqp.fabric import Fabric
 from reknit.gateway.amqp.incoming import Incoming
 from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
-from reknit.gateway.http.access import Rules
 from reknit.node.streams.streams import DISTRIBUTIONS
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ class AmqpServer:
                 users[words[0]] = words[1]
         return users
 
-    def _read_rules(self) -> Rules:
+    def _read_rules(self) -> AccessRules:
         try:
-            return Rules(self.settings.allow)
+            return AccessRules(self.settings.allow)
         except InvalidConfig as error:
             raise self._refuse("allow", error.why) from None
 

@@ -1,40 +1,48 @@
-"""The same journal for today's clients: Server-Sent Events and WebSocket.
+"""Tunnels on the topics that match a pattern, for today's clients: Server-Sent Events and WebSocket.
 
-A browser can't read an answer's headers, so the first event says whether it recovered. It also never gets a 5xx
-or a 204 here, after which it would give up for good: what can't be had now is said inside the stream.
+A browser's EventSource can't read an answer's headers, so the first event says whether the client recovered. After a
+5xx or a 204 it would never reconnect. If a tunnel can't be opened now, the answer is therefore 200, and the reason is
+sent inside the tunnel.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING
+import random
 
+from reknit.config import HttpSettings
 from reknit.errors import InvalidTopic
+from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
-from reknit.gateway.http.formats import FORMATS, Format
-from reknit.gateway.http.requests import Request, answer_head, first, parse_form
-from reknit.gateway.http.scope import PatternScope
+from reknit.gateway.http.formats import FORMATS, TunnelFormat
+from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
+from reknit.gateway.http.promises import JournalPromises
+from reknit.gateway.http.requests import HttpRequest, answer_head, first, parse_form
+from reknit.gateway.http.scopes import PatternScope
 from reknit.protocol.tunnel.promise import Granted, live, since_checkpoint
 from reknit.protocol.tunnel.server import Open
 from reknit.topic import Pattern
 
-if TYPE_CHECKING:
-    from reknit.gateway.http.server import HttpServer
-
 _WS_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-class Streams:
-    """Opens streams on the topics that match a pattern."""
+class PatternTunnels:
+    """Opens tunnels over SSE and WebSocket."""
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
+    def __init__(
+        self, settings: HttpSettings, *, access: Access, origins: OriginPolicy, promises: JournalPromises
+    ) -> None:
+        self._settings = settings
+        self._access = access
+        self._origins = origins
+        self._promises = promises
+        self._rng = random.Random()
 
-    async def sse(self, connection: HttpConnection, request: Request) -> None:
-        """`GET /sse?topic=PATTERN`, going on behind `Last-Event-ID`: the header first, then the query."""
+    async def sse(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """`GET /sse?topic=PATTERN`. Resumes after `Last-Event-ID`, from the header or else from the query."""
         if request.method != "GET":
-            self._server.say(connection, request, 501, "a stream is opened with GET")
+            connection.answer_text(request, 501, "use GET to open a tunnel")
             return
         scope = self._scope(connection, request)
         if scope is None:
@@ -46,7 +54,7 @@ class Streams:
             ("Content-Type", FORMATS["sse"].content_type),
             ("Cache-Control", "no-store"),
             ("X-Accel-Buffering", "no"),
-            *self._server.cors(request),
+            *self._origins.cors(request),
         ]
         is_raw = request.version == "1.0"
         if not is_raw:
@@ -54,16 +62,14 @@ class Streams:
         head = answer_head(200, headers, keep_alive=False)
         self._open(connection, FORMATS["sse"], scope, place, head, is_raw)
 
-    async def websocket(self, connection: HttpConnection, request: Request) -> None:
+    async def websocket(self, connection: HttpConnection, request: HttpRequest) -> None:
         """`GET /ws?topic=PATTERN&format=json|binary&from=CHECKPOINT`."""
         key = request.headers.get("sec-websocket-key", "")
         if request.headers.get("upgrade", "").lower() != "websocket" or not key:
-            self._server.say(connection, request, 400, "/ws is for WebSocket: ask for an upgrade")
+            connection.answer_text(request, 400, "/ws is for WebSocket; request an upgrade")
             return
-        if not self._server.is_allowed_origin(request):
-            self._server.say(
-                connection, request, 403, "pages of this site may not use this node (http.origins)"
-            )
+        if not self._origins.is_allowed(request):
+            connection.answer_text(request, 403, FORBIDDEN)
             return
         scope = self._scope(connection, request)
         if scope is None:
@@ -71,52 +77,51 @@ class Streams:
         form = parse_form(request.query)
         format = FORMATS.get(f"ws-{first(form, 'format', 'json')}")
         if format is None:
-            self._server.say(connection, request, 400, "format is json or binary")
+            connection.answer_text(request, 400, "the parameter format must be json or binary")
             return
         accept = base64.b64encode(hashlib.sha1((key + _WS_GUID).encode()).digest()).decode()
         upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)]
         self._open(connection, format, scope, first(form, "from"), answer_head(101, upgrade), True)
 
-    def _scope(self, connection: HttpConnection, request: Request) -> PatternScope | None:
-        """What the user asks for and may read; None where that was refused."""
-        access = self._server.access
+    def _scope(self, connection: HttpConnection, request: HttpRequest) -> PatternScope | None:
+        """The requested topics that the user may read; None if the request was refused."""
+        access = self._access
         user = access.who(request.token)
         if user is None:
-            self._server.say(connection, request, 403, "the token is not known")
+            connection.answer_text(request, 403, "the token is unknown")
             return None
         try:
             pattern = Pattern(first(parse_form(request.query), "topic").strip("/"))
         except InvalidTopic as error:
-            self._server.say(connection, request, 400, f"{error}; write ?topic=PATTERN")
+            connection.answer_text(request, 400, f"{error}; write ?topic=PATTERN")
             return None
         readable = access.readable(user)
         if readable is not None and not any(pattern.intersects(one) for one in readable):
-            self._server.say(connection, request, 403, f"{user} may not read {pattern}")
+            connection.answer_text(request, 403, f"{user} may not read {pattern}")
             return None
         return PatternScope(pattern, readable)
 
     def _open(
         self,
         connection: HttpConnection,
-        format: Format,
+        format: TunnelFormat,
         scope: PatternScope,
         checkpoint: str,
         head: bytes,
         is_raw: bool,
     ) -> None:
-        server = self._server
         connection.become_tunnel(format, head, ws=not format.is_chunked)
-        if why := server.refusal(connection):
+        if why := connection.tunnel_refusal():
             connection.refuse_tunnel(why, is_raw)
             return
-        held = server.held(scope)
+        held = self._promises.held(scope)
         granted = since_checkpoint(checkpoint, held) if checkpoint else live(held)
         why = ""
         if isinstance(granted, Granted):
             state = "recovered" if granted.recovered else "live"
         else:
             state, why, granted = "lost", granted.why, live(held)
-        retry_ms = server.settings.retry_ms * server.rng.uniform(0.5, 1.5)
+        retry_ms = self._settings.retry_ms * self._rng.uniform(0.5, 1.5)
         opened = {
             "state": state,
             "recovered": state == "recovered",

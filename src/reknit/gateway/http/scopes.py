@@ -1,4 +1,4 @@
-"""Which events a tunnel carries."""
+"""Scopes: which events a tunnel carries."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ def _is_readable(readable: tuple[Pattern, ...] | None, topic: str) -> bool:
     return readable is None or any(one.matches(topic) for one in readable)
 
 
-class Scope(Protocol):
-    """What a tunnel is on. Equal keys carry the same events."""
+class TunnelScope(Protocol):
+    """The events of a tunnel. Scopes with equal keys carry the same events."""
 
     @property
     def key(self) -> Hashable: ...
 
     def patterns(self) -> Iterable[Pattern]:
-        """A set of topics that is at least as large."""
+        """Patterns that cover at least all topics of the scope."""
 
     def locations(self, topic: str, position: int) -> tuple[str, ...]:
-        """The locations along which a batch reaches the tunnel: none, one, or one for each route."""
+        """The locations by which a batch reaches the tunnel: none, one, or one for each route."""
 
     def matches(self, topic: str) -> bool:
-        """Whether anything on a topic may reach the tunnel."""
+        """Whether an event on the topic may reach the tunnel."""
 
 
 class PatternScope:
-    """All topics that match a pattern and that the user may read."""
+    """The topics that match a pattern, as far as the user may read them."""
 
     def __init__(self, pattern: Pattern, readable: tuple[Pattern, ...] | None) -> None:
         self._pattern = pattern
@@ -48,7 +48,7 @@ class PatternScope:
 
 
 class TopicScope:
-    """One topic and whatever is routed to it, as far as the user may read it."""
+    """One topic and the topics routed to it, as far as the user may read them."""
 
     def __init__(self, topic: str, routes: Routes, readable: tuple[Pattern, ...] | None) -> None:
         self.topic = topic

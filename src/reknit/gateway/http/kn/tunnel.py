@@ -1,52 +1,65 @@
-"""A mod_pubsub tunnel: the status event first, then what was missed, then what comes."""
+"""mod_pubsub tunnels: the status event first, then what the client missed, then new events."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from typing import TYPE_CHECKING
-
+from reknit.config import HttpSettings
 from reknit.errors import Gone, InvalidTopic
+from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
-from reknit.gateway.http.formats import Format, Js
-from reknit.gateway.http.requests import Form, Request, answer_head, first
-from reknit.gateway.http.scope import PatternScope, Scope, TopicScope
-from reknit.gateway.http.subtopics import Subtopics, SubtopicsScope
-from reknit.gateway.http.topics import SUBTOPICS, to_topic
+from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.formats import JsFormat, TunnelFormat
+from reknit.gateway.http.kn.router import KnRouter
+from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, UNKNOWN_TOKEN, new_id
+from reknit.gateway.http.kn.subtopics import Subtopics, SubtopicsScope
+from reknit.gateway.http.kn.topics import SUBTOPICS, to_topic
+from reknit.gateway.http.origins import OriginPolicy
+from reknit.gateway.http.promises import JournalPromises
+from reknit.gateway.http.requests import Form, HttpRequest, answer_head, first
+from reknit.gateway.http.scopes import TopicScope, TunnelScope
 from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT, refusal
 from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.promise import Denied, Granted, live, since_age, since_checkpoint
 from reknit.protocol.tunnel.routes import is_journal
 from reknit.protocol.tunnel.server import Open
-from reknit.topic import Pattern
-
-if TYPE_CHECKING:
-    from reknit.gateway.http.server import HttpServer
+from reknit.store.journal import Journal
 
 RETRY_AFTER_S = 10
 
 
-class KnTunnel:
+class KnTunnels:
     """Opens tunnels at `/kn`."""
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
-        self._subtopics = Subtopics(server.node.journal, server.feed)
-
-    def plain_scope(self, pattern: Pattern) -> Scope:
-        return PatternScope(pattern, None)
+    def __init__(
+        self,
+        settings: HttpSettings,
+        *,
+        journal: Journal,
+        feed: TunnelFeed,
+        access: Access,
+        origins: OriginPolicy,
+        router: KnRouter,
+        promises: JournalPromises,
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._feed = feed
+        self._access = access
+        self._origins = origins
+        self._router = router
+        self._promises = promises
+        self._subtopics = Subtopics(journal, feed)
 
     def open(
-        self, connection: HttpConnection, request: Request, form: Form, format: Format, name: str
+        self, connection: HttpConnection, request: HttpRequest, form: Form, format: TunnelFormat, name: str
     ) -> None:
-        """Make the connection a tunnel, or say with a status event why not."""
+        """Make the connection a tunnel, or answer with a status event that says why not."""
         granted = self._granted(request, form, name)
         if isinstance(granted, Denied):
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
-        if why := self._server.refusal(connection):
-            # no status event: this is no word on whether a reconnect is possible, only that it can't be now
+        if why := connection.tunnel_refusal():
+            # no status event: it would say whether a reconnect is possible, and that is not known now
             headers = [("Retry-After", str(RETRY_AFTER_S)), ("Content-Type", "text/plain; charset=utf-8")]
             connection.answer(503, headers, f"{why}\n".encode(), keep_alive=False)
             return
@@ -55,67 +68,71 @@ class KnTunnel:
         topic = getattr(scope, "topic", "")
         journal = topic if is_journal(topic) else ""
         status = format.status(self._status(form, scope, place))
-        prelude = b"<!DOCTYPE html>\n" if isinstance(format, Js) else b""
+        prelude = b"<!DOCTYPE html>\n" if isinstance(format, JsFormat) else b""
         extra = self._subtopics.population(scope, format)
         connection.open_tunnel(format, scope, is_raw, prelude + status + extra, Open("", "", place, journal))
 
-    def _head(self, request: Request, format: Format, is_raw: bool) -> bytes:
+    def _head(self, request: HttpRequest, format: TunnelFormat, is_raw: bool) -> bytes:
         headers = [
             ("Content-Type", format.content_type),
             ("Cache-Control", "no-store"),
             ("X-Accel-Buffering", "no"),
-            *self._server.cors(request),
+            *self._origins.cors(request),
         ]
         if not is_raw:
             headers.append(("Transfer-Encoding", "chunked"))
         return answer_head(200, headers, "Watching topic", keep_alive=False)
 
-    def _status(self, form: Form, scope: Scope, place: Place) -> dict[str, str]:
-        settings = self._server.settings
+    def _status(self, form: Form, scope: TunnelScope, place: Place) -> dict[str, str]:
+        settings = self._settings
         elements = {
             STATUS: "200 Watching topic",
             LOCATION: first(form, "kn_status_from"),
-            ID: f"{int(time.time())}_{secrets.token_hex(8)}",
+            ID: new_id(),
         }
         if isinstance(scope, SubtopicsScope):
-            return elements  # nothing is promised: who reconnects asks anew
+            return elements  # nothing is promised: a client that reconnects gets all names again
         return elements | {SCHEME: settings.scheme, TIMEOUT: f"{settings.grace_s:g}", CHECKPOINT: place.text}
 
     def _deny(
-        self, connection: HttpConnection, request: Request, form: Form, format: Format, denied: Denied
+        self,
+        connection: HttpConnection,
+        request: HttpRequest,
+        form: Form,
+        format: TunnelFormat,
+        denied: Denied,
     ) -> None:
         elements = {STATUS: denied.status, LOCATION: first(form, "kn_status_from")}
         body = format.status(elements, denied.why)
-        headers = [("Content-Type", format.content_type), *self._server.cors(request)]
+        headers = [("Content-Type", format.content_type), *self._origins.cors(request)]
         code, _, reason = denied.status.partition(" ")
         connection.answer(int(code), headers, body, request.keep_alive, reason)
 
-    # -- where it begins
+    # -- where a tunnel begins
 
-    def _granted(self, request: Request, form: Form, name: str) -> tuple[Scope, Place] | Denied:
-        access = self._server.access
+    def _granted(self, request: HttpRequest, form: Form, name: str) -> tuple[TunnelScope, Place] | Denied:
+        access = self._access
         user = access.who(request.token)
         if user is None:
-            return Denied("403 Forbidden", "the token is not known")
+            return Denied(FORBIDDEN, UNKNOWN_TOKEN)
         try:
             topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
-            return Denied("400 Bad Request", str(error))
+            return Denied(BAD_REQUEST, str(error))
         if why := refusal(name for name, value in form if value):
-            return Denied("400 Bad Request", why)
+            return Denied(BAD_REQUEST, why)
         readable = access.readable(user)
         if readable is not None and not any(one.matches(topic) for one in readable):
-            return Denied("403 Forbidden", f"{user} may not read /{topic}")
+            return Denied(FORBIDDEN, f"{user} may not read /{topic}")
         if topic.rpartition("/")[2] == SUBTOPICS:
-            return SubtopicsScope(topic.rpartition("/")[0]), Place(
-                self._server.node.epoch, self._server.tunnels.position
-            )
-        scope = TopicScope(topic, self._server.router.routes, readable)
+            place = Place(self._feed.epoch, self._feed.position)
+            return SubtopicsScope(topic.rpartition("/")[0]), place
+        scope = TopicScope(topic, self._router.routes, readable)
         granted = self._place(form, scope)
         return granted if isinstance(granted, Denied) else (scope, granted.place)
 
     def _place(self, form: Form, scope: TopicScope) -> Granted | Denied:
-        held = self._server.held(scope)
+        held = self._promises.held(scope)
         checkpoint, age, count = (
             first(form, f"do_{name}") for name in ("since_checkpoint", "max_age", "max_n")
         )
@@ -123,13 +140,12 @@ class KnTunnel:
             age_s = float(age) if age else float("inf") if count else None
             count_max = int(count) if count else None
         except ValueError:
-            return Denied(
-                "400 Bad Request", "do_max_age is a number of seconds or infinity, do_max_n a number"
-            )
+            text = "do_max_age must be a number of seconds or infinity, do_max_n a whole number"
+            return Denied(BAD_REQUEST, text)
         if checkpoint:
             granted = since_checkpoint(checkpoint, held)
         elif age_s is not None and age_s == age_s and age_s >= 0:
-            granted = since_age(age_s, self._server.settings.grace_s, held)
+            granted = since_age(age_s, self._settings.grace_s, held)
         else:
             granted = live(held)
         if count_max is not None and isinstance(granted, Granted):
@@ -137,8 +153,8 @@ class KnTunnel:
         return granted
 
     def _last(self, scope: TopicScope, place: Place, count: int) -> Place:
-        """The place from which on there are at most `count` events."""
-        journal, edge = self._server.node.journal, self._server.tunnels.position
+        """The earliest place after which there are at most `count` events."""
+        journal, edge = self._journal, self._feed.position
         found: list[tuple[int, int, int]] = []
         position, skip = max(place.position, journal.start), place.index
         while position < edge:

@@ -1,13 +1,11 @@
-"""Who may read and write what over HTTP: tokens from a file, rules from the configuration, or a hook of your own."""
+"""Who may read and write which topics through a gateway: rules from the configuration, or a hook of your own."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, Protocol
 
-from reknit.config import HttpSettings
 from reknit.errors import InvalidConfig, InvalidTopic
 from reknit.topic import Pattern
 
@@ -17,23 +15,25 @@ ANONYMOUS = "anonymous"
 
 
 class Access(Protocol):
-    """The hook. It is asked anew whenever a tunnel is opened, also one that goes on: what is replayed is what its
-    user may read by then."""
+    """The hook. A gateway asks it whenever a tunnel is opened or resumed.
+
+    A replay therefore contains only what the user may read at that time.
+    """
 
     def who(self, token: str) -> str | None:
-        """The user behind a token ("" where there was none), or None for a token that is not known."""
+        """The user of a token ("" without a token). None if the token is unknown."""
 
     def readable(self, user: str) -> tuple[Pattern, ...] | None:
-        """The topics that a user may read; None is all of them."""
+        """The topics that a user may read. None means all topics."""
 
     def may_write(self, user: str, topic: str) -> bool:
         """Whether a user may publish on a topic."""
 
 
-class Rules:
-    """Access by rules such as `ann read plant/**` and `* write chat/*`. Without any, everyone may do everything.
+class AccessRules:
+    """Access by rules such as `ann read plant/**` and `* write chat/*`. Without rules, everyone may do everything.
 
-    >>> rules = Rules(["ann read plant/**", "* write chat/*"], {"ann": "s3cret"})
+    >>> rules = AccessRules(["ann read plant/**", "* write chat/*"], {"ann": "s3cret"})
     >>> rules.who("s3cret"), rules.who("guess")
     ('ann', None)
     >>> rules.may_write("ann", "chat/1"), rules.may_write("ann", "plant/1")
@@ -52,12 +52,11 @@ class Rules:
             user, action, text = rule.split()
             pattern = Pattern(text)
         except (ValueError, InvalidTopic) as error:
-            why = f"has {rule!r}, which is no rule ({error}); write: NAME read|write PATTERN"
+            why = f"has {rule!r}, which is not a valid rule ({error}); write: NAME read|write PATTERN"
             raise InvalidConfig("http.allow", "settings", why) from None
         if action not in ("read", "write"):
-            raise InvalidConfig(
-                "http.allow", "settings", f"has {rule!r}: {action!r} is neither read nor write"
-            )
+            why = f"has {rule!r}: {action!r} is not a valid action; write read or write"
+            raise InvalidConfig("http.allow", "settings", why)
         self._allowed.setdefault((user, action), []).append(pattern)
 
     def _patterns(self, user: str, action: Action) -> tuple[Pattern, ...]:
@@ -65,7 +64,7 @@ class Rules:
         return (*self._allowed.get((user, action), []), *everyone)
 
     def who(self, token: str) -> str | None:
-        """The user behind a token."""
+        """The user of a token."""
         if not token:
             return ANONYMOUS
         given = token.encode()
@@ -76,28 +75,9 @@ class Rules:
         return found
 
     def readable(self, user: str) -> tuple[Pattern, ...] | None:
-        """What a user may read."""
+        """The topics that a user may read."""
         return None if self._is_open else self._patterns(user, "read")
 
     def may_write(self, user: str, topic: str) -> bool:
-        """Whether a user may publish there."""
+        """Whether a user may publish on a topic."""
         return self._is_open or any(one.matches(topic) for one in self._patterns(user, "write"))
-
-
-def from_settings(settings: HttpSettings) -> Rules:
-    """The rules of the configuration. Raises `InvalidConfig`."""
-    tokens: dict[str, str] = {}
-    if settings.tokens_file:
-        try:
-            lines = Path(settings.tokens_file).read_text("utf-8").splitlines()
-        except OSError as error:
-            why = f"can't be read: {error.strerror}"
-            raise InvalidConfig("http.tokens_file", settings.tokens_file, why) from None
-        for number, line in enumerate(lines, 1):
-            words = line.split()
-            if not words or words[0].startswith("#"):
-                continue
-            if len(words) != 2:
-                raise InvalidConfig("http.tokens_file", f"line {number}", "needs a name and a token")
-            tokens[words[0]] = words[1]
-    return Rules(settings.allow, tokens)

@@ -1,36 +1,41 @@
-"""Routes as events: a route is kept on its topic's `kn_routes` like any other event, and read back on a restart."""
+"""Routes as events: a route is stored on its topic's `kn_routes` like any other event, and read back on a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from reknit.batch import Batch
 from reknit.entries import Entry
 from reknit.errors import Gone
-from reknit.gateway.http.feed import Feed, Group, is_expired
-from reknit.gateway.http.formats import Parcel
-from reknit.gateway.http.inlet import Inlet, Kept
-from reknit.gateway.http.scope import TopicScope
+from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.formats import TunnelBatch
+from reknit.gateway.http.groups import TunnelGroup
+from reknit.gateway.http.publishers import HttpPublishers, Storage
+from reknit.gateway.http.replay import is_expired
+from reknit.gateway.http.scopes import TopicScope
 from reknit.protocol.tunnel.routes import ROUTES_MAX, ROUTES_TOPIC, Route, Routes
 from reknit.store.journal import Journal
 
 SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
 
 
-class Router:
-    """The routes of a node, kept in its journal."""
+class KnRouter:
+    """The routes of a node, stored in its journal."""
 
-    def __init__(self, journal: Journal, feed: Feed, inlet: Inlet, populate_events_max: int) -> None:
+    def __init__(
+        self, journal: Journal, *, feed: TunnelFeed, publishers: HttpPublishers, populate_events_max: int
+    ) -> None:
         self.routes = Routes()
         self._journal = journal
         self._feed = feed
-        self._inlet = inlet
+        self._publishers = publishers
         self._populate_events_max = populate_events_max
-        self._kept_at: dict[tuple[str, str], int] = {}
-        """Where each route's newest event is."""
+        self._stored_at: dict[tuple[str, str], int] = {}
+        """The journal position of each route's newest event."""
         self._start = journal.start
-        feed.on_routes = self._on_routes
-        feed.populations = self.populations
+        feed.follow_routes(self)
         self._load()
 
     def _load(self) -> None:
@@ -45,38 +50,39 @@ class Router:
 
     # -- changing
 
-    def put(self, route: Route) -> Kept:
-        """Keep a route. It counts from where it is kept."""
+    def put(self, route: Route) -> Storage:
+        """Store a route. It takes effect at the position where it is stored."""
         headers = {"kn_id": route.id, SINCE: str(route.since), COUNT: str(route.count)}
         if route.position >= 0:
             headers[POSITION] = str(route.position)
         if route.location:
             headers["kn_uri"] = route.location
-        return self._inlet.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
+        return self._publishers.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
 
-    def remove(self, route: Route) -> Kept:
+    def remove(self, route: Route) -> Storage:
         """Delete a route: an event without a destination."""
-        return self._inlet.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
+        return self._publishers.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
 
     @property
     def is_full(self) -> bool:
         return len(self.routes) >= ROUTES_MAX
 
     def renew(self) -> None:
-        """Keep those again whose event retention has removed, so that the next start finds them."""
+        """Store routes again whose event retention has removed, so that the next start finds them."""
         start = self._journal.start
         if start == self._start:
             return
         self._start = start
         for route in self.routes.all():
             key = (route.from_topic, route.id)
-            if self._kept_at.get(key, start) < start:
-                self._kept_at[key] = start
+            if self._stored_at.get(key, start) < start:
+                self._stored_at[key] = start
                 self.put(route)
 
-    # -- what the journal says
+    # -- following the journal
 
-    def _on_routes(self, entry: Entry, batch: Batch) -> None:
+    def on_routes(self, entry: Entry, batch: Batch) -> None:
+        """A batch on a topic of routes is in the journal."""
         if self._apply(entry, batch):
             self._feed.routes_changed()
 
@@ -101,27 +107,27 @@ class Router:
                 count,
                 headers.get("kn_uri", ""),
             )
-            self._kept_at[from_topic, id] = entry.position
+            self._stored_at[from_topic, id] = entry.position
             changed = self.routes.put(route) or changed
         return changed
 
-    # -- populating
+    # -- populations
 
-    def populations(self, entry: Entry, group: Group) -> Iterable[Parcel]:
-        """What a group gets as the journal passes the place where a route into its topic was kept."""
+    def populations(self, entry: Entry, group: TunnelGroup) -> Iterable[TunnelBatch]:
+        """What a group gets when the journal passes the position where a route into its topic is stored."""
         if not isinstance(group.scope, TopicScope):
             return []
         from_topic = entry.head.topic.rpartition("/")[0]
         locations = group.scope.locations(from_topic, entry.position)
-        found: list[Parcel] = []
+        found: list[TunnelBatch] = []
         for route in self.routes.all():
             if route.from_topic == from_topic and route.position == entry.position and route.uri in locations:
                 found += self._population(route)
         return found
 
-    def _population(self, route: Route) -> list[Parcel]:
-        """The last events before a route that it was to be populated with."""
-        parcels: list[Parcel] = []
+    def _population(self, route: Route) -> list[TunnelBatch]:
+        """The last events before a route, with which it is to be populated."""
+        found: list[TunnelBatch] = []
         lanes = {lane.topic: lane.position for lane in self.routes.lanes(route.from_topic)}
         position = max(route.since, self._journal.start)
         while position < route.position:
@@ -134,23 +140,21 @@ class Router:
                 topic = entry.head.topic
                 if topic in lanes and entry.position >= lanes[topic] and not is_expired(entry):
                     batch = Batch(entry.head, run.cut(at, at + 1))
-                    parcels.append(Parcel(batch, self._feed.epoch, entry.position, 0, route.uri, True))
+                    found.append(TunnelBatch(batch, self._feed.epoch, entry.position, 0, route.uri, True))
             position = run.next_position
-        return last(parcels, min(route.count or self._populate_events_max, self._populate_events_max))
+        return last(found, min(route.count or self._populate_events_max, self._populate_events_max))
 
 
-def last(parcels: list[Parcel], count: int) -> list[Parcel]:
-    """The last so many events."""
-    kept: list[Parcel] = []
-    for parcel in reversed(parcels):
+def last(items: list[TunnelBatch], count: int) -> list[TunnelBatch]:
+    """The last `count` events."""
+    found: list[TunnelBatch] = []
+    for item in reversed(items):
         if count <= 0:
             break
-        skip = max(parcel.skip, parcel.batch.count - count)
-        count -= parcel.batch.count - skip
-        kept.append(
-            Parcel(parcel.batch, parcel.epoch, parcel.position, skip, parcel.location, parcel.is_population)
-        )
-    return kept[::-1]
+        skip = max(item.skip, item.batch.count - count)
+        count -= item.batch.count - skip
+        found.append(msgspec.structs.replace(item, skip=skip))
+    return found[::-1]
 
 
 def _topic(route: Route) -> str:

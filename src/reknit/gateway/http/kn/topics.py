@@ -13,7 +13,7 @@ _BAD = re.compile(r"[^-_.a-zA-Z0-9\u0080-\U0010ffff]")
 
 
 def to_topic(text: str, base: str = "") -> str:
-    """The topic of a path, or of an address under this server's own. Raises `InvalidTopic`.
+    """The topic of a path, or of a URL below `base`. Raises `InvalidTopic`.
 
     >>> to_topic("/what/chat"), to_topic("http://localhost:8080/kn/what/chat", "http://localhost:8080/kn")
     ('what/chat', 'what/chat')
@@ -30,7 +30,7 @@ def to_topic(text: str, base: str = "") -> str:
 
 
 def children(parent: str, topics: list[str]) -> list[str]:
-    """The names right under a topic, sorted.
+    """The names directly under a topic, sorted.
 
     >>> children("what", ["what/chat", "what/chat/1", "what/apps/x", "who/ann"])
     ['apps', 'chat']
