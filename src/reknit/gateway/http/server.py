@@ -52,11 +52,11 @@ class HttpServer:
         )
         self.room = TunnelRoom(settings, self.tunnels)
         self.feed = TunnelFeed(node.journal, node.epoch, self.tunnels)
-        self._publishers = HttpPublishers(node, node.name)
+        self.publishers = HttpPublishers(node, node.name)
         self.router = KnRouter(
             node.journal,
             feed=self.feed,
-            publishers=self._publishers,
+            publishers=self.publishers,
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
@@ -91,8 +91,8 @@ class HttpServer:
         kn = KnPage(
             access=access,
             origins=origins,
-            publishers=self._publishers,
-            notifications=Notifications(settings, access=access, publishers=self._publishers),
+            publishers=self.publishers,
+            notifications=Notifications(settings, access=access, publishers=self.publishers),
             routes=RouteRequests(settings, access=access, router=self.router, promises=promises),
             tunnels=KnTunnels(
                 settings,
@@ -143,7 +143,7 @@ class HttpServer:
         await self._connections.end_all(why, self.settings.stop_timeout_s)
         await self.pages.close()
         await self._cloudevents.close()
-        self._publishers.close()
+        self.publishers.close()
 
     def _tick(self) -> None:
         now = self._services.loop.time()
