@@ -306,7 +306,7 @@ def test_outcomes_of_a_durable_receiver_are_in_the_ledger(node: Node) -> None:
             found = [read_letter(next(letters).payload) for _ in range(2)]
         assert [(one.reason, one.code, one.text) for one in found] == [
             ("rejected", Code.NOT_FOUND, "no such order"),
-            ("rejected", Code.FAILED_PRECONDITION, "the receiver says that it is undeliverable there"),
+            ("rejected", Code.FAILED_PRECONDITION, "the receiver marked it as undeliverable here"),
         ]
         [row] = session.ledger()
         assert (row["subscriber"], row["accepted"], row["dead_lettered"]) == ("amqp/shop/in", 1, 2)

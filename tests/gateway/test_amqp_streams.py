@@ -21,7 +21,7 @@ from reknit.errors import Aborted, Released
 from reknit.event import Event
 from reknit.gateway.amqp.bodies import BYTES, SECTION, TEXT, BodyIn, BodyOut
 from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import begin, take
+from reknit.gateway.amqp.messages import decode_message, decode_start
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.topic import Pattern
@@ -294,7 +294,7 @@ def test_a_body_in_sections_is_read_wherever_it_is_cut(
     heads = [b"\x00\x53\x75\xb0" + len(one).to_bytes(4, "big") for one in sections]
     data = b"".join(head + one for head, one in zip(heads, sections, strict=True))
     data += b"\x00\x53\x78\xc1\x01\x00" if has_footer else b""
-    begun = begin(data)
+    begun = decode_start(data)
     assert begun is not None
     body = BodyIn(begun.meta[0], begun.size)
     got = b"".join(body.feed(part) for part in cut(data[begun.payload_at :], places))
@@ -312,7 +312,7 @@ def test_a_body_is_written_wherever_it_is_cut(kind: int, payload: str, places: l
     out = BodyOut(kind, len(data))
     parts = [*cut(data, places), b""]
     made = b"".join(out.feed(part, at == len(parts) - 1) for at, part in enumerate(parts))
-    taken = take(made)
+    taken = decode_message(made)
     assert (taken.payload, taken.meta[0]) == (data, kind)
 
 
@@ -323,7 +323,7 @@ def test_a_body_is_written_wherever_it_is_cut(kind: int, payload: str, places: l
         (BYTES, 2, b"ab\x00\x53\x75\xa0\x01c", "section 0x75 after the body"),
         (SECTION, 2, b"ab\x00\x53\x77\xa0\x01c", "section 0x77 after the body"),
         (TEXT, 2, b"a\xff", "not UTF-8"),
-        (SECTION, 0, bytes(70_000), "too much behind"),
+        (SECTION, 0, bytes(70_000), "too many bytes after"),
     ],
 )
 def test_a_body_that_is_none_is_found_out(kind: int, size: int, data: bytes, why: str) -> None:

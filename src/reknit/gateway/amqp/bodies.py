@@ -1,6 +1,6 @@
-"""A message's body while it is still arriving, and while it is still being sent. Sans-I/O.
+"""Message bodies that are still arriving or still being sent. Sans-I/O.
 
-A client's message is one value of a known size, or data sections one after the other; the payload is what is in them.
+A body is one value of a known size, or several data sections. The payload is the content of the value or the sections.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from reknit.gateway.amqp.sections import FOOTER, descriptor
 TEXT, BYTES, SECTION = b"vbd"
 _HEADS: Final = {TEXT: b"\x00\x53\x77\xb1", BYTES: b"\x00\x53\x77\xb0", SECTION: b"\x00\x53\x75\xb0"}
 _DATA_HEADS: Final = {b"\x00\x53\x75\xa0": 1, b"\x00\x53\x75\xb0": 4}
-"""How a data section begins, and how many bytes its size has."""
+"""The first bytes of a data section, and how many bytes its size has."""
 FOOTER_BYTES_MAX: Final = 64 << 10
 
 
 class BodyIn:
-    """Takes a body as it arrives; what is before the payload's first byte was read by others.
+    """Decodes a body as it arrives. The first byte it gets is the first byte of the payload.
 
     >>> body = BodyIn(SECTION, 4)
     >>> body.feed(b"abcd" + b"\\x00\\x53\\x75\\xa0\\x02e"), body.feed(b"f"), body.finish()
@@ -29,13 +29,13 @@ class BodyIn:
     def __init__(self, kind: int, size: int) -> None:
         self._kind = kind
         self._left = size
-        """Of the section that is arriving."""
+        """Bytes left of the section that is arriving."""
         self._rest = b""
-        """What is between sections, or behind the last."""
+        """Bytes between sections, or after the last section."""
         self._text = codecs.getincrementaldecoder("utf-8")() if kind == TEXT else None
 
     def feed(self, data: bytes) -> bytes:
-        """The payload's bytes among these. Raises `MalformedValue`."""
+        """The payload bytes among these bytes. Raises `MalformedValue`."""
         payload = data[: self._left]
         self._left -= len(payload)
         self._check_text(payload)
@@ -50,11 +50,11 @@ class BodyIn:
         return payload
 
     def _next_section(self) -> bytes:
-        """What follows on the head of a data section, once that is there as a whole."""
+        """The bytes after the head of a data section; nothing while the head is incomplete."""
         size_bytes = _DATA_HEADS.get(self._rest[:4]) if self._kind == SECTION else None
         if size_bytes is None or len(self._rest) < 4 + size_bytes:
             if len(self._rest) > FOOTER_BYTES_MAX:
-                raise MalformedValue("too much behind a body", 0)
+                raise MalformedValue("too many bytes after the body", 0)
             return b""
         at = 4 + size_bytes
         self._left = int.from_bytes(self._rest[4:at], "big")
@@ -69,7 +69,7 @@ class BodyIn:
                 raise MalformedValue("a text that is not UTF-8", 0) from None
 
     def finish(self) -> None:
-        """The message ends. Raises `MalformedValue` if the body has not."""
+        """The message ends. Raises `MalformedValue` if the body is incomplete."""
         if self._left:
             raise MalformedValue(f"ends {self._left} bytes before its body does", 0)
         if self._rest:
@@ -79,7 +79,7 @@ class BodyIn:
 
 
 class BodyOut:
-    """Puts a payload into a body as it comes. `is_strict`: it has the size that was said, and no second section.
+    """Encodes a payload as it comes. `is_strict`: it must have the announced size, and gets no second section.
 
     >>> BodyOut(TEXT, 2).feed(b"hi", is_last=True).hex(" ")
     '00 53 77 b1 00 00 00 02 68 69'
@@ -91,12 +91,12 @@ class BodyOut:
         self._is_strict = is_strict or kind != SECTION
 
     def feed(self, data: bytes, is_last: bool) -> bytes:
-        """The body's bytes for these of the payload. Raises `MalformedValue` if it has another size than it said."""
+        """The body's bytes for these payload bytes. Raises `MalformedValue` if it is not the announced size."""
         made, self._front = self._front + data[: self._left], b""
         rest = data[self._left :]
         self._left -= min(self._left, len(data))
         if is_last and self._left:
             raise MalformedValue(f"ends {self._left} bytes before its size", 0)
         if rest and self._is_strict:
-            raise MalformedValue("is longer than its size", 0)
+            raise MalformedValue("is longer than its announced size", 0)
         return made + _HEADS[SECTION] + len(rest).to_bytes(4, "big") + rest if rest else made

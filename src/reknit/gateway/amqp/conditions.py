@@ -1,4 +1,4 @@
-"""google.rpc codes and AMQP conditions: what a client is told, and what it tells us."""
+"""google.rpc codes as AMQP conditions, and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONDITION_OF: Final[dict[Code, str]] = {
     Code.DATA_LOSS: "reknit:data-loss",
     Code.UNAUTHENTICATED: "reknit:unauthenticated",
 }
-"""Each code has a condition of its own, so that it comes back as the same code."""
+"""Each code has its own condition, so that it translates back to the same code."""
 
 _ALSO: Final[dict[str, Code]] = {
     DECODE_ERROR: Code.INVALID_ARGUMENT,
@@ -58,7 +58,7 @@ def condition_of(code: int) -> str:
 
 
 def code_of(condition: str) -> Code:
-    """The code for a condition; a client that rejects without one found an argument invalid.
+    """The code for a condition. A rejection without a condition is INVALID_ARGUMENT.
 
     >>> code_of("amqp:not-found").name, code_of("com.example:odd").name, code_of("").name
     ('NOT_FOUND', 'UNKNOWN', 'INVALID_ARGUMENT')
@@ -67,7 +67,7 @@ def code_of(condition: str) -> Code:
 
 
 def modified_text(is_failed: bool, is_undeliverable: bool) -> str:
-    """What a client's MODIFIED says, as text that goes through the fabric.
+    """The fields of a client's MODIFIED as a text, which the fabric passes on.
 
     >>> modified_text(True, True)
     'failed, undeliverable here'
@@ -79,7 +79,7 @@ _FAILED, _UNDELIVERABLE, _UNCHANGED = ("failed",), ("undeliverable here",), "not
 
 
 def modified_of(text: str) -> tuple[bool, bool]:
-    """Whether it failed, and whether it is undeliverable there. What the fabric itself found in doubt has failed.
+    """The fields of MODIFIED: failed, undeliverable here. Any other text, as for an event in doubt, means failed.
 
     >>> modified_of("undeliverable here"), modified_of("the path was lost")
     ((False, True), (True, False))

@@ -1,12 +1,12 @@
-"""AMQP 1.0 types: bytes to values and back. Nothing here knows of messages or links.
+"""AMQP 1.0 types: bytes to values and back. Nothing here knows messages or links.
 
-Every constructor tells by its upper half how long its value is, so that a value can be skipped without being read.
+The upper half of a constructor says how long the value is, so that a value can be skipped without decoding it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,7 +15,7 @@ import msgspec
 from reknit.errors import RemoteError
 
 DEPTH_MAX: Final = 32
-"""How deep values may be nested."""
+"""How deeply values may be nested."""
 DESCRIBED: Final = 0x00
 _WIDTHS: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _SMALL: Final = (0xA, 0xC, 0xE)
@@ -23,7 +23,7 @@ _LARGE: Final = (0xB, 0xD, 0xF)
 
 
 class MalformedValue(RemoteError):
-    """Bytes that are no AMQP value.
+    """Bytes that are not an AMQP value.
 
     >>> print(MalformedValue("ends within a value", 7))
     not AMQP: ends within a value, at byte 7
@@ -38,7 +38,7 @@ class MalformedValue(RemoteError):
 
 
 class Symbol(str):
-    """A name out of a fixed set, in ASCII.
+    """A name from a fixed set, in ASCII.
 
     >>> Symbol("amqp:accepted:list")
     'amqp:accepted:list'
@@ -87,7 +87,7 @@ def skip(data: bytes, at: int) -> int:
 
 
 def skip_plain(data: bytes, at: int, code: int) -> int:
-    """As `skip`, for a value without a descriptor whose constructor is known."""
+    """Like `skip`, for a value without a descriptor whose constructor is known."""
     half = code >> 4
     width = _WIDTHS.get(half)
     if width is not None:
@@ -97,7 +97,7 @@ def skip_plain(data: bytes, at: int, code: int) -> int:
     elif half in _LARGE:
         end = at + 5 + int(_U32.unpack_from(data, at + 1)[0])
     else:
-        raise MalformedValue(f"has no type {code:#04x}", at)
+        raise MalformedValue(f"unknown type {code:#04x}", at)
     if end > len(data):
         raise MalformedValue("ends within a value", at)
     return end
@@ -110,7 +110,7 @@ def decode(data: bytes, at: int = 0, depth: int = 0) -> tuple[Any, int]:
     {'a': [1, True, None, b'x']}
     """
     if depth > DEPTH_MAX:
-        raise MalformedValue(f"is nested more than {DEPTH_MAX} deep", at)
+        raise MalformedValue(f"nested more than {DEPTH_MAX} levels deep", at)
     try:
         code = data[at]
         if code != DESCRIBED:
@@ -129,7 +129,7 @@ def _decode_plain(data: bytes, at: int, code: int, depth: int) -> tuple[Any, int
         try:
             return read(data, at + 1, end), end
         except (ValueError, OverflowError) as error:
-            raise MalformedValue(f"has a value that can't be read ({error})", at) from None
+            raise MalformedValue(f"a value that can't be decoded ({error})", at) from None
     if code in (0xC0, 0xC1):
         return _compound(data, at + 2, end, data[at + 2], at + 3, code == 0xC1, depth), end
     if code in (0xD0, 0xD1):
@@ -139,50 +139,50 @@ def _decode_plain(data: bytes, at: int, code: int, depth: int) -> tuple[Any, int
         return _array(data, end, data[at + 2], at + 3, depth), end
     if code == 0xF0:
         return _array(data, end, _U32.unpack_from(data, at + 5)[0], at + 9, depth), end
-    raise MalformedValue(f"has no type {code:#04x}", at)
+    raise MalformedValue(f"unknown type {code:#04x}", at)
 
 
 def _compound(data: bytes, at: int, end: int, count: int, first: int, is_map: bool, depth: int) -> Any:
-    if count > end - at:  # an element has a byte at least
-        raise MalformedValue(f"can't hold {count} elements", at)
+    if count > end - at:  # an element has at least one byte
+        raise MalformedValue(f"{count} elements do not fit", at)
     values: list[Any] = []
     at = first
     for _ in range(count):
         value, at = decode(data, at, depth + 1)
         values.append(value)
     if at > end:
-        raise MalformedValue("has an element that is longer than its list", at)
+        raise MalformedValue("an element that is longer than its list", at)
     if not is_map:
         return values
     if count % 2:
-        raise MalformedValue("has a map with a key and no value", at)
+        raise MalformedValue("a map with a key and no value", at)
     try:
         return dict(zip(values[::2], values[1::2], strict=True))
     except TypeError:
-        raise MalformedValue("has a map whose key is a list or a map", at) from None
+        raise MalformedValue("a map whose key is a list or a map", at) from None
 
 
 def _array(data: bytes, end: int, count: int, at: int, depth: int) -> list[Any]:
-    """Elements share one constructor."""
+    """Decode an array: its elements share one constructor."""
     if depth > DEPTH_MAX:
-        raise MalformedValue(f"is nested more than {DEPTH_MAX} deep", at)
+        raise MalformedValue(f"nested more than {DEPTH_MAX} levels deep", at)
     descriptor: list[Any] = []
     if data[at] == DESCRIBED:
         found, at = decode(data, at + 1, depth + 1)
         descriptor.append(found)
     code, at = data[at], at + 1
     if count > end:  # elements without bytes of their own are bounded too
-        raise MalformedValue(f"can't hold {count} elements", at)
+        raise MalformedValue(f"{count} elements do not fit", at)
     values: list[Any] = []
     for _ in range(count):
         value, at = _decode_plain(data, at - 1, code, depth + 1)  # as if the constructor stood before each
         values.append(Described(descriptor[0], value) if descriptor else value)
     if at > end:
-        raise MalformedValue("has an element that is longer than its array", at)
+        raise MalformedValue("an element that is longer than its array", at)
     return values
 
 
-# -- reading one value of each fixed or variable type: (data, where its bytes start, where they end)
+# -- decoding one value of each fixed or variable type: (data, where its bytes start, where they end)
 
 _U32: Final = struct.Struct(">I")
 
@@ -233,7 +233,7 @@ _READERS: Final[dict[int, Callable[[bytes, int, int], Any]]] = {
 }
 
 
-# -- writing
+# -- encoding
 
 
 def variable(code: int, data: bytes) -> bytes:
@@ -261,46 +261,47 @@ def listed(values: list[bytes], code: int = 0xC0) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """A value's bytes, in the shortest form. Whole numbers are longs.
+    """The bytes of a value, in the shortest form. Integers are longs.
 
     >>> encode(None), encode(7), encode(Symbol("a"))
     (b'@', b'U\\x07', b'\\xa3\\x01a')
     """
-    match value:
-        case None:
-            return b"\x40"
-        case bool():
-            return b"\x41" if value else b"\x42"
-        case Timestamp():
-            return b"\x83" + int(value).to_bytes(8, "big", signed=True)
-        case int():
-            return (
-                b"\x55" + struct.pack("b", value)
-                if -128 <= value < 128
-                else b"\x81" + struct.pack(">q", value)
-            )
-        case float():
-            return b"\x82" + struct.pack(">d", value)
-        case Symbol():
-            return variable(0xA3, value.encode("ascii"))
-        case str():
-            return variable(0xA1, value.encode())
-        case bytes() | bytearray() | memoryview():
-            return variable(0xA0, bytes(value))
-        case UUID():
-            return b"\x98" + value.bytes
-        case Described():
-            return b"\x00" + ulong(value.descriptor) + encode(value.value)
-        case list() | tuple():
-            return listed([encode(one) for one in value])
-        case dict():
-            return listed([encode(part) for pair in value.items() for part in pair], 0xC1)
-        case _:
-            raise TypeError(f"{type(value).__name__} is no AMQP type")
+    for kind in type(value).__mro__:
+        encoder = _ENCODERS.get(kind)
+        if encoder is not None:
+            return encoder(value)
+    raise TypeError(f"{type(value).__name__} is not an AMQP type")
+
+
+def _encode_int(value: int) -> bytes:
+    return b"\x55" + struct.pack("b", value) if -128 <= value < 128 else b"\x81" + struct.pack(">q", value)
+
+
+def _encode_list(values: Iterable[Any]) -> bytes:
+    return listed([encode(one) for one in values])
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
+    type(None): lambda value: b"\x40",
+    bool: lambda value: b"\x41" if value else b"\x42",
+    Timestamp: lambda value: b"\x83" + int(value).to_bytes(8, "big", signed=True),
+    int: _encode_int,
+    float: lambda value: b"\x82" + struct.pack(">d", value),
+    Symbol: lambda value: variable(0xA3, value.encode("ascii")),
+    str: lambda value: variable(0xA1, value.encode()),
+    bytes: lambda value: variable(0xA0, value),
+    bytearray: lambda value: variable(0xA0, bytes(value)),
+    memoryview: lambda value: variable(0xA0, bytes(value)),
+    UUID: lambda value: b"\x98" + value.bytes,
+    Described: lambda value: b"\x00" + ulong(value.descriptor) + encode(value.value),
+    list: _encode_list,
+    tuple: _encode_list,
+    dict: lambda value: listed([encode(part) for pair in value.items() for part in pair], 0xC1),
+}
 
 
 def ulong(value: int) -> bytes:
-    """A descriptor's bytes.
+    """The bytes of a descriptor.
 
     >>> ulong(0x73)
     b'Ss'

@@ -1,7 +1,7 @@
 """An AMQP message as an event, and an event as an AMQP message.
 
-The payload is the message's body. What else a client sent goes along as the bytes that it is, in the column `amqp`, so
-that another AMQP client gets the same message; and as text in `headers`, for everyone else.
+The payload is the message's body. The rest of the message travels in the column `amqp`, byte for byte, so that another
+AMQP client gets the same message, and as text in `headers` for all other subscribers.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ NATIVE: Final = bytes((_DATA, PRIORITY_DEFAULT | _DURABLE))
 TTL_MS_MAX: Final = (1 << 32) - 1
 
 
-class Taken(NamedTuple):
-    """A message as it becomes an event."""
+class DecodedMessage(NamedTuple):
+    """A message, decoded as far as an event needs it."""
 
     payload: bytes
     meta: bytes
-    """What kind of body it is, its priority and durability, and its sections as they came."""
+    """The kind of its body, its priority and durability, and its sections as they arrived."""
     headers: dict[str, str] | None
     ttl_ms: int
     to: str
@@ -66,64 +66,64 @@ _PLAIN: Final = {
     bytes.fromhex("00537045 00537345") + start: _METAS[kind, PRIORITY_DEFAULT]
     for kind, start in _SHORT.items()
 }
-"""By an empty header, empty properties, and the beginning of a body: what such a message is."""
+"""The meta of a message with an empty header, empty properties and a short body, by its first bytes."""
 
 
 # -- from a client
 
 
-def take(data: bytes) -> Taken:
-    """A message's event. Raises `MalformedValue`.
+def decode_message(data: bytes) -> DecodedMessage:
+    """Decode a message. Raises `MalformedValue`.
 
-    >>> take(bytes.fromhex("005377a1026869"))
-    Taken(payload=b'hi', meta=b'v\\x04', headers=None, ttl_ms=0, to='')
+    >>> decode_message(bytes.fromhex("005377a1026869"))
+    DecodedMessage(payload=b'hi', meta=b'v\\x04', headers=None, ttl_ms=0, to='')
     """
-    plain = _PLAIN.get(data[:12])  # most messages are nothing but a short body
+    plain = _PLAIN.get(data[:12])  # most messages are only a short body
     if plain is not None and len(data) == 13 + data[12]:
         payload = data[13:]
         if plain is _PLAIN_TEXT:
             check_text(payload, 13)
-        return Taken(payload, plain, None, 0, "")
+        return DecodedMessage(payload, plain, None, 0, "")
     start, at, header, kept, headers, to = _before_body(data)
     mark, ttl_ms = _mark(header)
     kind, payload = _body(data, start, at)
     if kind == _SECTIONS:
         headers = {**(headers or {}), SECTIONS_HEADER: "sections"}
     meta = _METAS[kind, mark]
-    return Taken(payload, meta + kept if kept else meta, headers, ttl_ms, to)
+    return DecodedMessage(payload, meta + kept if kept else meta, headers, ttl_ms, to)
 
 
-class Begun(NamedTuple):
+class MessageStart(NamedTuple):
     """The beginning of a message that is still arriving."""
 
     meta: bytes
     headers: dict[str, str] | None
     ttl_ms: int
     size: int
-    """Of the first section of its body."""
+    """The size of the first section of its body."""
     payload_at: int
 
 
-def begin(data: bytes) -> Begun | None:
-    """What a message begins with, if its body is one that can go on in pieces.
+def decode_start(data: bytes) -> MessageStart | None:
+    """Decode the beginning of a message that is still arriving; None if it can't be streamed.
 
-    >>> begin(bytes.fromhex("005377b1000100006869"))
-    Begun(meta=b'v\\x04', headers=None, ttl_ms=0, size=65536, payload_at=8)
+    >>> decode_start(bytes.fromhex("005377b1000100006869"))
+    MessageStart(meta=b'v\\x04', headers=None, ttl_ms=0, size=65536, payload_at=8)
     """
     try:
         start, at, header, kept, headers, _ = _before_body(data)
     except (IndexError, MalformedValue):
-        return None  # what is wrong with it, or missing, is seen when all of it is there
+        return None  # an error, or a missing part, is found when the whole message has arrived
     kind = _KIND.get((data[start + 2], data[at]) if at == start + 3 and at + 5 <= len(data) else (0, 0))
     if kind is None or data[at] < 0xB0:
         return None
     mark, ttl_ms = _mark(header)
     size = int.from_bytes(data[at + 1 : at + 5], "big")
-    return Begun(_METAS[kind, mark] + kept, headers, ttl_ms, size, at + 5)
+    return MessageStart(_METAS[kind, mark] + kept, headers, ttl_ms, size, at + 5)
 
 
 def _before_body(data: bytes) -> tuple[int, int, list[Any], bytes, dict[str, str] | None, str]:
-    """Where the body's section starts and its value; the header, the sections kept, and what they say."""
+    """Where the body's section and its value start, the header, the sections to pass on, their headers, and `to`."""
     at, end, kept, last = 0, len(data), b"", 0
     header: list[Any] = []
     headers: dict[str, str] | None = None
@@ -152,7 +152,7 @@ def _before_body(data: bytes) -> tuple[int, int, list[Any], bytes, dict[str, str
 
 
 def _body(data: bytes, start: int, at: int) -> tuple[int, bytes]:
-    """The kind of body whose section starts at `start` and its value at `at`, and the payload."""
+    """The kind and payload of the body whose section starts at `start`, and its value at `at`."""
     if start == len(data):
         return _SECTIONS, b""
     kind = _KIND.get((data[start + 2], data[at]) if at == start + 3 and at < len(data) else (0, 0))
@@ -174,7 +174,7 @@ def _mark(header: list[Any]) -> tuple[int, int]:
 
 
 def _headers(section: int, value: Any) -> dict[str, str]:
-    """Properties by their names, application properties by theirs unless a property has it."""
+    """Properties by name. Application properties by name too, with a prefix if a property has the same name."""
     if section == PROPERTIES:
         named = zip(FIELDS, value, strict=False)
         return {name: _text(one) for name, one in named if one is not None}
@@ -182,7 +182,7 @@ def _headers(section: int, value: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A simple value as text: bytes as hex, truths as in JSON."""
+    """A simple value as text: bytes as hex, booleans as in JSON."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -194,28 +194,28 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-def columns(taken: Sequence[Taken]) -> dict[str, list[Any]]:
-    """The columns of a batch of these.
+def columns(messages: Sequence[DecodedMessage]) -> dict[str, list[Any]]:
+    """The columns of a batch of these messages.
 
-    >>> columns([take(bytes.fromhex("005377a1026869"))])
+    >>> columns([decode_message(bytes.fromhex("005377a1026869"))])
     {'amqp': [b'v\\x04']}
     """
-    made: dict[str, list[Any]] = {"amqp": [one.meta for one in taken]}
-    if any(one.headers for one in taken):
-        made["headers"] = [one.headers for one in taken]
-    if any(one.ttl_ms for one in taken):
-        made["ttl"] = [one.ttl_ms for one in taken]
+    made: dict[str, list[Any]] = {"amqp": [one.meta for one in messages]}
+    if any(one.headers for one in messages):
+        made["headers"] = [one.headers for one in messages]
+    if any(one.ttl_ms for one in messages):
+        made["ttl"] = [one.ttl_ms for one in messages]
     return made
 
 
 # -- to a client
 
 
-def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
-    """The messages of a batch's events.
+def encode_messages(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
+    """Encode a batch's events as messages.
 
     >>> batch = Batch.build(bytes(16), "plant/temp", 1, [b"21.5"], time_us=0)
-    >>> give(batch, 0)[0].hex(" ")
+    >>> encode_messages(batch, 0)[0].hex(" ")
     '00 53 70 c0 02 01 41 00 53 75 a0 04 32 31 2e 35'
     """
     payloads = batch.payloads()
@@ -225,7 +225,7 @@ def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
         metas = None
     topic = batch.topic if with_topic else ""
     if headers is None and ttls is None and not batch.head.ttl_ms:
-        return _give_plain(payloads, metas or [NATIVE] * len(payloads), batch.attempt, topic)
+        return _encode_plain(payloads, metas or [NATIVE] * len(payloads), batch.attempt, topic)
     made: list[bytes] = []
     for at, payload in enumerate(payloads):
         meta = metas[at] if metas else meta_of(headers[at] if headers else None)
@@ -235,8 +235,8 @@ def give(batch: Batch, now_us: int, with_topic: bool = False) -> list[bytes]:
     return made
 
 
-def give_front(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, int, int | None]:
-    """Of a stream: what is before the body, the kind of that, and its size if that was said."""
+def encode_start(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, int, int | None]:
+    """For a stream: the bytes before the body, the kind of the body, and its size if it was announced."""
     found = batch.columns()
     [meta] = found.get("amqp") or [None]
     [headers] = found.get("headers") or [None]
@@ -246,12 +246,12 @@ def give_front(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, int,
     ttl_ms = batch.head.ttl_ms
     left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
     made = _front(meta, batch.attempt, batch.topic if with_topic else "", left_ms)
-    is_said = type(size) is int and 0 <= size < 1 << 32
-    return made, meta[0] if meta[0] in b"vbd" else _DATA, size if is_said else None
+    is_announced = type(size) is int and 0 <= size < 1 << 32
+    return made, meta[0] if meta[0] in b"vbd" else _DATA, size if is_announced else None
 
 
-def _give_plain(payloads: list[bytes], metas: list[bytes], attempt: int, topic: str) -> list[bytes]:
-    """Messages that do not expire. Where only the payloads differ, all before them is made once."""
+def _encode_plain(payloads: list[bytes], metas: list[bytes], attempt: int, topic: str) -> list[bytes]:
+    """Encode messages that do not expire. If only their payloads differ, the rest is encoded once."""
     meta, size = metas[0], len(payloads[0])
     is_alike = metas.count(meta) == len(metas) and set(map(len, payloads)) == {size}
     if is_alike and meta[:1] != b"x" and _is_meta(meta):
@@ -269,7 +269,7 @@ def _is_bytes(value: Any) -> bool:
 
 
 def body(meta: bytes, payload: bytes) -> bytes:
-    """The body's section. One that says to be in AMQP's encoding, and is not, goes as plain bytes."""
+    """The body's section. A payload that should be in AMQP's encoding, and is not, is sent as plain bytes."""
     kind = meta[0] if _is_meta(meta) else _DATA
     if kind == _SECTIONS:
         try:
@@ -285,7 +285,7 @@ def body(meta: bytes, payload: bytes) -> bytes:
 
 @lru_cache(4096)
 def front(meta: bytes, attempt: int, topic: str) -> bytes:
-    """Everything before the body, for an event that does not expire; mostly the same from event to event."""
+    """Everything before the body of an event that does not expire. Mostly the same from event to event."""
     return _front(meta, attempt, topic, 0)
 
 
@@ -304,7 +304,7 @@ def _front(meta: bytes, attempt: int, topic: str, ttl_ms: int) -> bytes:
 
 
 def _with_topic(sections: bytes, topic: str) -> bytes:
-    """The sections with the topic among the annotations. The bare message stays as it is."""
+    """The sections with the topic added to the annotations. The bare message stays as it is."""
     pair = encode(TOPIC_ANNOTATION) + encode(topic)
     if sections[:3] != b"\x00\x53\x72":
         return (
@@ -320,7 +320,7 @@ def _with_topic(sections: bytes, topic: str) -> bytes:
 
 @lru_cache(4096)
 def _is_meta(meta: bytes) -> bool:
-    """Whether a value of the column is one of ours: any publisher can write there, and no client shall suffer by it."""
+    """Whether a value of the column `amqp` is valid: any publisher can write there, and clients must not break."""
     if len(meta) < 2 or meta[0] not in b"vbdx":
         return False
     at, last = 2, DELIVERY_ANNOTATIONS
@@ -338,7 +338,7 @@ def _is_meta(meta: bytes) -> bool:
 
 
 def meta_of(headers: Any) -> bytes:
-    """For an event of another publisher: its headers as properties and application properties.
+    """The meta of another publisher's event: its headers as properties and application properties.
 
     >>> meta_of({"subject": "s", "line": "1"}).hex(" ")
     '64 84 00 53 73 c0 07 04 40 40 40 a1 01 73 00 53 74 c1 0a 02 a1 04 6c 69 6e 65 a1 01 31'
@@ -354,7 +354,7 @@ def meta_of(headers: Any) -> bytes:
 
 
 def _field(name: str, text: str) -> bytes:
-    """A property from a header's text; one that has to be a number or a time and is none is left out."""
+    """A property from a header's text. A value that should be a number or a time, and is not, is left out."""
     if not text:
         return b"\x40"
     try:

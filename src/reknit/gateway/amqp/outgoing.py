@@ -1,4 +1,4 @@
-"""A client's receiver: events go to it as messages while it has credit, and its word on each goes back."""
+"""A client's receiver: events go to it as messages while it has credit, and its dispositions come back."""
 
 from __future__ import annotations
 
@@ -7,32 +7,27 @@ import base64
 import time
 from bisect import bisect_left
 from collections import deque
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import NamedTuple
 
 from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
+from reknit.gateway.amqp.conditions import condition_of
 from reknit.gateway.amqp.deliveries import Handle
+from reknit.gateway.amqp.dispositions import ACCEPTED, LinkDisposition, UnsettledDeliveries
 from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import give
-from reknit.gateway.amqp.outgoing_stream import Departing, TooLong
+from reknit.gateway.amqp.messages import encode_messages
+from reknit.gateway.amqp.outgoing_stream import OutgoingStream, StreamTooLong
+from reknit.gateway.amqp.services import LinkServices
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
 
-if TYPE_CHECKING:
-    from reknit.gateway.amqp.connection import AmqpConnection
-
-UNDELIVERABLE = "the receiver says that it is undeliverable there"
-NO_SIZE = "it is too long for an AMQP message whose size was not said before (amqp.message_bytes_max)"
-Word = tuple[Outcome, int, str]
-"""An outcome, a google.rpc code and text."""
-ACCEPTED: Word = (Outcome.ACCEPTED, 0, "")
+NO_SIZE = "its size was not announced, and it is too long for an AMQP message (amqp.message_bytes_max)"
 
 
-class Handed:
-    """A batch on its way to the client: `at` is the next seq to send."""
+class QueuedBatch:
+    """A batch to send to the client: `at` is the next seq to send."""
 
     __slots__ = ("at", "batch", "messages", "prefix")
 
@@ -48,41 +43,58 @@ class Handed:
         return self.batch.stop - self.at
 
 
-class Run:
-    """The same outcome for events `[start, stop)` of a batch, which goes in one call."""
+class ReceiverTerms(NamedTuple):
+    """What a client's receiver asked for."""
 
-    __slots__ = ("batch", "start", "stop", "word")
+    address: str
+    is_dynamic: bool
+    with_topic: bool
+    """Whether each message names its topic: the address is a pattern."""
+    is_presettled: bool
+    """Whether messages are sent as settled already."""
+    is_anycast: bool
+    """Whether the events go by `node.anycast`."""
 
-    def __init__(self, batch: Batch, start: int, stop: int, word: Word) -> None:
-        self.batch, self.start, self.stop, self.word = batch, start, stop, word
 
-
-class Outgoing:
-    """One link."""
+class OutgoingLink:
+    """One link. With a `name`, its subscription is durable."""
 
     def __init__(
-        self, connection: AmqpConnection, handle: Handle, pattern: Pattern, name: str, is_dynamic: bool
+        self, services: LinkServices, handle: Handle, *, pattern: Pattern, name: str, is_dynamic: bool
     ) -> None:
-        self.connection = connection
+        self._services = services
         self.handle = handle
-        self.address = pattern.text
-        self.is_dynamic = is_dynamic
-        self._with_topic = not pattern.is_topic
-        self._is_presettled = deliveries.wants_settled(handle)
-        self._queue: deque[Handed] = deque()
-        self._unsettled: dict[Handle, tuple[Batch, int]] = {}
+        self._terms = ReceiverTerms(
+            pattern.text,
+            is_dynamic,
+            not pattern.is_topic,
+            deliveries.wants_settled(handle),
+            services.node.is_anycast(pattern.text),
+        )
+        self._queue: deque[QueuedBatch] = deque()
         self._asked = 0
-        """Events that were asked for and have not come; a batch may bring more than that."""
-        self._run: Run | None = None
+        """Events that were asked for and have not come. A batch may bring more than that."""
         self._drain: asyncio.Task[None] | None = None
         self._is_draining = False
-        """What is queued is all that there is: then the rest of the credit is used up."""
+        """Everything that is available is queued: after that the rest of the credit is used up."""
         self.is_ready = self.is_gone = False
-        fabric = connection.server.fabric
-        self._is_anycast = fabric.is_anycast(pattern.text)
-        self._departing: Departing | None = None
-        how = (self._handed, self._ready, self._ended, self)
-        self._taker = fabric.receiver(pattern.text, name, *how)
+        self._stream: OutgoingStream | None = None
+        self._receiver = services.node.receiver(
+            pattern.text,
+            name,
+            on_handed=self._on_batch,
+            on_ready=self._on_ready,
+            on_end=self._on_end,
+            streams=self,
+        )
+        self._unsettled = UnsettledDeliveries(
+            self._receiver.settle,
+            is_anycast=self._terms.is_anycast,
+            on_disposition=self._add_turn,
+            on_stream_settled=self._on_stream_settled,
+        )
+        self.delivered = self._unsettled.delivered
+        """The client says something about a delivery."""
 
     @property
     def unsettled(self) -> int:
@@ -91,19 +103,29 @@ class Outgoing:
 
     @property
     def credit(self) -> int:
-        """How many messages more the client takes."""
+        """How many more messages the client takes."""
         return int(deliveries.credit(self.handle))
+
+    def _add_turn(self) -> None:
+        self._services.turns.add(self)
+
+    def _resume(self) -> None:
+        self._services.turns.add(self)
+        self._services.turns.wake()
 
     # -- life
 
-    def _ready(self) -> None:
-        """The subscription stands: now the client may know."""
+    def _on_ready(self) -> None:
+        """The subscription is open: attach the link."""
         if not self.is_gone:
             self.is_ready = True
-            self.connection.attach(self)
+            terms = self._terms
+            deliveries.open_link(self.handle, 0, terms.address if terms.is_dynamic else "")
+            self.flowed()
+            self._services.turns.wake()
 
-    def _ended(self, code: int, text: str) -> None:
-        """The node ended it."""
+    def _on_end(self, code: int, text: str) -> None:
+        """The node ended the subscription."""
         if self.is_gone:
             return
         if self.is_ready:
@@ -111,230 +133,183 @@ class Outgoing:
         else:
             deliveries.refuse_link(self.handle, condition_of(code), text)
         self.close(is_closed=False)
-        self.connection.wake()
+        self._services.turns.wake()
 
     def close(self, is_closed: bool = True) -> None:
-        """The link is gone: no handle is used any more. What was not sent was not processed: it is released."""
+        """The link is gone, and its handles are invalid. Events that were not sent are released."""
         if self.is_gone:
             return
         self.is_gone = True
         if self._drain is not None:
             self._drain.cancel()
         self.flush()
-        if self._is_anycast:
-            for handed in self._queue:
-                self._taker.settle(handed.batch, handed.at, handed.batch.stop, Outcome.RELEASED, 0, "")
+        if self._terms.is_anycast:
+            for one in self._queue:
+                self._receiver.settle(one.batch, one.at, one.batch.stop, Outcome.RELEASED, 0, "")
         self._queue.clear()
         self._unsettled.clear()
-        if self.is_dynamic:
-            self.connection.server.replies.pop(self.address, None)
-        self._taker.close(forget=is_closed)
+        if self._terms.is_dynamic:
+            self._services.replies.remove(self._terms.address)
+        self._receiver.close(forget=is_closed)
 
     # -- events
 
-    def _handed(self, batch: Batch, attempt: int) -> None:
+    def _on_batch(self, batch: Batch, attempt: int) -> None:
         if self.is_gone:
-            self._taker.settle(batch, batch.first, batch.stop, Outcome.RELEASED, 0, "")
+            self._receiver.settle(batch, batch.first, batch.stop, Outcome.RELEASED, 0, "")
             return
         batch.attempt = attempt
         self._asked -= batch.count
-        self._queue.append(Handed(batch))
-        self.connection.dirty(self)
-        self.connection.wake()
+        self._queue.append(QueuedBatch(batch))
+        self._resume()
 
     def flowed(self) -> None:
         """The client's credit changed."""
         if self.is_gone or not self.is_ready:
             return
-        queued = sum(handed.left for handed in self._queue)
+        queued = sum(one.left for one in self._queue)
         wanted = deliveries.credit(self.handle) - queued - max(0, self._asked)
         if wanted > 0:
             self._asked = max(0, self._asked) + wanted
-            self._taker.credit(wanted)
+            self._receiver.credit(wanted)
         if deliveries.wants_drain(self.handle) and self._drain is None:
-            self._drain = asyncio.create_task(self._drained())
+            self._drain = asyncio.create_task(self._drain_credit())
 
-    async def _drained(self) -> None:
-        """Send what there is, then use up the rest of the credit."""
-        await self._taker.arrive()
+    async def _drain_credit(self) -> None:
+        """Send what is available, then use up the rest of the credit."""
+        await self._receiver.arrive()
         self._drain = None
         if not self.is_gone:
-            self._asked -= self._taker.drain()
+            self._asked -= self._receiver.drain()
             self._is_draining = True
             self.take()
-            self.connection.wake()
+            self._services.turns.wake()
 
     def take(self) -> None:
-        """Send what is queued, as far as credit and the connection's room go."""
+        """Send what is queued, as far as the credit and the connection's room allow."""
         if self.is_gone or not self.is_ready:
             return
         handle, queue = self.handle, self._queue
         room = deliveries.credit(handle)
-        bytes_max = self.connection.output_room(handle)
-        if self._departing is not None and self._departing.ask():
-            self.connection.dirty(self)
-        while queue and room > 0 and bytes_max > 0 and self._departing is None:
-            handed = queue[0]
-            if handed.batch.head.flags & FLAG_STREAM:
+        bytes_max = self._services.output_room(handle)
+        if self._stream is not None and self._stream.ask():
+            self._add_turn()
+        while queue and room > 0 and bytes_max > 0 and self._stream is None:
+            queued = queue[0]
+            if queued.batch.head.flags & FLAG_STREAM:
                 queue.popleft()
-                self._depart(handed)
+                self._begin_stream(queued)
                 break
-            count, size = self._send(handed, room, bytes_max)
+            count, size = self._send(queued, room, bytes_max)
             room -= count
             bytes_max -= size
-            if handed.at == handed.batch.stop:
+            if queued.at == queued.batch.stop:
                 queue.popleft()
-        if self._departing is not None:
+        if self._stream is not None:
             return
         if queue and room > 0:
-            self.connection.dirty(self)
+            self._add_turn()
         elif self._is_draining:
             self._is_draining = False
             deliveries.drained(handle)
 
-    def _send(self, handed: Handed, count_max: int, bytes_max: int) -> tuple[int, int]:
-        """Send some of a batch: how many events that was, and how many bytes."""
-        batch, start = handed.batch, handed.at
-        if not handed.messages:
-            handed.messages = give(batch, time.time_ns() // 1000, self._with_topic)
+    def _send(self, queued: QueuedBatch, count_max: int, bytes_max: int) -> tuple[int, int]:
+        """Send some of a batch. Returns how many events and how many bytes that was."""
+        batch, start = queued.batch, queued.at
+        if not queued.messages:
+            queued.messages = encode_messages(batch, time.time_ns() // 1000, self._terms.with_topic)
         low = start - batch.first
-        messages = handed.messages[low : low + count_max]
+        messages = queued.messages[low : low + count_max]
         size = sum(map(len, messages))
         if size > bytes_max:
             ends = list(accumulate(map(len, messages)))
-            count = bisect_left(ends, bytes_max) + 1  # the last may be over it
+            count = bisect_left(ends, bytes_max) + 1  # the last may exceed it
             messages, size = messages[:count], ends[count - 1]
-        stop = handed.at = start + len(messages)
-        prefix = handed.prefix
+        stop = queued.at = start + len(messages)
+        prefix, is_presettled = queued.prefix, self._terms.is_presettled
         tags = [prefix + b"%x" % seq for seq in range(start, stop)]
-        sent = deliveries.send(self.handle, zip(tags, messages, strict=True), self._is_presettled)
-        self.connection.server.deliveries_out += len(messages)
-        if self._is_presettled:
-            self._settle(batch, start, stop, ACCEPTED)
+        sent = deliveries.send(self.handle, zip(tags, messages, strict=True), is_presettled)
+        self._services.counts.sent(len(messages))
+        if is_presettled:
+            self._unsettled.add(batch, start, stop, ACCEPTED)
         else:
-            self._unsettled.update(
-                zip(sent, zip(repeat(batch), range(start, stop), strict=False), strict=False)
-            )
+            self._unsettled.sent(sent, batch, start, stop)
         return stop - start, size
+
+    def flush(self) -> None:
+        """Pass on the dispositions that have gathered."""
+        self._unsettled.flush()
 
     # -- streams
 
-    def _depart(self, handed: Handed) -> None:
+    def _begin_stream(self, queued: QueuedBatch) -> None:
         """Begin to send a message whose pieces are still to come."""
-        self._departing = Departing(self, handed.batch, handed.prefix + b"1", self._with_topic)
-        self._departing.ask()
+        self._stream = OutgoingStream(
+            self.handle,
+            queued.batch,
+            queued.prefix + b"1",
+            with_topic=self._terms.with_topic,
+            window_bytes=self._services.node.stream_window_bytes,
+            bytes_max=self._services.message_bytes_max,
+            output_room=self._services.output_room,
+            give_room=self._receiver.give_room,
+            on_begin=self._on_stream_begun,
+        )
+        self._stream.ask()
 
-    def departs(self, departing: Departing) -> None:
-        """The client gets the first of it."""
-        self._unsettled[departing.delivery] = (departing.batch, departing.batch.first)
-        self.connection.server.deliveries_out += 1
-
-    def give_room(self, source: bytes, total: int) -> None:
-        self._taker.give_room(source, total)
+    def _on_stream_begun(self, delivery: Handle, batch: Batch) -> None:
+        self._unsettled.stream_began(delivery, batch)
+        self._services.counts.sent(1)
 
     def piece(self, source: bytes, offset: int, data: bytes, is_last: bool) -> None:
-        """Bytes of a stream that was handed over."""
-        departing = self._departing
-        if departing is None or departing.batch.source != source or self.is_gone:
+        """Bytes of a delivered stream."""
+        stream = self._stream
+        if stream is None or stream.batch.source != source or self.is_gone:
             return
         try:
-            departing.send(data, is_last)
+            stream.send(data, is_last)
         except MalformedValue as error:
-            self._give_back(departing, (Outcome.REJECTED, int(Code.INVALID_ARGUMENT), f"it {error}"))
-        except TooLong:
-            self._give_back(departing, (Outcome.RELEASED, int(Code.FAILED_PRECONDITION), NO_SIZE))
+            text = f"it does not have its announced size: {error}"
+            self._give_back(stream, (Outcome.REJECTED, int(Code.INVALID_ARGUMENT), text))
+        except StreamTooLong:
+            self._give_back(stream, (Outcome.RELEASED, int(Code.FAILED_PRECONDITION), NO_SIZE))
         else:
             if is_last:
-                self._departed(departing)
-        self.connection.dirty(self)
-        self.connection.wake()
+                self._end_stream(stream)
+        self._resume()
 
-    def _departed(self, departing: Departing) -> None:
-        """All of it is sent: the next may go."""
-        self._departing = None
-        if self._is_presettled:
-            batch, seq = self._unsettled.pop(departing.delivery)
-            deliveries.settle(departing.delivery)
-            self._settle(batch, seq, seq + 1, ACCEPTED)
+    def _end_stream(self, stream: OutgoingStream) -> None:
+        """All of it is sent: the next message may follow."""
+        self._stream = None
+        self._unsettled.stream_ended()
+        if self._terms.is_presettled:
+            self._unsettled.remove(stream.delivery)
+            deliveries.settle(stream.delivery)
+            self._unsettled.add(stream.batch, stream.batch.first, stream.batch.first + 1, ACCEPTED)
 
-    def _give_back(self, departing: Departing, word: Word) -> None:
-        self._take_back(departing)
-        self._settle(departing.batch, departing.batch.first, departing.batch.stop, word)
+    def _give_back(self, stream: OutgoingStream, disposition: LinkDisposition) -> None:
+        self._abort(stream)
+        self._unsettled.add(stream.batch, stream.batch.first, stream.batch.stop, disposition)
 
-    def _take_back(self, departing: Departing) -> None:
-        """The client forgets what it has of it."""
-        self._departing = None
-        if departing.delivery is not None:
-            self._unsettled.pop(departing.delivery, None)
-            deliveries.abort(departing.delivery)
+    def _abort(self, stream: OutgoingStream) -> None:
+        """The client discards what it has of the message."""
+        self._stream = None
+        if stream.delivery is not None:
+            self._unsettled.remove(stream.delivery)
+            deliveries.abort(stream.delivery)
+
+    def _on_stream_settled(self) -> None:
+        """The client settled a message before its end: the rest is not sent."""
+        if self._stream is not None:
+            self._abort(self._stream)
+            self._add_turn()
 
     def cut(self, source: bytes, text: str) -> None:
-        """No more of a stream comes: it never was a message."""
-        self._queue = deque(handed for handed in self._queue if handed.batch.source != source)
-        departing = self._departing
-        if departing is not None and departing.batch.source == source and not self.is_gone:
-            self._take_back(departing)
-        if not self.is_gone:
-            self.connection.dirty(self)
-            self.connection.wake()
-
-    # -- outcomes
-
-    def delivered(self, delivery: Handle) -> None:
-        """The client says something about a delivery."""
-        found = self._unsettled.get(delivery)
-        if found is None:
+        """The rest of a stream will not come: it never became a message."""
+        self._queue = deque(one for one in self._queue if one.batch.source != source)
+        if self.is_gone:
             return
-        batch, seq = found
-        state = deliveries.state_of(delivery)
-        if state == deliveries.ACCEPTED:
-            run = self._run
-            if run is not None and run.stop == seq and run.batch is batch and run.word is ACCEPTED:
-                run.stop = seq + 1
-            else:
-                self._settle(batch, seq, seq + 1, ACCEPTED)
-        elif state == deliveries.RECEIVED and not deliveries.is_settled(delivery):
-            self._settle(batch, seq, seq + 1, (Outcome.RECEIVED, 0, ""))
-            return
-        elif state or deliveries.is_settled(delivery):
-            self._settle(batch, seq, seq + 1, self._outcome(delivery, state))
-        else:
-            return
-        del self._unsettled[delivery]
-        if self._departing is not None and self._departing.delivery == delivery:
-            self._take_back(self._departing)  # it is settled before its end: what is left of it is not sent
-            self.connection.dirty(self)
-        else:
-            deliveries.settle(delivery)
-
-    def _outcome(self, delivery: Handle, state: int) -> Word:
-        if state == deliveries.RELEASED:
-            return Outcome.RELEASED, 0, ""
-        if state == deliveries.REJECTED:
-            name, text = deliveries.said_condition(delivery)
-            return Outcome.REJECTED, int(code_of(name)), text or name
-        if state == deliveries.MODIFIED:
-            return self._modified(*deliveries.said_modified(delivery))
-        return ACCEPTED  # settled without a state: the client wants to hear no more of it
-
-    def _modified(self, is_failed: bool, is_undeliverable: bool) -> Word:
-        if self._is_anycast:
-            return Outcome.MODIFIED, 0, modified_text(is_failed, is_undeliverable)
-        if is_undeliverable:  # to hand it out here again is what it asks not to do
-            return Outcome.REJECTED, int(Code.FAILED_PRECONDITION), UNDELIVERABLE
-        return (Outcome.FAILED if is_failed else Outcome.RELEASED), 0, ""
-
-    def _settle(self, batch: Batch, start: int, stop: int, word: Word) -> None:
-        run = self._run
-        if run is not None and run.batch is batch and run.stop == start and run.word == word:
-            run.stop = stop
-            return
-        self.flush()
-        self._run = Run(batch, start, stop, word)
-        self.connection.dirty(self)
-
-    def flush(self) -> None:
-        """Pass on the outcomes that gathered."""
-        run, self._run = self._run, None
-        if run is not None:
-            self._taker.settle(run.batch, run.start, run.stop, *run.word)
+        stream = self._stream
+        if stream is not None and stream.batch.source == source:
+            self._abort(stream)
+        self._resume()

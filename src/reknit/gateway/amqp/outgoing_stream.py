@@ -1,74 +1,88 @@
-"""A stream on its way to a client: a message that is sent in as many frames as its pieces need.
+"""A stream to a client: one message in as many frames as its pieces need.
 
-What many clients read of a body in several data sections is the last of them. So a stream goes in one section, whose
-size has to be said first; one whose size nobody said is held back until its end, as far as a message may be long.
+Many clients read only the last of several data sections. A stream is therefore sent in one section, whose size comes
+first. A stream of unknown size is held back until its end, up to the size limit of a message.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.bodies import BodyOut
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.messages import give_front
-
-if TYPE_CHECKING:
-    from reknit.gateway.amqp.outgoing import Outgoing
+from reknit.gateway.amqp.messages import encode_start
 
 
-class TooLong(Exception):
-    """It is longer than a message whose size is not known may be."""
+class StreamTooLong(Exception):
+    """The stream is of unknown size, and longer than a message may be."""
 
 
-class Departing:
-    """The one message of a link that is being sent; others wait until its end."""
+class OutgoingStream:
+    """The one message of a link that is being streamed. Others wait until its end.
 
-    def __init__(self, link: Outgoing, batch: Batch, tag: bytes, with_topic: bool) -> None:
+    `output_room` gives how many bytes the connection takes, `give_room` asks the stream's sender for more, and
+    `on_begin` is called with the delivery when the first bytes are sent.
+    """
+
+    def __init__(
+        self,
+        link: Handle,
+        batch: Batch,
+        tag: bytes,
+        *,
+        with_topic: bool,
+        window_bytes: int,
+        bytes_max: int,
+        output_room: Callable[[Handle], int],
+        give_room: Callable[[bytes, int], None],
+        on_begin: Callable[[Handle, Batch], None],
+    ) -> None:
         self.batch = batch
         self._link = link
         self._tag = tag
-        self._front, self._kind, size = give_front(batch, time.time_ns() // 1000, with_topic)
-        self._is_strict = "amqp" not in batch.columns()
-        self._window = link.connection.server.stream_window_bytes
+        self._front, self._kind, size = encode_start(batch, time.time_ns() // 1000, with_topic)
+        self._window = window_bytes
+        self._bytes_max = bytes_max
+        self._output_room, self._give_room, self._on_begin = output_room, give_room, on_begin
         self._got = self._asked = 0
         self._held: list[bytes] = []
         self._body: BodyOut | None = None
         self.delivery: Handle | None = None
-        """None while it is held back."""
+        """None while the stream is held back."""
         if size is not None:
             self._begin(size)
 
     def _begin(self, size: int) -> None:
-        self._body = BodyOut(self._kind, size, self._is_strict)
-        self.delivery = deliveries.begin(self._link.handle, self._tag, self._front)
-        self._link.departs(self)
+        self._body = BodyOut(self._kind, size, is_strict="amqp" not in self.batch.columns())
+        self.delivery = deliveries.begin(self._link, self._tag, self._front)
+        self._on_begin(self.delivery, self.batch)
 
     def ask(self) -> bool:
-        """Let more of it come while the connection takes it; whether it has to wait for that."""
+        """Ask for more bytes if the connection takes them. Whether it has to wait for that."""
         total = self._got + self._window
         if 2 * (total - self._asked) < self._window:
             return False
-        if self._link.connection.output_room(self._link.handle) <= 0:
+        if self._output_room(self._link) <= 0:
             return True
         self._asked = total
-        self._link.give_room(self.batch.source, total)
+        self._give_room(self.batch.source, total)
         return False
 
     def send(self, data: bytes, is_last: bool) -> None:
-        """More of it. Raises `TooLong`, and `MalformedValue` if it is not as long as its publisher said."""
+        """Send more bytes. Raises `StreamTooLong`, and `MalformedValue` if the size differs from the announced one."""
         self._got += len(data)
         if self._body is None:
             self._held.append(data)
-            if self._got > self._link.connection.message_bytes_max:
-                raise TooLong
+            if self._got > self._bytes_max:
+                raise StreamTooLong
             if not is_last:
                 return
             self._begin(self._got)
             data = b"".join(self._held)
         assert self._body is not None
-        deliveries.go_on(self._link.handle, self._body.feed(data, is_last))
+        deliveries.send_more(self._link, self._body.feed(data, is_last))
         if is_last:
-            deliveries.advance(self._link.handle)
+            deliveries.advance(self._link)

@@ -1,4 +1,4 @@
-"""The sections of an AMQP message: which there are, and that each has the types that it must have."""
+"""The sections of an AMQP message, and the types that each must have."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EMPTY: Final = (b"\x45", b"\xc1\x01\x00", b"\xc0\x01\x00", b"\xd1\x00\x00\x00\x0
 
 
 def descriptor(data: bytes, at: int) -> tuple[int, int]:
-    """Which section begins here, and where its value does."""
+    """The section that begins at `at`, and where its value begins."""
     try:
         if data[at] == 0 and data[at + 1] == 0x53:
             return data[at + 2], at + 3
@@ -48,7 +48,7 @@ def descriptor(data: bytes, at: int) -> tuple[int, int]:
 
 
 def check_section(section: int, value: Any, at: int) -> None:
-    """A section that is passed on has the types that it must have: who gets it will read it."""
+    """Check the types of a section that is passed on: its receivers rely on them. Raises `MalformedValue`."""
     if section in (HEADER, PROPERTIES):
         is_fine = isinstance(value, list)
         if is_fine and section == PROPERTIES:
@@ -63,10 +63,11 @@ def check_section(section: int, value: Any, at: int) -> None:
                 isinstance(one, list | dict | Described) for one in value.values()
             )
     if not is_fine:
-        raise MalformedValue(f"section {section:#x} has not the types that it must have", at)
+        raise MalformedValue(f"section {section:#x} has a value of the wrong type", at)
 
 
 def check_text(payload: bytes, at: int) -> None:
+    """Raises `MalformedValue` if the bytes are not UTF-8."""
     try:
         str(payload, "utf-8")
     except UnicodeDecodeError:
@@ -74,7 +75,7 @@ def check_text(payload: bytes, at: int) -> None:
 
 
 def check_body(data: bytes, at: int) -> None:
-    """A body that is passed on as it is has to be one: who gets it will read it."""
+    """Check the sections of a body that is passed on: its receivers rely on them. Raises `MalformedValue`."""
     while at < len(data):
         section, at = descriptor(data, at)
         if not DATA <= section <= FOOTER:

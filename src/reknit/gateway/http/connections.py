@@ -7,7 +7,7 @@ import contextlib
 from typing import Protocol
 
 
-class OpenConnection(Protocol):
+class OpenHttpConnection(Protocol):
     """A connection, as the registry uses it."""
 
     opened_at: float
@@ -27,28 +27,28 @@ class ConnectionRegistry:
     """Every open connection once."""
 
     def __init__(self) -> None:
-        self._open: dict[OpenConnection, None] = {}
-        self._reading: dict[OpenConnection, None] = {}
+        self._open: dict[OpenHttpConnection, None] = {}
+        self._reading: dict[OpenHttpConnection, None] = {}
         """Waiting for a complete request, the oldest first."""
         self._empty = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, connection: OpenConnection) -> None:
+    def opened(self, connection: OpenHttpConnection) -> None:
         """A client connected. Its first request is awaited."""
         self._open[connection] = self._reading[connection] = None
         self._empty.clear()
 
-    def awaits(self, connection: OpenConnection) -> None:
+    def awaits(self, connection: OpenHttpConnection) -> None:
         """The next request of the connection is awaited."""
         self._reading[connection] = None
 
-    def complete(self, connection: OpenConnection) -> None:
+    def complete(self, connection: OpenHttpConnection) -> None:
         """A request arrived completely."""
         self._reading.pop(connection, None)
 
-    def closed(self, connection: OpenConnection) -> None:
+    def closed(self, connection: OpenHttpConnection) -> None:
         """The connection is gone."""
         self._open.pop(connection, None)
         self._reading.pop(connection, None)
