@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reknit.gateway.amqp.encoding import encode, listed
+from reknit.gateway.amqp.codec.encoding import encode, listed
 from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
 from reknit.testing.processes import NodeProcess, ending, free_port

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.batch import Batch
-from reknit.gateway.amqp.encoding import (
+from reknit.gateway.amqp.codec.encoding import (
     DEPTH_MAX,
     Described,
     MalformedValue,
@@ -22,14 +22,14 @@ from reknit.gateway.amqp.encoding import (
     encode,
     skip,
 )
-from reknit.gateway.amqp.messages import (
+from reknit.gateway.amqp.codec.messages import (
     SECTIONS_HEADER,
     DecodedMessage,
     columns,
     decode_message,
     encode_messages,
 )
-from reknit.gateway.amqp.sections import FIELDS
+from reknit.gateway.amqp.codec.sections import FIELDS
 
 simple = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False), st.text(max_size=300),
@@ -42,7 +42,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", ["encoding", "messages", "conditions", "sasl"])
+@pytest.mark.parametrize("name", ["codec.encoding", "codec.messages", "codec.conditions", "sasl"])
 def test_examples_in_docstrings_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"reknit.gateway.amqp.{name}"))
     assert result.attempted > 0

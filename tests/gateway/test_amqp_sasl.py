@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.gateway.amqp.encoding import Symbol, encode
+from reknit.gateway.amqp.codec.encoding import Symbol, encode
 from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, NotSasl, SaslServer, SaslState, frame
 
 USERS = {"ann": "s3cret"}

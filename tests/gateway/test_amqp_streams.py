@@ -19,9 +19,9 @@ from reknit.client.session import Session, connect
 from reknit.config import AnycastSettings, Config, TopicSettings
 from reknit.errors import Aborted, Released
 from reknit.event import Event
-from reknit.gateway.amqp.bodies import BYTES, SECTION, TEXT, BodyIn, BodyOut
-from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import decode_message, decode_start
+from reknit.gateway.amqp.codec.bodies import BYTES, SECTION, TEXT, BodyIn, BodyOut
+from reknit.gateway.amqp.codec.encoding import MalformedValue
+from reknit.gateway.amqp.codec.messages import decode_message, decode_start
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.topic import Pattern

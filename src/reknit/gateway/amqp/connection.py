@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import cast
 
 from reknit.config import AmqpSettings
-from reknit.gateway.amqp.conditions import FORCED, condition_of
+from reknit.gateway.amqp.codec.conditions import FORCED, condition_of
 from reknit.gateway.amqp.connections import AmqpConnections
 from reknit.gateway.amqp.engine import ProtonEngine
-from reknit.gateway.amqp.intake import ClientIntake
-from reknit.gateway.amqp.links import AmqpLinks, Link
+from reknit.gateway.amqp.links.intake import ClientIntake
+from reknit.gateway.amqp.links.link_table import Link, LinkTable
+from reknit.gateway.amqp.links.replies import ReplyAddresses
+from reknit.gateway.amqp.links.rights import ClientRights
+from reknit.gateway.amqp.links.services import DeliveryCounts, LinkServices
+from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.replies import ReplyAddresses
-from reknit.gateway.amqp.rights import ClientRights
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
-from reknit.gateway.amqp.services import DeliveryCounts, LinkServices
-from reknit.gateway.amqp.turns import LinkTurns
 from reknit.outcome import Code
 
 log = logging.getLogger("reknit.amqp")
@@ -57,7 +57,7 @@ class AmqpConnection(asyncio.Protocol):
         self._user = ""
         self._sasl: SaslServer | None = None
         self._engine: ProtonEngine | None = None
-        self._links: AmqpLinks | None = None
+        self._links: LinkTable | None = None
         """None until the client is known."""
         self._is_blocked = self._is_closing = self._is_client_done = False
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class AmqpConnection(asyncio.Protocol):
             intake=self._intake,
             turns=self._turns,
         )
-        self._links = AmqpLinks(link_services, self._remote_container)
+        self._links = LinkTable(link_services, self._remote_container)
         self._engine = ProtonEngine(
             self,
             self._links,

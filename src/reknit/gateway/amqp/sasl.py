@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Final
 
 from reknit.errors import RemoteError
-from reknit.gateway.amqp.encoding import (
+from reknit.gateway.amqp.codec.encoding import (
     Described,
     MalformedValue,
     decode,
@@ -83,7 +83,7 @@ def frame(performative: int, fields: Sequence[bytes]) -> bytes:
 class SaslServer:
     """One exchange. `mechanisms` are on offer. `subject` is the name in the client's certificate, if it has one.
 
-    >>> from reknit.gateway.amqp.encoding import Symbol
+    >>> from reknit.gateway.amqp.codec.encoding import Symbol
     >>> sasl = SaslServer(["PLAIN"], {"ann": "s3cret"})
     >>> said = sasl.feed(SASL_HEADER + frame(0x41, [encode(Symbol("PLAIN")), encode(b"\\0ann\\0s3cret")]) + AMQP_HEADER)
     >>> sasl.state, sasl.user, sasl.rest

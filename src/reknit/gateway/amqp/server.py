@@ -11,12 +11,12 @@ from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.amqp.connection import AmqpConnection, AmqpServices
 from reknit.gateway.amqp.connections import AmqpConnections
-from reknit.gateway.amqp.incoming import IncomingLink
+from reknit.gateway.amqp.links.incoming import IncomingLink
+from reknit.gateway.amqp.links.outgoing import OutgoingLink
+from reknit.gateway.amqp.links.replies import ReplyAddresses
+from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.outgoing import OutgoingLink
-from reknit.gateway.amqp.replies import ReplyAddresses
 from reknit.gateway.amqp.security import AmqpSecurity
-from reknit.gateway.amqp.services import DeliveryCounts
 
 if TYPE_CHECKING:
     from reknit.node.node import Node

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.bodies import BodyOut
+from reknit.gateway.amqp.codec.bodies import BodyOut
+from reknit.gateway.amqp.codec.messages import encode_start
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.messages import encode_start
 
 
 class StreamTooLong(Exception):

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import code_of, modified_text
+from reknit.gateway.amqp.codec.conditions import code_of, modified_text
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.outcome import Code, Outcome
 

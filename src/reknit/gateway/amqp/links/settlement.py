@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import condition_of, modified_of
+from reknit.gateway.amqp.codec.conditions import condition_of, modified_of
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.node.anycast.gateway_api import Result
 from reknit.outcome import Outcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from reknit.gateway.amqp.codec.messages import DecodedMessage, columns
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.intake import ClientIntake
-from reknit.gateway.amqp.messages import DecodedMessage, columns
+from reknit.gateway.amqp.links.intake import ClientIntake
+from reknit.gateway.amqp.links.settlement import settle
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.settlement import settle
 from reknit.node.anycast.gateway_api import OnPath, Result
 from reknit.outcome import Outcome
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from reknit.batch import Batch
 from reknit.event import SIZE_COLUMN
-from reknit.gateway.amqp.encoding import MalformedValue, Symbol, Timestamp, decode, encode, listed, skip
-from reknit.gateway.amqp.sections import (
+from reknit.gateway.amqp.codec.encoding import MalformedValue, Symbol, Timestamp, decode, encode, listed, skip
+from reknit.gateway.amqp.codec.sections import (
     ANNOTATIONS,
     APPLICATION,
     DATA,

@@ -7,13 +7,13 @@ from operator import itemgetter
 
 from reknit.errors import Full, InvalidTopic
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of
+from reknit.gateway.amqp.codec.conditions import DECODE_ERROR, SIZE_EXCEEDED, condition_of
+from reknit.gateway.amqp.codec.encoding import MalformedValue
+from reknit.gateway.amqp.codec.messages import DecodedMessage, decode_message, decode_start
 from reknit.gateway.amqp.deliveries import DeliveryReader, Handle, WholeMessage
-from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.incoming_stream import IncomingStream
-from reknit.gateway.amqp.messages import DecodedMessage, decode_message, decode_start
-from reknit.gateway.amqp.offers import MessageOffers
-from reknit.gateway.amqp.services import LinkServices
+from reknit.gateway.amqp.links.incoming_stream import IncomingStream
+from reknit.gateway.amqp.links.offers import MessageOffers
+from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code
 from reknit.topic import check_topic
 

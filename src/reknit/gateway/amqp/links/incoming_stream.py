@@ -11,14 +11,14 @@ from typing import Any
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.bodies import BodyIn
-from reknit.gateway.amqp.conditions import DECODE_ERROR
+from reknit.gateway.amqp.codec.bodies import BodyIn
+from reknit.gateway.amqp.codec.conditions import DECODE_ERROR
+from reknit.gateway.amqp.codec.encoding import MalformedValue
+from reknit.gateway.amqp.codec.messages import MessageStart
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.intake import ClientIntake
-from reknit.gateway.amqp.messages import MessageStart
+from reknit.gateway.amqp.links.intake import ClientIntake
+from reknit.gateway.amqp.links.settlement import settle
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.settlement import settle
 from reknit.outcome import Outcome
 from reknit.wire.outcomes import Fate
 

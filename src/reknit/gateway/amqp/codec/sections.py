@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from reknit.gateway.amqp.encoding import Described, MalformedValue, Symbol, Timestamp, decode
+from reknit.gateway.amqp.codec.encoding import Described, MalformedValue, Symbol, Timestamp, decode
 
 HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE, FOOTER = range(
     0x70, 0x79

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import condition_of
+from reknit.gateway.amqp.codec.conditions import condition_of
+from reknit.gateway.amqp.codec.encoding import MalformedValue
+from reknit.gateway.amqp.codec.messages import encode_messages
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.dispositions import ACCEPTED, LinkDisposition, UnsettledDeliveries
-from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import encode_messages
-from reknit.gateway.amqp.outgoing_stream import OutgoingStream, StreamTooLong
-from reknit.gateway.amqp.services import LinkServices
+from reknit.gateway.amqp.links.dispositions import ACCEPTED, LinkDisposition, UnsettledDeliveries
+from reknit.gateway.amqp.links.outgoing_stream import OutgoingStream, StreamTooLong
+from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from reknit.config import AmqpSettings
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.intake import ClientIntake
+from reknit.gateway.amqp.links.intake import ClientIntake
+from reknit.gateway.amqp.links.replies import ReplyAddresses
+from reknit.gateway.amqp.links.rights import ClientRights
+from reknit.gateway.amqp.links.turns import LinkTurns
 from reknit.gateway.amqp.node_client import NodeClient
-from reknit.gateway.amqp.replies import ReplyAddresses
-from reknit.gateway.amqp.rights import ClientRights
-from reknit.gateway.amqp.turns import LinkTurns
 
 
 class DeliveryCounts:

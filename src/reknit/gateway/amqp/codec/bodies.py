@@ -8,8 +8,8 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
-from reknit.gateway.amqp.encoding import MalformedValue, skip
-from reknit.gateway.amqp.sections import FOOTER, descriptor
+from reknit.gateway.amqp.codec.encoding import MalformedValue, skip
+from reknit.gateway.amqp.codec.sections import FOOTER, descriptor
 
 TEXT, BYTES, SECTION = b"vbd"
 _HEADS: Final = {TEXT: b"\x00\x53\x77\xb1", BYTES: b"\x00\x53\x77\xb0", SECTION: b"\x00\x53\x75\xb0"}

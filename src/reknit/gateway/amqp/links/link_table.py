@@ -7,19 +7,19 @@ from urllib.parse import quote
 
 from reknit.errors import InvalidTopic
 from reknit.gateway.amqp import deliveries
-from reknit.gateway.amqp.conditions import DETACH_FORCED, condition_of
+from reknit.gateway.amqp.codec.conditions import DETACH_FORCED, condition_of
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.incoming import RESEND_RELEASED, IncomingLink
-from reknit.gateway.amqp.outgoing import OutgoingLink
+from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, IncomingLink
+from reknit.gateway.amqp.links.outgoing import OutgoingLink
+from reknit.gateway.amqp.links.services import LinkServices
 from reknit.gateway.amqp.sasl import ANONYMOUS
-from reknit.gateway.amqp.services import LinkServices
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
 
 Link = IncomingLink | OutgoingLink
 
 
-class AmqpLinks:
+class LinkTable:
     """The links by their handles. `container` gives the client's container id."""
 
     def __init__(self, services: LinkServices, container: Callable[[], str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.gateway.access import AccessRules
-from reknit.gateway.amqp.replies import ReplyAddresses
+from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.topic import Pattern
 
 
