@@ -1,4 +1,4 @@
-"""AMQP clients on topics that every subscriber reads: what goes in, what comes out, and who hears what."""
+"""AMQP clients on topics with the distribution `journal`: messages, outcomes and credit."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_a_released_or_failed_message_comes_again_with_its_count(client: Client)
 
 
 def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> None:
-    """What a link does not settle any more is not remembered, by the engine or by the gateway."""
+    """Neither the engine nor the gateway remembers messages that are settled."""
     receiver = client.receiver("plant/temp", credit=5_000)
     sender = client.sender("plant/temp")
     sender.send_many([b"x"] * 2_000)

@@ -1,4 +1,4 @@
-"""Bad input, silence, crashes and the node's own end."""
+"""Bad input, silent clients, crashes, and a node that stops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def port_of(node: Node) -> int:
 
 
 def shout(node: Node, data: bytes) -> None:
-    """Send bytes, and read what comes until the node closes, or has no more to say to that."""
+    """Send bytes, and read until the node closes the connection or stays silent."""
     with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock, contextlib.suppress(OSError):
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -43,7 +43,7 @@ def shout(node: Node, data: bytes) -> None:
 
 
 def transfer(number: int, payload: bytes, has_more: bool) -> bytes:
-    """A frame with a message, or a part of one, on the first link."""
+    """A frame with a message, or part of one, on the first link."""
     fields = [uint(0), uint(number), encode(b"%d" % number), uint(0), encode(False), encode(has_more)]
     body = b"\x00\x53\x14" + listed(fields) + payload
     return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
@@ -68,7 +68,7 @@ def converse(node: Node, data: bytes) -> None:
 
 
 def frames() -> bytes:
-    """A whole conversation of a real client: open, begin, attach, transfers. Made by proton, without a socket."""
+    """A complete conversation of a real client: open, begin, attach, transfers. Made by proton without a socket."""
     connection, transport, collector = proton.Connection(), proton.Transport(), proton.Collector()
     connection.collect(collector)
     transport.bind(connection)
@@ -237,7 +237,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_node_is_killed(tmp_path: Pat
 
 @pytest.mark.real
 def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path: Path) -> None:
-    """The sender of an anycast message whose receiver had it when the node was killed has no outcome: it sends again."""
+    """If the node is killed while a receiver has an anycast message, the sender gets no outcome, and sends again."""
     port = free_port()
     url = f"amqp://127.0.0.1:{port}"
     (tmp_path / "reknit.toml").write_text('[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n')

@@ -168,7 +168,7 @@ def test_what_a_reader_could_choke_on_is_not_taken(data: bytes) -> None:
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 9), st.none()), min_size=1, max_size=4))
 def test_a_column_written_by_others_never_makes_a_bad_message(metas: list[Any]) -> None:
-    """Any publisher can write the column; what an AMQP client gets is a message in any case."""
+    """Any publisher can write the column `amqp`. An AMQP client gets a valid message all the same."""
     batch = Batch.build(bytes(16), "a", 1, [b"x"] * len(metas), time_us=0, columns={"amqp": metas})
     for data in encode_messages(batch, 0, with_topic=True):
         decode_message(data)

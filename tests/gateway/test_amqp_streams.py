@@ -1,4 +1,4 @@
-"""Messages that go on while they are still arriving: from AMQP clients, to AMQP clients, and between both worlds."""
+"""Messages that are forwarded while they are still arriving: between AMQP clients and clients of our own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def client(node: Node) -> Iterator[Client]:
 
 
 class Native:
-    """A program with a session, on a loop of its own."""
+    """A client of our own, on its own event loop."""
 
     def __init__(self, node: Node) -> None:
         self._thread = LoopThread()
@@ -66,7 +66,7 @@ class Native:
         return self._thread.run(work)  # type: ignore[arg-type]
 
     def subscribe(self, react: str = "accept") -> None:
-        """Take streams from now on; `release` lets the first go when a part of it is read."""
+        """Take streams from now on. With `release`, the first one is released when a part of it was read."""
         make = partial(self.session.subscribe, "films/**", auto_accept=False, streams=True)
         self._events = self._thread.call(make)
         self.run(self._events.__aenter__())
@@ -125,7 +125,7 @@ def native(node: Node) -> Iterator[Native]:
 
 
 def begin_stream(client: Client, data: bytes) -> tuple[Any, Any]:
-    """A message of which only this has been sent so far."""
+    """The beginning of a message, sent without the rest."""
     sender = client.sender(TOPIC, resend=True)
     client.wait(lambda: sender.link.credit > 0, "credit")
     delivery = client.call(lambda: sender.link.delivery(sender.link.delivery_tag()))
@@ -173,7 +173,7 @@ def test_a_message_longer_than_memory_may_hold_goes_from_client_to_client(node: 
     assert sent.states[-1] == "accepted"
     assert [body for one in receivers for body in one.bodies] == [LONG]
     assert most <= CAP
-    assert sender.send(b"short").outcome == "accepted", "the link goes on"
+    assert sender.send(b"short").outcome == "accepted", "the link continues"
 
 
 @pytest.mark.parametrize("body", ["text" * 500_000, b"bytes" * 400_000])

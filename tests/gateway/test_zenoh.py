@@ -28,7 +28,7 @@ BLOCK = zenoh.CongestionControl.BLOCK
 
 
 class Peer:
-    """A Zenoh session. Every call into it has an end, and what it declared is taken back before it closes."""
+    """A Zenoh session. Every call has a time limit, and everything is undeclared before it closes."""
 
     def __init__(self, listen: list[str], connect: list[str]) -> None:
         self._config = zenoh_config(listen, connect)
@@ -66,14 +66,14 @@ class Peer:
         )
 
     async def reaches(self, node: Node) -> None:
-        """Return when samples get through to the gateway. A canary tells: a publisher's own status may block."""
+        """Return when samples reach the gateway. A canary shows it: a publisher's own status may block."""
         before = gateway(node).taken
         while gateway(node).taken == before:
             await call(self.session.put, "canary/there", b"0")
             await asyncio.sleep(0.02)
 
     async def is_reached_by(self, session: Session) -> None:
-        """Return when events get through to subscribers that were declared here before."""
+        """Return when events reach the subscribers that were declared here before."""
         seen: list[object] = []
         await self.subscriber("canary/back", seen.append)
         while not seen:
@@ -95,7 +95,7 @@ async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
 
 @asynccontextmanager
 async def joining(samples: int, published: int = 0) -> AsyncIterator[tuple[Node, Session, Any]]:
-    """An advanced Zenoh publisher that has put some samples, and a node that joins it then."""
+    """An advanced Zenoh publisher that has put some samples, and a node that joins afterwards."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     async with Peer([endpoint], []) as peer:
         publisher = await peer.advanced(samples)
@@ -110,7 +110,7 @@ def gateway(node: Node) -> ZenohGateway:
 
 
 class Received:
-    """What a Zenoh subscriber got."""
+    """The samples that a Zenoh subscriber got."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

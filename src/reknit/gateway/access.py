@@ -1,4 +1,4 @@
-"""Who may read and write which topics through a gateway: rules from the configuration, or a hook of your own."""
+"""Access through a gateway: which user may read and write which topics, by configured rules or a hook of your own."""
 
 from __future__ import annotations
 

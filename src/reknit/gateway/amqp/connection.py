@@ -31,7 +31,7 @@ CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpServices:
-    """What all connections of a server share."""
+    """The services that all connections of a server share."""
 
     name: str
     settings: AmqpSettings
@@ -45,7 +45,7 @@ class AmqpServices:
 
 
 class AmqpConnection(asyncio.Protocol):
-    """Between a socket and the links of one client. What happens in one turn of the event loop is answered once."""
+    """Between a socket and the links of one client. Links work once per turn of the event loop."""
 
     def __init__(self, services: AmqpServices) -> None:
         self._services = services
@@ -104,7 +104,7 @@ class AmqpConnection(asyncio.Protocol):
         self._turn()
 
     def _authenticate(self, sasl: SaslServer, data: bytes) -> bytes:
-        """Find out who the client is. Returns the bytes that belong to AMQP."""
+        """Authenticate the client. Returns the bytes that belong to AMQP."""
         try:
             self._transport.write(sasl.feed(data))
         except NotSasl as error:
@@ -164,7 +164,7 @@ class AmqpConnection(asyncio.Protocol):
         turns.flush()
         if engine is None or self._is_blocked:
             return
-        turns.take()
+        turns.work()
         if self._send(engine) and turns.has_work:  # more fits now
             turns.wake()
         if engine.is_ended:

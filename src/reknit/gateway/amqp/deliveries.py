@@ -362,12 +362,12 @@ is_settled: Final = lib.pn_delivery_settled
 """Whether the client settled it."""
 
 
-def said_condition(delivery: Handle) -> tuple[str, str]:
+def remote_condition(delivery: Handle) -> tuple[str, str]:
     """Why the client rejected it."""
     return condition(lib.pn_disposition_condition(lib.pn_delivery_remote(delivery)))
 
 
-def said_modified(delivery: Handle) -> tuple[bool, bool]:
+def remote_modified(delivery: Handle) -> tuple[bool, bool]:
     """The fields of the client's MODIFIED: whether it failed, and whether it is undeliverable here."""
     remote = lib.pn_delivery_remote(delivery)
     return bool(lib.pn_disposition_is_failed(remote)), bool(lib.pn_disposition_is_undeliverable(remote))

@@ -12,7 +12,7 @@ from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_c
 
 
 class ConnectionListener(Protocol):
-    """Is told what happens to the connection."""
+    """Follows the connection."""
 
     def opened(self) -> None:
         """The client opened the connection."""
@@ -22,7 +22,7 @@ class ConnectionListener(Protocol):
 
 
 class LinkListener(Protocol):
-    """Is told what happens to the links."""
+    """Follows the links."""
 
     def link_opened(self, link: Handle) -> None:
         """The client attached a link."""
@@ -124,7 +124,7 @@ class ProtonEngine:
             lib.pn_decref(self._connection)
             lib.pn_decref(self._transport)
 
-    # -- what happened
+    # -- proton's events
 
     def _dispatch(self) -> None:
         collector, delivered = self._collector, self._links.delivered

@@ -66,7 +66,7 @@ class NodeClient:
         pattern: str,
         name: str,
         *,
-        on_handed: OnHanded,
+        on_batch: OnHanded,
         on_ready: OnReady,
         on_end: OnEnd,
         streams: StreamTaker | None = None,
@@ -74,12 +74,12 @@ class NodeClient:
         """A receiver of events. `on_ready` is called when it receives. A named receiver resumes where it left off."""
         if self.is_anycast(pattern):
             asyncio.get_running_loop().call_soon(on_ready)
-            return AnycastReceiver(self._node.anycast.receiver(pattern, on_handed, name, streams))
+            return AnycastReceiver(self._node.anycast.receiver(pattern, on_batch, name, streams))
         receiver = JournalReceiver(
             self._session,
             pattern,
             name,
-            on_handed=on_handed,
+            on_batch=on_batch,
             on_ready=on_ready,
             on_end=on_end,
             on_closed=self._forget,

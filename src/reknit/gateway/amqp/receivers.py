@@ -78,14 +78,14 @@ class JournalReceiver:
         pattern: str,
         name: str,
         *,
-        on_handed: OnHanded,
+        on_batch: OnHanded,
         on_ready: OnReady,
         on_end: OnEnd,
         on_closed: Callable[[JournalReceiver], None],
     ) -> None:
         self._session = session
         self._subscription = session.subscribe(pattern, name=name, auto_accept=False)
-        self._on_handed, self._on_ready, self._on_end = on_handed, on_ready, on_end
+        self._on_batch, self._on_ready, self._on_end = on_batch, on_ready, on_end
         self._on_closed = on_closed
         self._credit = 0
         self._has_credit = asyncio.Event()
@@ -123,7 +123,7 @@ class JournalReceiver:
             except StopAsyncIteration:
                 return
             self._credit -= batch.count
-            self._on_handed(batch, batch.attempt)
+            self._on_batch(batch, batch.attempt)
 
     def credit(self, events: int) -> None:
         self._credit = max(0, self._credit) + events  # the link already has what exceeded the credit

@@ -1,4 +1,4 @@
-"""The server's side of SASL in AMQP 1.0: it offers mechanisms, and finds out who the client is.
+"""The server's side of SASL in AMQP 1.0: it offers mechanisms, and authenticates the client.
 
 Bytes in, bytes out. The bytes after the exchange belong to AMQP, and are given back.
 

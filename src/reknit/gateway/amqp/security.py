@@ -1,4 +1,4 @@
-"""Who may connect: users and passwords from a file, certificates, and rules from the configuration."""
+"""Authentication and access: users and passwords from a file, certificates, and configured rules."""
 
 from __future__ import annotations
 

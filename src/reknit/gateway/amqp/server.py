@@ -81,7 +81,7 @@ class AmqpServer:
         await self._node.close()
 
     def status(self) -> dict[str, Any]:
-        """The numbers of connections, links and deliveries, what has no outcome yet, and how much credit there is."""
+        """The numbers of connections, links and deliveries, of unsettled messages, and of credit."""
         links = [link for connection in self.connections for link in connection.links]
         ins = [link for link in links if isinstance(link, IncomingLink)]
         outs = [link for link in links if isinstance(link, OutgoingLink)]

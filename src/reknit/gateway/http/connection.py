@@ -33,7 +33,7 @@ TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServices:
-    """What all connections of a server share. A connection refers to this one object, as there may be very many."""
+    """The services that all connections of a server share: one object, as there may be very many connections."""
 
     settings: HttpSettings
     loop: asyncio.AbstractEventLoop

@@ -35,7 +35,7 @@ class RouteListener(Protocol):
         """A batch of routes is in the journal. No tunnel was sent it yet."""
 
     def populations(self, entry: Entry, group: TunnelGroup) -> Iterable[TunnelBatch]:
-        """What a group gets because of the routes in such a batch."""
+        """The events that a group gets because of the routes in such a batch."""
 
 
 class TunnelFeed:

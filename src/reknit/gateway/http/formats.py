@@ -92,7 +92,7 @@ def elements_of(item: TunnelBatch) -> list[tuple[dict[str, str], bytes, str]]:
 
 
 class _KnFormat:
-    """What both formats of mod_pubsub share: the elements of an event on a tunnel."""
+    """The common part of both formats of mod_pubsub: the elements of an event on a tunnel."""
 
     is_chunked = True
 
@@ -228,7 +228,7 @@ GOING_AWAY = 1001
 
 
 class _WsFormat:
-    """What both WebSocket formats share."""
+    """The common part of both WebSocket formats."""
 
     content_type = ""
     is_chunked = False

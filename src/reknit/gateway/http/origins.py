@@ -14,7 +14,7 @@ PREFLIGHT: Final = [
     ("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, Cache-Control"),
     ("Access-Control-Max-Age", "600"),
 ]
-"""What a browser is told before it makes a request for a page of another site."""
+"""The answer to a browser that asks before it makes a request for a page of another site."""
 
 
 class OriginPolicy:

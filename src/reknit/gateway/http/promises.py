@@ -1,4 +1,4 @@
-"""What a tunnel can be promised: what the journal still holds of its topics."""
+"""Promises to tunnels: how much of their topics the journal still holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JournalPromises:
         """Places that were found to be ours."""
 
     def held(self, scope: TunnelScope) -> Held:
-        """What the journal holds of a tunnel's topics."""
+        """The part of a tunnel's topics that the journal holds."""
         journal = self._journal
         known_s = time.time() - self._started_at if self._forgets else float("inf")
         return Held(

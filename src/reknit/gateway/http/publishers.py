@@ -45,7 +45,7 @@ class _TopicPublisher:
     def is_idle(self) -> bool:
         return not self.gathered and not self.waiting
 
-    def cut(self) -> None:
+    def make_batches(self) -> None:
         """Make batches of the gathered events: one, unless times to live differ or there are too many events."""
         gathered, self.gathered = self.gathered, []
         start = 0
@@ -144,7 +144,7 @@ class HttpPublishers:
         self._is_turn_due = False
         for publisher in list(self._by_topic.values()):
             if publisher.gathered and publisher.machine.numbered:
-                publisher.cut()
+                publisher.make_batches()
                 self._perform(publisher)
 
     # -- the connection

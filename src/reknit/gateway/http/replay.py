@@ -1,4 +1,4 @@
-"""Replay for tunnels that are behind: what a group's tunnel gets next after a place in the journal.
+"""Replay for tunnels that are behind: the next part of the journal after a place, encoded for a group.
 
 Several tunnels often need the same part, as after a restart. It is read and encoded once.
 """
@@ -41,12 +41,12 @@ class JournalReplay:
         """How many batches were encoded, once for each group and location."""
 
     def forget(self) -> None:
-        """Routes changed: cached parts may differ from what a tunnel should get now."""
+        """Routes changed: cached parts may be wrong now."""
         self._cache.clear()
         self._cache_bytes = 0
 
     def next(self, group: TunnelGroup, place: Place, edge: int) -> tuple[bytes, Place]:
-        """What a tunnel of the group gets after a place, up to the live edge, and the place after that.
+        """The next part for a tunnel of the group after a place, up to the live edge, and the place after that part.
 
         Raises `Gone` if retention removed it.
         """

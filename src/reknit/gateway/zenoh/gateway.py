@@ -60,7 +60,7 @@ class ZenohGateway:
 
     @property
     def lost(self) -> int:
-        """How many events of gaps nobody in the Zenoh network had any more."""
+        """How many missing events could not be recovered from the Zenoh network."""
         return self._inbound.lost
 
     async def start(self) -> None:

@@ -27,7 +27,7 @@ class ZenohInbound:
         self.taken = 0
         """How many samples came from Zenoh."""
         self.lost = 0
-        """How many events nobody in the Zenoh network had any more."""
+        """How many missing events could not be recovered from the Zenoh network."""
 
     async def run(self) -> None:
         """Publish what is queued, until cancelled."""

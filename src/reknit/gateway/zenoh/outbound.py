@@ -21,7 +21,7 @@ RETRY_S = 0.5
 
 
 class ZenohOutbound:
-    """Forwards what is published on the node at `url`, except what came from Zenoh."""
+    """Forwards the events of the node at `url`, except those that came from Zenoh."""
 
     def __init__(
         self, url: str, config: Config, *, pattern: str, name: str, publishers: ZenohPublishers

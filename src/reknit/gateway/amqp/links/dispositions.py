@@ -1,4 +1,4 @@
-"""Dispositions: what a client says about messages, as outcomes, and in ranges that are as long as possible."""
+"""Dispositions: a client's statements about messages, as outcomes, joined to ranges as long as possible."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class UnsettledDeliveries:
         self._events.clear()
 
     def delivered(self, delivery: Handle) -> None:
-        """The client says something about a delivery. Called for every message: nothing here is a call too many."""
+        """The client changed the state of a delivery. Called once for every message, so it makes few calls itself."""
         found = self._events.get(delivery)
         if found is None:
             return
@@ -123,14 +123,14 @@ class UnsettledDeliveries:
 
 
 def disposition_of(delivery: Handle, state: int, is_anycast: bool) -> LinkDisposition:
-    """What a client says about a delivery that it settled, or that has a final state."""
+    """The disposition of a delivery that the client settled, or gave a final state."""
     if state == deliveries.RELEASED:
         return Outcome.RELEASED, 0, ""
     if state == deliveries.REJECTED:
-        name, text = deliveries.said_condition(delivery)
+        name, text = deliveries.remote_condition(delivery)
         return Outcome.REJECTED, int(code_of(name)), text or name
     if state == deliveries.MODIFIED:
-        return _modified(*deliveries.said_modified(delivery), is_anycast)
+        return _modified(*deliveries.remote_modified(delivery), is_anycast)
     return ACCEPTED  # settled without a state: the client wants to hear no more of it
 
 

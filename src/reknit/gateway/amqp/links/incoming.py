@@ -11,7 +11,7 @@ from reknit.gateway.amqp.codec.conditions import DECODE_ERROR, SIZE_EXCEEDED, co
 from reknit.gateway.amqp.codec.encoding import MalformedValue
 from reknit.gateway.amqp.codec.messages import DecodedMessage, decode_message, decode_start
 from reknit.gateway.amqp.deliveries import DeliveryReader, Handle, WholeMessage
-from reknit.gateway.amqp.links.incoming_stream import IncomingStream
+from reknit.gateway.amqp.links.incoming_stream import IncomingMessageStream
 from reknit.gateway.amqp.links.offers import MessageOffers
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code
@@ -39,7 +39,7 @@ class IncomingLink:
         """How many of its messages have no outcome yet."""
         self.is_gone = False
         self._stream_min = services.settings.stream_bytes_min
-        self._streams: list[IncomingStream] = []
+        self._streams: list[IncomingMessageStream] = []
         """Streamed messages without an outcome. The last of them may still be arriving."""
         if topic:
             self._open(topic)
@@ -61,7 +61,7 @@ class IncomingLink:
 
     # -- messages
 
-    def take(self) -> None:
+    def work(self) -> None:
         """Read what has arrived and offer it. The messages of one turn form one batch for each topic."""
         if self.is_gone:
             return
@@ -185,7 +185,7 @@ class IncomingLink:
             return
         services.intake.assemble(-reader.held_bytes)
         reader.leave()
-        stream = IncomingStream(
+        stream = IncomingMessageStream(
             services.node,
             self.handle,
             partial[0],

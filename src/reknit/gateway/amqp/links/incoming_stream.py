@@ -23,7 +23,7 @@ from reknit.outcome import Outcome
 from reknit.wire.outcomes import Fate
 
 
-class IncomingStream:
+class IncomingMessageStream:
     """One message of a link. Its bytes are read off the link as the stream's receiver has room for them.
 
     `held` is what was read of the body before the stream began. `on_change` is called when the link should read on.

@@ -1,4 +1,4 @@
-"""The links of one connection: they are attached as the client asks, and told what happens to them."""
+"""The links of one connection: attached as the client asks, found by the handles of proton's events."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class LinkTable:
         parts = (*who, self._container(), deliveries.link_name(link))
         return "/".join(("amqp", *(quote(part, safe="") for part in parts)))
 
-    # -- what happens to links
+    # -- events of links
 
     def flowed(self, link: Handle) -> None:
         """A link's credit changed."""
@@ -127,7 +127,7 @@ class LinkTable:
         if found is not None:
             self._services.turns.remove(found)
             if isinstance(found, IncomingLink):
-                found.take()  # what arrived before the close counts
+                found.work()  # messages that arrived before the close count
             found.close(is_closed)
         deliveries.close_link(link, is_detach=not is_closed)
         deliveries.free_link(link)

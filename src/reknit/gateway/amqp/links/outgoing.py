@@ -18,7 +18,7 @@ from reknit.gateway.amqp.codec.encoding import MalformedValue
 from reknit.gateway.amqp.codec.messages import encode_messages
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.links.dispositions import ACCEPTED, LinkDisposition, UnsettledDeliveries
-from reknit.gateway.amqp.links.outgoing_stream import OutgoingStream, StreamTooLong
+from reknit.gateway.amqp.links.outgoing_stream import OutgoingMessageStream, StreamTooLong
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
@@ -44,7 +44,7 @@ class QueuedBatch:
 
 
 class ReceiverTerms(NamedTuple):
-    """What a client's receiver asked for."""
+    """The terms that a client's receiver asked for."""
 
     address: str
     is_dynamic: bool
@@ -78,11 +78,11 @@ class OutgoingLink:
         self._is_draining = False
         """Everything that is available is queued: after that the rest of the credit is used up."""
         self.is_ready = self.is_gone = False
-        self._stream: OutgoingStream | None = None
+        self._stream: OutgoingMessageStream | None = None
         self._receiver = services.node.receiver(
             pattern.text,
             name,
-            on_handed=self._on_batch,
+            on_batch=self._on_batch,
             on_ready=self._on_ready,
             on_end=self._on_end,
             streams=self,
@@ -94,7 +94,7 @@ class OutgoingLink:
             on_stream_settled=self._on_stream_settled,
         )
         self.delivered = self._unsettled.delivered
-        """The client says something about a delivery."""
+        """The client changed the state of a delivery."""
 
     @property
     def unsettled(self) -> int:
@@ -182,10 +182,10 @@ class OutgoingLink:
         if not self.is_gone:
             self._asked -= self._receiver.drain()
             self._is_draining = True
-            self.take()
+            self.work()
             self._services.turns.wake()
 
-    def take(self) -> None:
+    def work(self) -> None:
         """Send what is queued, as far as the credit and the connection's room allow."""
         if self.is_gone or not self.is_ready:
             return
@@ -244,7 +244,7 @@ class OutgoingLink:
 
     def _begin_stream(self, queued: QueuedBatch) -> None:
         """Begin to send a message whose pieces are still to come."""
-        self._stream = OutgoingStream(
+        self._stream = OutgoingMessageStream(
             self.handle,
             queued.batch,
             queued.prefix + b"1",
@@ -278,7 +278,7 @@ class OutgoingLink:
                 self._end_stream(stream)
         self._resume()
 
-    def _end_stream(self, stream: OutgoingStream) -> None:
+    def _end_stream(self, stream: OutgoingMessageStream) -> None:
         """All of it is sent: the next message may follow."""
         self._stream = None
         self._unsettled.stream_ended()
@@ -287,11 +287,11 @@ class OutgoingLink:
             deliveries.settle(stream.delivery)
             self._unsettled.add(stream.batch, stream.batch.first, stream.batch.first + 1, ACCEPTED)
 
-    def _give_back(self, stream: OutgoingStream, disposition: LinkDisposition) -> None:
+    def _give_back(self, stream: OutgoingMessageStream, disposition: LinkDisposition) -> None:
         self._abort(stream)
         self._unsettled.add(stream.batch, stream.batch.first, stream.batch.stop, disposition)
 
-    def _abort(self, stream: OutgoingStream) -> None:
+    def _abort(self, stream: OutgoingMessageStream) -> None:
         """The client discards what it has of the message."""
         self._stream = None
         if stream.delivery is not None:

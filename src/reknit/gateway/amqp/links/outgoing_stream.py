@@ -20,7 +20,7 @@ class StreamTooLong(Exception):
     """The stream is of unknown size, and longer than a message may be."""
 
 
-class OutgoingStream:
+class OutgoingMessageStream:
     """The one message of a link that is being streamed. Others wait until its end.
 
     `output_room` gives how many bytes the connection takes, `give_room` asks the stream's sender for more, and

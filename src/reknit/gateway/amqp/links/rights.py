@@ -1,4 +1,4 @@
-"""What one client may read and write."""
+"""The rights of one client: which topics it may read and write."""
 
 from __future__ import annotations
 

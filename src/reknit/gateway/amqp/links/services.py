@@ -1,4 +1,4 @@
-"""What the parts of the gateway share: all connections of a server, and all links of a connection."""
+"""The services that all links of a connection share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeliveryCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkServices:
-    """What all links of one connection share."""
+    """The services of one connection's links."""
 
     settings: AmqpSettings
     message_bytes_max: int

@@ -1,4 +1,4 @@
-"""Turns: what happens to a connection's links within one turn of the event loop is answered at once, at its end."""
+"""Turns: the links of a connection do their work once, at the end of each turn of the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TurnLink(Protocol):
     def flush(self) -> None:
         """Pass on the outcomes that have gathered."""
 
-    def take(self) -> None:
+    def work(self) -> None:
         """Read what has arrived, or send what is queued."""
 
 
@@ -61,8 +61,8 @@ class LinkTurns:
         for link in self._links:
             link.flush()
 
-    def take(self) -> None:
+    def work(self) -> None:
         """Let links read and send. Links that are not done add themselves again."""
         links, self._links = self._links, {}
         for link in links:
-            link.take()
+            link.work()

@@ -114,7 +114,7 @@ class KnRouter:
     # -- populations
 
     def populations(self, entry: Entry, group: TunnelGroup) -> Iterable[TunnelBatch]:
-        """What a group gets when the journal passes the position where a route into its topic is stored."""
+        """The events that a group gets when the journal passes the position where a route into its topic is stored."""
         if not isinstance(group.scope, TopicScope):
             return []
         from_topic = entry.head.topic.rpartition("/")[0]

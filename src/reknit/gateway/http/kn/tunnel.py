@@ -65,7 +65,7 @@ class KnTunnels:
             return
         is_raw = request.version == "1.0"
         connection.become_tunnel(format, self._head(request, format, is_raw))
-        topic = getattr(scope, "topic", "")
+        topic = scope.topic if isinstance(scope, TopicScope) else ""
         journal = topic if is_journal(topic) else ""
         status = format.status(self._status(form, scope, place))
         prelude = b"<!DOCTYPE html>\n" if isinstance(format, JsFormat) else b""
