@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -26,6 +27,25 @@ proton = pytest.importorskip("proton", reason="python-qpid-proton could not be b
 def node() -> Iterator[Node]:
     with broker() as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def no_internal_error(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever clients send, the gateway logs no error of its own, and the event loop none either."""
+    yield
+    records = [one for one in caplog.get_records("call") if one.name.startswith(("reknit", "asyncio"))]
+    errors = [one for one in records if one.levelno >= logging.ERROR]
+    assert not errors, [f"{one.getMessage()} {one.exc_text or ''}" for one in errors]
+
+
+@pytest.fixture
+def still_serves(node: Node) -> Iterator[None]:
+    """After the test, a client can send and receive."""
+    yield
+    with Client(url_of(node)) as client:
+        receiver = client.receiver("alive/now")
+        assert client.sender("alive/now").send(b"x").outcome == "accepted"
+        assert receiver.wait(1) == [b"x"]
 
 
 def port_of(node: Node) -> int:
@@ -92,18 +112,21 @@ CONVERSATION = frames()
 LAX = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(data=st.binary(max_size=300))
 def test_any_bytes_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
     shout(node, data)
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(data=st.binary(max_size=300))
 def test_any_bytes_after_the_header_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
     shout(node, AMQP_HEADER + data)
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(
     changes=st.lists(st.tuples(st.integers(8, len(CONVERSATION) - 1), st.integers(0, 255)), max_size=8),
@@ -124,6 +147,7 @@ TRANSFERS = b"".join(transfer(number, MESSAGE, has_more=False) for number in ran
 )
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(TRANSFERS) - 1), st.integers(0, 255)), max_size=6),
