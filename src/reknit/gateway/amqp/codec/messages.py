@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from reknit.batch import Batch
@@ -57,6 +58,9 @@ class DecodedMessage(NamedTuple):
     ttl_ms: int
     to: str
 
+
+_headers_of: Final = itemgetter(DecodedMessage._fields.index("headers"))
+_ttl_of: Final = itemgetter(DecodedMessage._fields.index("ttl_ms"))
 
 _METAS: Final = {(kind, mark): bytes((kind, mark)) for kind in b"vbdx" for mark in range(256)}
 
@@ -201,9 +205,9 @@ def columns(messages: Sequence[DecodedMessage]) -> dict[str, list[Any]]:
     {'amqp': [b'v\\x04']}
     """
     made: dict[str, list[Any]] = {"amqp": [one.meta for one in messages]}
-    if any(one.headers for one in messages):
+    if any(map(_headers_of, messages)):
         made["headers"] = [one.headers for one in messages]
-    if any(one.ttl_ms for one in messages):
+    if any(map(_ttl_of, messages)):
         made["ttl"] = [one.ttl_ms for one in messages]
     return made
 
@@ -221,7 +225,7 @@ def encode_messages(batch: Batch, now_us: int, with_topic: bool = False) -> list
     payloads = batch.payloads()
     found = batch.columns()
     metas, headers, ttls = found.get("amqp"), found.get("headers"), found.get("ttl")
-    if metas and not all(map(_is_bytes, metas)):
+    if metas and set(map(type, metas)) != {bytes}:
         metas = None
     topic = batch.topic if with_topic else ""
     if headers is None and ttls is None and not batch.head.ttl_ms:
@@ -241,7 +245,7 @@ def encode_start(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, in
     [meta] = found.get("amqp") or [None]
     [headers] = found.get("headers") or [None]
     [size] = found.get(SIZE_COLUMN) or [None]
-    if not _is_bytes(meta) or not _is_meta(meta):
+    if type(meta) is not bytes or not _is_meta(meta):
         meta = meta_of(headers)
     ttl_ms = batch.head.ttl_ms
     left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
@@ -262,10 +266,6 @@ def _encode_plain(payloads: list[bytes], metas: list[bytes], attempt: int, topic
         front(meta, attempt, topic) + body(meta, payload)
         for meta, payload in zip(metas, payloads, strict=True)
     ]
-
-
-def _is_bytes(value: Any) -> bool:
-    return type(value) is bytes
 
 
 def body(meta: bytes, payload: bytes) -> bytes:
