@@ -54,7 +54,7 @@ class Reknit:
         return int(self._http.url.rpartition(":")[2])
 
     async def publish(self, number: int) -> None:
-        await self._http.inlet.publish("what/chat", payload(number), {})
+        await self._http.publishers.publish("what/chat", payload(number), {})
 
     async def settle(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The Python client against a real node: both schemes, through restarts, and where recovery fails."""
+"""The Python client against a real node: both schemes, restarts, and failed recovery."""
 
 from __future__ import annotations
 

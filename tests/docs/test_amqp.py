@@ -1,4 +1,4 @@
-"""The examples of the page on AMQP run."""
+"""The examples in docs/how-to/amqp.md run."""
 
 from __future__ import annotations
 

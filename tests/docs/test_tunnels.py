@@ -1,4 +1,4 @@
-"""The reference names a test for every sentence of the seed: each of them is there."""
+"""The reference names a test for every sentence of the specification: each of these tests exists."""
 
 import re
 from pathlib import Path

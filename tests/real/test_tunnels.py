@@ -126,7 +126,7 @@ def browser_page(node: Living, fragment: str = "") -> Iterator[Page]:
     with playwright.sync_playwright() as engine:
         browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
         page = browser.new_page()
-        # the page comes from the node's own site, so that its stream does too
+        # the page is served from the node's own origin, as is its tunnel
         page.route("**/page.html", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
         page.goto(f"{node.url}/page.html{fragment}")
         try:
@@ -189,7 +189,7 @@ def test_a_purged_checkpoint_is_shown_as_lost_not_as_a_fresh_start(tmp_path: Pat
 
 
 def purge(node: Living) -> None:
-    """Publish so much while the page can't see the node that retention removes what it has seen."""
+    """Publish so much while the page is disconnected that retention removes what it has seen."""
     epoch = (node.data / "epoch").read_text().strip()
     with Living(node.data, *node.settings) as other:
         code = 200

@@ -1,4 +1,4 @@
-"""Foreign AMQP clients for tests: proton's own, each in a thread of its own; and a node to talk to."""
+"""Foreign AMQP clients for tests: proton's clients, each in its own thread, and a node to talk to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def config(data_dir: Path | None = None, topics: tuple[TopicSettings, ...] = (), **amqp: Any) -> Config:
-    """A node with AMQP on some port; its journal on disk where there is a directory."""
+    """The config of a node with AMQP on a free port. With a directory, its journal is on disk."""
     journal = JournalSettings(kind="disk" if data_dir else "memory", sync=False)
     node = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",), data_dir=data_dir or Path("none"))
     settings = AmqpSettings(**{"listen": "127.0.0.1:0", **amqp})
@@ -45,13 +45,13 @@ def config(data_dir: Path | None = None, topics: tuple[TopicSettings, ...] = (),
 
 @contextlib.contextmanager
 def broker(settings: Config | None = None) -> Iterator[Node]:
-    """A node that serves AMQP until the end."""
+    """A running node that serves AMQP."""
     with serving(settings or config()) as node:
         yield node
 
 
 def start(node: NodeProcess, port: int) -> None:
-    """Run a node's process, and return when it listens for AMQP, too."""
+    """Start a node's process, and return when it listens for AMQP."""
     node.start()
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -68,7 +68,7 @@ def url_of(node: Node) -> str:
 
 
 class Terminus(LinkOption):  # type: ignore[misc]
-    """Capabilities and durability of a link's end."""
+    """The capabilities and durability of a terminus."""
 
     def __init__(self, resend: bool = False, durable: bool = False) -> None:
         self._resend, self._durable = resend, durable
@@ -88,20 +88,20 @@ class Terminus(LinkOption):  # type: ignore[misc]
 
 
 class Sent:
-    """A message on its way."""
+    """A message that was sent."""
 
     def __init__(self, client: Client, delivery: Any) -> None:
         self._client = client
         self.delivery = delivery
         self.states: list[str] = []
-        """What was said of it, in order."""
+        """The states that the node gave it, in order."""
         self.is_settled = False
         self.condition: Any = None
         self.modified: tuple[bool, bool] | None = None
 
     @property
     def outcome(self) -> str:
-        """What became of it, once that is known."""
+        """Its outcome, once that is known."""
         self._client.wait(lambda: self.is_settled, "an outcome")
         return self.states[-1] if self.states else "none"
 
@@ -136,11 +136,11 @@ class Sender:
         return sent
 
     def _send(self, messages: list[Any]) -> list[Sent]:
-        """As many as there is credit for."""
+        """Send as many as there is credit for."""
         return [self._client.track(self.link.send(one)) for one in messages[: self.link.credit]]
 
     def stream(self, message: Message, piece_bytes: int) -> Sent:
-        """Send in pieces, as they come."""
+        """Send a message in pieces."""
         self._client.wait(lambda: self.link.credit > 0, "credit")
         data = bytes(message.encode())
         delivery = self._client.call(lambda: self.link.delivery(self.link.delivery_tag()))
@@ -162,7 +162,7 @@ React = Callable[[Any, Any], None] | str
 
 
 class Receiver:
-    """A client's receiver. `react` is an outcome for every message, or what to do with it and its delivery."""
+    """A client's receiver. `react` is an outcome for all messages, or a function of a message and its delivery."""
 
     def __init__(self, client: Client, link: Any, react: React) -> None:
         self._client, self.link, self._react = client, link, react
@@ -186,7 +186,7 @@ class Receiver:
             say(delivery, self._react)
 
     def wait(self, count: int) -> list[Any]:
-        """The bodies, once so many have come."""
+        """The bodies, once so many have arrived."""
         self._client.wait(lambda: len(self.messages) >= count, f"{count} messages")
         return self.bodies
 
@@ -225,7 +225,7 @@ def say(delivery: Any, what: str) -> None:
 
 
 class Client(MessagingHandler):  # type: ignore[misc]
-    """One connection, in a thread of its own. What is asked of it is done on that thread."""
+    """One connection in its own thread. All its methods run on that thread."""
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=False)
@@ -234,7 +234,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
         self._sent: dict[Any, Sent] = {}
         self._receivers: dict[Any, Receiver] = {}
         self.errors: list[tuple[str, str]] = []
-        """Conditions of links and of the connection, as (name, text)."""
+        """The conditions of links and of the connection, as (name, text)."""
         self.is_open = self.is_closed = False
         self._url, self._options = url, {"reconnect": False, **options}
         container_id = self._options.pop("container_id", None)
@@ -256,7 +256,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
     # -- from the test
 
     def call(self, work: Callable[[], Any]) -> Any:
-        """Do something on the client's thread; gives its result."""
+        """Call a function on the client's thread, and return its result."""
         done: Future[Any] = Future()
         event = ApplicationEvent("work")
         event.work, event.done = work, done
@@ -266,7 +266,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
     def wait(self, is_so: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
         with self._news:
-            while not is_so():  # not everything that changes proton's objects is told
+            while not is_so():  # proton does not report every change of its objects
                 assert time.monotonic() < deadline, f"{what} did not come; {self.errors}"
                 self._news.wait(0.05)
 
@@ -317,7 +317,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
         self._injector.trigger(event)
 
     def cut(self) -> None:
-        """End without a word, as a crash would."""
+        """Close the socket without a close frame, as a crash would."""
         self.call(lambda: self.connection.transport._selectable._delegate.shutdown(socket.SHUT_RDWR))
         self.wait(lambda: self.is_closed, "the end")
         self.close()
@@ -378,7 +378,7 @@ class Client(MessagingHandler):  # type: ignore[misc]
         event.connection.close()
 
     def on_connection_error(self, event: Any) -> None:
-        """Noted already."""
+        """It was noted already."""
 
     def on_transport_error(self, event: Any) -> None:
         self._error(event.transport.condition)

@@ -1,4 +1,4 @@
-"""Messages to one of many receivers: what each of them says, and what the sender hears."""
+"""Messages to one of many receivers: their dispositions, and the outcome that the sender gets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Bad input, silence, crashes and the node's own end."""
+"""Bad input, silent clients, crashes, and a node that stops."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reknit.gateway.amqp.encoding import encode, listed
+from reknit.gateway.amqp.codec.encoding import encode, listed
 from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
 from reknit.processes.process import NodeProcess, ending, free_port
@@ -28,12 +29,31 @@ def node() -> Iterator[Node]:
         yield one
 
 
+@pytest.fixture(autouse=True)
+def no_internal_error(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever clients send, the gateway logs no error of its own, and the event loop none either."""
+    yield
+    records = [one for one in caplog.get_records("call") if one.name.startswith(("reknit", "asyncio"))]
+    errors = [one for one in records if one.levelno >= logging.ERROR]
+    assert not errors, [f"{one.getMessage()} {one.exc_text or ''}" for one in errors]
+
+
+@pytest.fixture
+def still_serves(node: Node) -> Iterator[None]:
+    """After the test, a client can send and receive."""
+    yield
+    with Client(url_of(node)) as client:
+        receiver = client.receiver("alive/now")
+        assert client.sender("alive/now").send(b"x").outcome == "accepted"
+        assert receiver.wait(1) == [b"x"]
+
+
 def port_of(node: Node) -> int:
     return int(url_of(node).rpartition(":")[2])
 
 
 def shout(node: Node, data: bytes) -> None:
-    """Send bytes, and read what comes until the node closes, or has no more to say to that."""
+    """Send bytes, and read until the node closes the connection or stays silent."""
     with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock, contextlib.suppress(OSError):
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -43,7 +63,7 @@ def shout(node: Node, data: bytes) -> None:
 
 
 def transfer(number: int, payload: bytes, has_more: bool) -> bytes:
-    """A frame with a message, or a part of one, on the first link."""
+    """A frame with a message, or part of one, on the first link."""
     fields = [uint(0), uint(number), encode(b"%d" % number), uint(0), encode(False), encode(has_more)]
     body = b"\x00\x53\x14" + listed(fields) + payload
     return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
@@ -68,7 +88,7 @@ def converse(node: Node, data: bytes) -> None:
 
 
 def frames() -> bytes:
-    """A whole conversation of a real client: open, begin, attach, transfers. Made by proton, without a socket."""
+    """A complete conversation of a real client: open, begin, attach, transfers. Made by proton without a socket."""
     connection, transport, collector = proton.Connection(), proton.Transport(), proton.Collector()
     connection.collect(collector)
     transport.bind(connection)
@@ -92,18 +112,21 @@ CONVERSATION = frames()
 LAX = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(data=st.binary(max_size=300))
 def test_any_bytes_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
     shout(node, data)
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(data=st.binary(max_size=300))
 def test_any_bytes_after_the_header_leave_the_node_as_it_was(node: Node, data: bytes) -> None:
     shout(node, AMQP_HEADER + data)
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(
     changes=st.lists(st.tuples(st.integers(8, len(CONVERSATION) - 1), st.integers(0, 255)), max_size=8),
@@ -124,6 +147,7 @@ TRANSFERS = b"".join(transfer(number, MESSAGE, has_more=False) for number in ran
 )
 
 
+@pytest.mark.usefixtures("still_serves")
 @LAX
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(TRANSFERS) - 1), st.integers(0, 255)), max_size=6),
@@ -237,7 +261,7 @@ def test_nothing_that_was_accepted_is_lost_when_the_node_is_killed(tmp_path: Pat
 
 @pytest.mark.real
 def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path: Path) -> None:
-    """The sender of an anycast message whose receiver had it when the node was killed has no outcome: it sends again."""
+    """If the node is killed while a receiver has an anycast message, the sender gets no outcome, and sends again."""
     port = free_port()
     url = f"amqp://127.0.0.1:{port}"
     (tmp_path / "reknit.toml").write_text('[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\n')

@@ -1,4 +1,4 @@
-"""AMQP clients on several linked nodes, each a process of its own."""
+"""AMQP clients on several linked nodes, each in its own process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Linked:
     def __init__(self, fabric: Fabric, clients: dict[str, Client]) -> None:
         self.fabric, self.clients = fabric, clients
         self.tried: list[str] = []
-        """The receivers that had a message, in order."""
+        """The receivers that got a message, in order."""
 
     def receivers(self, topic: str, **reactions: str) -> dict[str, Any]:
-        """Receivers a1, b1 …, each on the node that its name begins with. All nodes have heard of them."""
+        """Receivers a1, b1 …, each on the node whose name is its first letter. All nodes know them."""
         made = {name: self._receiver(topic, name, react) for name, react in reactions.items()}
         names = {name[0] for name in reactions}
         asyncio.run(asyncio.wait_for(announced(self.fabric, topic, names), 150))

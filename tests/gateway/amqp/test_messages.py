@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.delivery import Delivery
-from reknit.gateway.amqp.encoding import (
+from reknit.gateway.amqp.codec.encoding import (
     DEPTH_MAX,
     Described,
     MalformedValue,
@@ -21,8 +21,14 @@ from reknit.gateway.amqp.encoding import (
     encode,
     skip,
 )
-from reknit.gateway.amqp.messages import SECTIONS_HEADER, Taken, columns, give, take
-from reknit.gateway.amqp.sections import FIELDS
+from reknit.gateway.amqp.codec.messages import (
+    SECTIONS_HEADER,
+    DecodedMessage,
+    columns,
+    decode_message,
+    encode_messages,
+)
+from reknit.gateway.amqp.codec.sections import FIELDS
 
 simple = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False), st.text(max_size=300),
@@ -54,10 +60,10 @@ def test_any_bytes_are_a_value_or_malformed(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_malformed(data: bytes) -> None:
     try:
-        taken = take(data)
+        taken = decode_message(data)
     except MalformedValue:
         return
-    assert take(again(taken)) == taken
+    assert decode_message(again(taken)) == taken
 
 
 @given(values, st.integers(0, 60), st.integers(0, 255))
@@ -67,10 +73,10 @@ def test_a_garbled_message_is_a_message_or_malformed(value: Any, at: int, byte: 
     )
     data[at % len(data)] = byte
     try:
-        taken = take(bytes(data))
+        taken = decode_message(bytes(data))
     except MalformedValue:
         return
-    assert take(again(taken)) == taken
+    assert decode_message(again(taken)) == taken
 
 
 def test_nesting_has_an_end() -> None:
@@ -93,10 +99,10 @@ def message(properties: bytes = b"", application: bytes = b"", body: bytes = BOD
     return made + body
 
 
-def again(taken: Taken) -> bytes:
+def again(taken: DecodedMessage) -> bytes:
     """The message that another AMQP client gets."""
     batch = Batch.build(bytes(16), "a", 1, [taken.payload], time_us=0, columns=columns([taken]))
-    [data] = give(batch, 0)
+    [data] = encode_messages(batch, 0)
     return data
 
 
@@ -104,16 +110,16 @@ def again(taken: Taken) -> bytes:
     st.dictionaries(st.text(max_size=10), simple.filter(lambda one: not isinstance(one, list)), max_size=5)
 )
 def test_application_properties_go_through_as_they_are(properties: dict[str, Any]) -> None:
-    taken = take(message(application=encode(properties)))
+    taken = decode_message(message(application=encode(properties)))
     section = again(taken)
     assert not properties or encode(properties) in section
-    assert take(section).headers == taken.headers
+    assert decode_message(section).headers == taken.headers
 
 
 def test_headers_are_text_and_properties_win() -> None:
     properties = encode([UUID(int=1), b"\x01", "there", "news", None, 7, Symbol("text/plain")])
     application = encode({"subject": "mine", "hot": True, "n": 5})
-    taken = take(message(properties, application))
+    taken = decode_message(message(properties, application))
     assert taken.payload == b"x"
     assert taken.to == "there"
     assert taken.headers == {
@@ -124,11 +130,11 @@ def test_headers_are_text_and_properties_win() -> None:
 
 def test_a_body_that_is_neither_text_nor_bytes_stays_encoded() -> None:
     body = b"\x00\x53\x77" + encode({"a": 1})
-    taken = take(body)
+    taken = decode_message(body)
     assert taken.payload == body
     assert taken.headers == {SECTIONS_HEADER: "sections"}
     two = b"\x00\x53\x75\xa0\x01x\x00\x53\x75\xa0\x01y"
-    assert take(two).payload == two
+    assert decode_message(two).payload == two
 
 
 @pytest.mark.parametrize(
@@ -149,15 +155,15 @@ def test_a_body_that_is_neither_text_nor_bytes_stays_encoded() -> None:
 )
 def test_what_a_reader_could_choke_on_is_not_taken(data: bytes) -> None:
     with pytest.raises(MalformedValue):
-        take(data)
+        decode_message(data)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 9), st.none()), min_size=1, max_size=4))
 def test_a_column_written_by_others_never_makes_a_bad_message(metas: list[Any]) -> None:
-    """Any publisher can write the column; what an AMQP client gets is a message in any case."""
+    """Any publisher can write the column `amqp`. An AMQP client gets a valid message all the same."""
     batch = Batch.build(bytes(16), "a", 1, [b"x"] * len(metas), time_us=0, columns={"amqp": metas})
-    for data in give(batch, 0, with_topic=True):
-        take(data)
+    for data in encode_messages(batch, 0, with_topic=True):
+        decode_message(data)
 
 
 def test_native_headers_become_properties_and_back() -> None:
@@ -169,26 +175,26 @@ def test_native_headers_become_properties_and_back() -> None:
         "group-sequence": "x",
     }
     batch = Batch.build(bytes(16), "a", 1, [b"x"], time_us=0, columns={"headers": [headers]})
-    taken = take(give(batch, 0)[0])
+    taken = decode_message(encode_messages(batch, 0)[0])
     assert taken.headers == {key: value for key, value in headers.items() if key != "group-sequence"}
 
 
 def test_the_time_to_live_gets_shorter_on_the_way() -> None:
     batch = Batch.build(bytes(16), "a", 1, [b"x"], time_us=1_000_000, ttl_ms=5_000)
-    assert take(give(batch, 3_000_000)[0]).ttl_ms == 3_000
+    assert decode_message(encode_messages(batch, 3_000_000)[0]).ttl_ms == 3_000
 
 
 def test_a_repeated_attempt_says_so() -> None:
     batch = Batch.build(bytes(16), "a", 1, [b"x"], time_us=0)
-    header, _ = decode(give(batch.delivered(Delivery(attempt=4)), 0)[0])
+    header, _ = decode(encode_messages(batch.delivered(Delivery(4)), 0)[0])
     assert header == Described(0x70, [True, 4, None, False, 3])
 
 
 def test_a_section_may_be_named_by_its_symbol() -> None:
     name = encode(Symbol("amqp:message-annotations:map"))
-    taken = take(b"\x00" + name + encode({Symbol("x-opt-a"): 1}) + BODY)
+    taken = decode_message(b"\x00" + name + encode({Symbol("x-opt-a"): 1}) + BODY)
     batch = Batch.build(bytes(16), "a", 1, [taken.payload], time_us=0, columns=columns([taken]))
-    [data] = give(batch, 0, with_topic=True)
+    [data] = encode_messages(batch, 0, with_topic=True)
     _, at = decode(data)
     annotations, _ = decode(data, at)
     assert annotations == Described(0x72, {"x-opt-a": 1, "x-opt-reknit-topic": "a"})

@@ -1,4 +1,4 @@
-"""What a node says of its AMQP clients: in its status, on the command line and to Prometheus."""
+"""What a node reports about its AMQP clients: in its status, on the command line and to Prometheus."""
 
 from __future__ import annotations
 

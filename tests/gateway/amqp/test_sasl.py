@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.gateway.amqp.encoding import Symbol, encode
-from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, NotSasl, SaslServer, State, frame
+from reknit.gateway.amqp.codec.encoding import Symbol, encode
+from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, NotSasl, SaslServer, SaslState, frame
 
 USERS = {"ann": "s3cret"}
 INIT, RESPONSE = 0x41, 0x43
@@ -32,13 +32,13 @@ def test_plain(response: bytes, user: str) -> None:
     sasl = SaslServer(["PLAIN"], USERS)
     sasl.feed(SASL_HEADER + init("PLAIN", response))
     assert sasl.user == user
-    assert sasl.state is (State.DONE if user else State.FAILED)
+    assert sasl.state is (SaslState.DONE if user else SaslState.FAILED)
 
 
 def test_plain_may_come_after_a_challenge() -> None:
     sasl = SaslServer(["PLAIN"], USERS)
     sasl.feed(SASL_HEADER + init("PLAIN"))
-    assert sasl.state is State.RESPONSE
+    assert sasl.state is SaslState.RESPONSE
     sasl.feed(frame(RESPONSE, [encode(b"\0ann\0s3cret")]))
     assert sasl.user == "ann"
 
@@ -48,7 +48,7 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
     offered = sasl.feed(SASL_HEADER)
     assert b"EXTERNAL" not in offered, "there is no certificate"
     sasl.feed(init("EXTERNAL"))
-    assert sasl.state is State.FAILED
+    assert sasl.state is SaslState.FAILED
 
 
 def test_external_is_the_name_in_the_certificate() -> None:
@@ -64,7 +64,7 @@ def test_what_follows_belongs_to_amqp() -> None:
         rest = b""
         for at in range(0, len(whole), step):
             part = whole[at : at + step]
-            if sasl.state is State.DONE:
+            if sasl.state is SaslState.DONE:
                 rest += part
             else:
                 sasl.feed(part)
@@ -75,10 +75,10 @@ def test_what_follows_belongs_to_amqp() -> None:
 def test_without_sasl_a_client_is_anonymous_or_not_let_in() -> None:
     sasl = SaslServer(["ANONYMOUS"], {})
     assert sasl.feed(AMQP_HEADER) == b""
-    assert (sasl.state, sasl.user, sasl.rest) == (State.DONE, "anonymous", AMQP_HEADER)
+    assert (sasl.state, sasl.user, sasl.rest) == (SaslState.DONE, "anonymous", AMQP_HEADER)
     strict = SaslServer(["PLAIN"], USERS)
     assert strict.feed(AMQP_HEADER) == SASL_HEADER
-    assert strict.state is State.FAILED
+    assert strict.state is SaslState.FAILED
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5), st.booleans())
@@ -89,4 +89,4 @@ def test_any_bytes_let_nobody_in_by_plain(parts: list[bytes], with_header: bool)
             sasl.feed(part)
     except NotSasl:
         pass
-    assert sasl.state is not State.DONE
+    assert sasl.state is not SaslState.DONE

@@ -53,7 +53,7 @@ def tls(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def domain(folder: Path, name: str = "") -> Any:
-    """A client's side of TLS, with a certificate where it has a name."""
+    """A client's TLS context; with a name, it has that certificate."""
     made = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
     made.set_trusted_ca_db(str(folder / "ca.pem"))
     made.set_peer_authentication(proton.SSLDomain.VERIFY_PEER)

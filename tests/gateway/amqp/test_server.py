@@ -1,4 +1,4 @@
-"""AMQP clients on topics that every subscriber reads: what goes in, what comes out, and who hears what."""
+"""AMQP clients on topics with the distribution `journal`: messages, outcomes and credit."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_outcomes_of_a_durable_receiver_are_in_the_ledger(node: Node) -> None:
             found = [read_letter(next(letters).payload) for _ in range(2)]
         assert [(one.reason, one.code, one.text) for one in found] == [
             ("rejected", Code.NOT_FOUND, "no such order"),
-            ("rejected", Code.FAILED_PRECONDITION, "the receiver says that it is undeliverable there"),
+            ("rejected", Code.FAILED_PRECONDITION, "the receiver marked it as undeliverable here"),
         ]
         [row] = session.ledger()
         assert (row["subscriber"], row["accepted"], row["dead_lettered"]) == ("amqp/shop/in", 1, 2)
@@ -322,7 +322,7 @@ def test_a_released_or_failed_message_comes_again_with_its_count(client: Client)
 
 
 def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> None:
-    """What a link does not settle any more is not remembered, by the engine or by the gateway."""
+    """Neither the engine nor the gateway remembers messages that are settled."""
     receiver = client.receiver("plant/temp", credit=5_000)
     sender = client.sender("plant/temp")
     sender.send_many([b"x"] * 2_000)

@@ -1,4 +1,4 @@
-"""Messages that go on while they are still arriving: from AMQP clients, to AMQP clients, and between both worlds."""
+"""Messages that are forwarded while they are still arriving: between AMQP clients and clients of our own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from reknit.client.session import Session, connect
 from reknit.config import AnycastSettings, Config, TopicSettings
 from reknit.errors import Aborted, Released
 from reknit.event import Event
-from reknit.gateway.amqp.bodies import BYTES, SECTION, TEXT, BodyIn, BodyOut
-from reknit.gateway.amqp.encoding import MalformedValue
-from reknit.gateway.amqp.messages import begin, take
+from reknit.gateway.amqp.codec.bodies import BYTES, SECTION, TEXT, BodyIn, BodyOut
+from reknit.gateway.amqp.codec.encoding import MalformedValue
+from reknit.gateway.amqp.codec.messages import decode_message, decode_start
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.topic import Pattern
@@ -51,7 +51,7 @@ def client(node: Node) -> Iterator[Client]:
 
 
 class Native:
-    """A program with a session, on a loop of its own."""
+    """A client of our own, on its own event loop."""
 
     def __init__(self, node: Node) -> None:
         self._thread = LoopThread()
@@ -66,7 +66,7 @@ class Native:
         return self._thread.run(work)  # type: ignore[arg-type]
 
     def subscribe(self, react: str = "accept") -> None:
-        """Take streams from now on; `release` lets the first go when a part of it is read."""
+        """Take streams from now on. With `release`, the first one is released when a part of it was read."""
         make = partial(self.session.subscribe, "films/**", auto_accept=False, streams=True)
         self._events = self._thread.call(make)
         self.run(self._events.__aenter__())
@@ -125,7 +125,7 @@ def native(node: Node) -> Iterator[Native]:
 
 
 def begin_stream(client: Client, data: bytes) -> tuple[Any, Any]:
-    """A message of which only this has been sent so far."""
+    """The beginning of a message, sent without the rest."""
     sender = client.sender(TOPIC, resend=True)
     client.wait(lambda: sender.link.credit > 0, "credit")
     delivery = client.call(lambda: sender.link.delivery(sender.link.delivery_tag()))
@@ -173,7 +173,7 @@ def test_a_message_longer_than_memory_may_hold_goes_from_client_to_client(node: 
     assert sent.states[-1] == "accepted"
     assert [body for one in receivers for body in one.bodies] == [LONG]
     assert most <= CAP
-    assert sender.send(b"short").outcome == "accepted", "the link goes on"
+    assert sender.send(b"short").outcome == "accepted", "the link continues"
 
 
 @pytest.mark.parametrize("body", ["text" * 500_000, b"bytes" * 400_000])
@@ -294,7 +294,7 @@ def test_a_body_in_sections_is_read_wherever_it_is_cut(
     heads = [b"\x00\x53\x75\xb0" + len(one).to_bytes(4, "big") for one in sections]
     data = b"".join(head + one for head, one in zip(heads, sections, strict=True))
     data += b"\x00\x53\x78\xc1\x01\x00" if has_footer else b""
-    begun = begin(data)
+    begun = decode_start(data)
     assert begun is not None
     body = BodyIn(begun.meta[0], begun.size)
     got = b"".join(body.feed(part) for part in cut(data[begun.payload_at :], places))
@@ -312,7 +312,7 @@ def test_a_body_is_written_wherever_it_is_cut(kind: int, payload: str, places: l
     out = BodyOut(kind, len(data))
     parts = [*cut(data, places), b""]
     made = b"".join(out.feed(part, at == len(parts) - 1) for at, part in enumerate(parts))
-    taken = take(made)
+    taken = decode_message(made)
     assert (taken.payload, taken.meta[0]) == (data, kind)
 
 
@@ -323,7 +323,7 @@ def test_a_body_is_written_wherever_it_is_cut(kind: int, payload: str, places: l
         (BYTES, 2, b"ab\x00\x53\x75\xa0\x01c", "section 0x75 after the body"),
         (SECTION, 2, b"ab\x00\x53\x77\xa0\x01c", "section 0x77 after the body"),
         (TEXT, 2, b"a\xff", "not UTF-8"),
-        (SECTION, 0, bytes(70_000), "too much behind"),
+        (SECTION, 0, bytes(70_000), "too many bytes after"),
     ],
 )
 def test_a_body_that_is_none_is_found_out(kind: int, size: int, data: bytes, why: str) -> None:

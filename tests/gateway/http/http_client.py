@@ -1,4 +1,4 @@
-"""A plain HTTP client for tests: what goes over the wire, and nothing that hides it."""
+"""A plain HTTP client for tests, which shows the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def config(
     port: int = 0,
     **http: Any,
 ) -> Config:
-    """A node with HTTP on some port; its journal on disk where there is a directory."""
+    """The config of a node with HTTP on a free port. With a directory, its journal is on disk."""
     journal = JournalSettings(kind="disk" if data_dir else "memory", segment_bytes=segment_bytes, sync=False)
     node = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",), data_dir=data_dir or Path("none"))
     settings = HttpSettings(listen=f"127.0.0.1:{port}", **http)
@@ -34,13 +34,13 @@ def config(
 
 @contextmanager
 def web(settings: Config | None = None) -> Iterator[Web]:
-    """A node that serves HTTP until the end."""
+    """A running node that serves HTTP."""
     with serving(settings or config()) as node:
         yield Web(node)
 
 
 class Answer:
-    """A whole answer."""
+    """A complete answer."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode().split("\r\n")
@@ -103,7 +103,7 @@ class Stream:
             self.is_ended = self.is_ended or not length
 
     def until(self, text: bytes) -> bytes:
-        """The body, once it has this in it."""
+        """The body, once it contains this."""
         while text not in self.body:
             assert not self.is_ended, f"ended without {text!r}: {self.body!r}"
             self._advance()
@@ -116,7 +116,7 @@ class Stream:
         return bytes(self.body)
 
     def events(self, count: int) -> list[Event]:
-        """So many events of the simple format, the status among them."""
+        """So many events of the simple format, including the status."""
         while True:
             self._events += self._decoder.feed(bytes(self.body[self._decoded :]))
             self._decoded = len(self.body)
@@ -136,7 +136,7 @@ class Stream:
 
 
 class Web:
-    """What a node serves."""
+    """The pages of a node."""
 
     def __init__(self, node: Node) -> None:
         assert node.http is not None
@@ -149,7 +149,7 @@ class Web:
         return socket.create_connection(("127.0.0.1", self.port), WAIT_S)
 
     def request(self, path: str, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
-        """A request on a connection of its own."""
+        """A request on its own connection."""
         with self.connect() as sock:
             sock.sendall(self._request(path, method, body, headers))
             data = b""

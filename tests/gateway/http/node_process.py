@@ -1,4 +1,4 @@
-"""A node in a process of its own, that can be killed."""
+"""A node in its own process, which can be killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Living:
     """`reknit up --http`, on the same port and journal every time."""
 
     def __init__(self, data: Path, *settings: str, limits: str = "") -> None:
-        """With `limits` as a shell sets them before it starts the node, such as `ulimit -n 100`."""
+        """`limits` are shell commands that run before the node starts, such as `ulimit -n 100`."""
         self.data = data
         self.greeting = ""
         self._limits = limits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reknit.errors import InvalidConfig
-from reknit.gateway.http.access import Rules
+from reknit.gateway.access import AccessRules
 from tests.gateway.http.http_client import config, payloads, web
 
 
@@ -111,4 +111,4 @@ def test_a_preflight_is_answered() -> None:
 @pytest.mark.parametrize("rule", ["ann", "ann read", "ann eats a/b", "ann read a//b", "a b c d"])
 def test_a_rule_that_is_none_is_refused(rule: str) -> None:
     with pytest.raises(InvalidConfig, match=r"http\.allow"):
-        Rules([rule])
+        AccessRules([rule])

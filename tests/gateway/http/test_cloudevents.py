@@ -44,14 +44,14 @@ def taken(node: Web, count: int) -> list[dict[str, Any]]:
 def test_a_cloudevent_is_kept_as_it_is_when_the_answer_comes() -> None:
     with web() as node:
         answer = post(node, EVENT)
-        assert (answer.code, answer.body) == (200, b"1 kept\n")
+        assert (answer.code, answer.body) == (200, b"1 stored\n")
         assert taken(node, 1) == [EVENT]
 
 
 def test_a_list_of_cloudevents_is_kept_in_order() -> None:
     several = [{**EVENT, "data": {"number": number}} for number in range(5)]
     with web() as node:
-        assert post(node, several, **BATCH).body == b"5 kept\n"
+        assert post(node, several, **BATCH).body == b"5 stored\n"
         assert taken(node, 5) == several
 
 

@@ -1,4 +1,4 @@
-"""A node that may have only so many files open: tunnels are refused in words, and everything else goes on."""
+"""A node with a limit of open files: tunnels are refused with a reason, and everything else continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAIT_S = 20.0
 
 
 class Far(Web):
-    """What a node in another process serves."""
+    """The pages of a node in another process."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -36,7 +36,7 @@ def living(tmp_path: Path) -> Iterator[Living]:
 
 
 def _tunnels(node: Web, stack: ExitStack) -> tuple[list[Stream], Stream]:
-    """As many tunnels as there can be, and the first that was refused."""
+    """As many tunnels as the node allows, and the first that it refused."""
     opened: list[Stream] = []
     for _ in range(TRIES):
         stream = stack.enter_context(node.tunnel())
@@ -65,7 +65,7 @@ def test_a_tunnel_past_the_limit_is_503_in_words_and_the_others_go_on(living: Li
 
 
 def _granted(node: Web, stack: ExitStack) -> bool:
-    """Whether there is room for a tunnel, now or soon: the node may not have seen yet that others are gone."""
+    """Whether there is room for a tunnel, now or soon: the node may not know yet that others are gone."""
     return any(stack.enter_context(node.tunnel()).head.code == 200 for _ in range(TRIES))
 
 
@@ -89,7 +89,7 @@ def test_connections_that_say_nothing_leave_the_node_its_files(living: Living) -
 
 
 def _is_refused(sock: socket.socket) -> bool:
-    """Whether the node has closed it, with a word or, where even that was too much, without."""
+    """Whether the node has closed it, with an answer or, beyond a further limit, without one."""
     sock.settimeout(0)
     try:
         data = sock.recv(65536)
@@ -103,7 +103,7 @@ def _is_refused(sock: socket.socket) -> bool:
 def test_the_start_says_how_many_tunnels_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("reknit.gateway.http.server.files_max", lambda: 1_024)
+    monkeypatch.setattr("reknit.gateway.http.room.files_max", lambda: 1_024)
     with web(config(tunnels_max=5_000)) as node:
         assert node.http.status()["tunnels_max"] == 1_024 - 64
     (record,) = [one for one in caplog.records if one.name == "reknit.http"]
@@ -113,8 +113,8 @@ def test_the_start_says_how_many_tunnels_there_is_room_for(
 def test_nothing_is_said_where_there_is_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("reknit.gateway.http.server.files_max", lambda: files.UNLIMITED)
+    monkeypatch.setattr("reknit.gateway.http.room.files_max", lambda: files.UNLIMITED)
     with web(config()) as node:
         assert isinstance(node.http, HttpServer)
-        assert node.http.tunnels_max == node.http.settings.tunnels_max
+        assert node.http.room.tunnels_max == node.http.settings.tunnels_max
     assert not [one for one in caplog.records if one.name == "reknit.http"]

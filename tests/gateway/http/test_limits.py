@@ -1,4 +1,4 @@
-"""Speed and limits: the same bytes for everyone, slow ones, large and slow requests, stopping."""
+"""Shared bytes, slow tunnels, large and slow requests, and a server that stops."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover() -
         slow = stack.enter_context(node.tunnel())
         slow.events(1)
         count = 0
-        # it is counted as a tunnel only a moment after its first event went out
+        # the tunnel is counted shortly after its first event was sent
         while (len(node.http.tunnels) or not count) and count < 2_000:
             node.post("/what/chat", "x" * 20_000)
             count += 1
         assert len(node.http.tunnels) == 0, "it was never closed"
-        # more than the sockets' buffers and ours could hold was never written for it
+        # no more was written for it than the buffers of the sockets and of the server could hold
         written = slow.rest()
         last = written.rpartition(b"kn_route_checkpoint: ")[2].partition(b"\n")[0].decode()
         got = written.count(b"kn_event_hash")
@@ -91,7 +91,7 @@ def test_stopping_tells_every_tunnel_and_waits_for_none_that_hangs() -> None:
     with ExitStack() as stack:
         with web() as node:
             streams = [stack.enter_context(node.tunnel()) for _ in range(100)]
-            stack.enter_context(node.connect())  # it never asks for anything
+            stack.enter_context(node.connect())  # it never sends a request
         for stream in streams:
             assert b"the server stops" in stream.rest()
 

@@ -1,4 +1,4 @@
-"""Reconnecting: 200 only where the promise can be kept, for both schemes."""
+"""Reconnects: 200 only if nothing was lost, for both schemes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.gateway.http.http_client import Stream, Web, config, web
 
 
 def fields(stream: Stream, wanted: bytes) -> list[dict[str, str]]:
-    """Every event so far as its fields, once one has this in it."""
+    """The fields of every event so far, once one contains this."""
     stream.until(wanted)
     while not stream.body.endswith(b"\n\n"):
         stream._advance()

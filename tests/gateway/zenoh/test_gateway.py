@@ -13,8 +13,9 @@ import pytest
 zenoh = pytest.importorskip("zenoh")
 
 from reknit.client.session import Session  # noqa: E402
-from reknit.gateway.zenoh.gateway import ZenohGateway, zenoh_config  # noqa: E402
+from reknit.gateway.zenoh.gateway import ZenohGateway  # noqa: E402
 from reknit.gateway.zenoh.samples import is_from_zenoh  # noqa: E402
+from reknit.gateway.zenoh.session import zenoh_config  # noqa: E402
 from reknit.gateway.zenoh.threads import call, leave  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
 from reknit.processes.process import free_port  # noqa: E402
@@ -27,7 +28,7 @@ BLOCK = zenoh.CongestionControl.BLOCK
 
 
 class Peer:
-    """A Zenoh session. Every call into it has an end, and what it declared is taken back before it closes."""
+    """A Zenoh session. Every call has a time limit, and everything is undeclared before it closes."""
 
     def __init__(self, listen: list[str], connect: list[str]) -> None:
         self._config = zenoh_config(listen, connect)
@@ -65,14 +66,14 @@ class Peer:
         )
 
     async def reaches(self, node: Node) -> None:
-        """Return when samples get through to the gateway. A canary tells: a publisher's own status may block."""
+        """Return when samples reach the gateway. A canary shows it: a publisher's own status may block."""
         before = gateway(node).taken
         while gateway(node).taken == before:
             await call(self.session.put, "canary/there", b"0")
             await asyncio.sleep(0.02)
 
     async def is_reached_by(self, session: Session) -> None:
-        """Return when events get through to subscribers that were declared here before."""
+        """Return when events reach the subscribers that were declared here before."""
         seen: list[object] = []
         await self.subscriber("canary/back", seen.append)
         while not seen:
@@ -94,7 +95,7 @@ async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
 
 @asynccontextmanager
 async def joining(samples: int, published: int = 0) -> AsyncIterator[tuple[Node, Session, Any]]:
-    """An advanced Zenoh publisher that has put some samples, and a node that joins it then."""
+    """An advanced Zenoh publisher that has put some samples, and a node that joins afterwards."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     async with Peer([endpoint], []) as peer:
         publisher = await peer.advanced(samples)
@@ -109,7 +110,7 @@ def gateway(node: Node) -> ZenohGateway:
 
 
 class Received:
-    """What a Zenoh subscriber got."""
+    """The samples that a Zenoh subscriber got."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -230,12 +231,12 @@ def test_a_gap_is_recovered_from_an_advanced_publishers_cache() -> None:
         ):
             joined_, hidden = gateway(node), list[Any]()
             assert await take(events, 1) == [1]
-            queue = joined_._queue
-            joined_._queue = hidden.extend  # type: ignore[method-assign, assignment]
+            add = joined_.queue.add
+            joined_.queue.add = hidden.extend  # type: ignore[method-assign, assignment]
             for number in range(2, 101):
                 await call(publisher.put, b"%d" % number)
             await until(lambda: len(hidden) == 99)
-            joined_._queue = queue  # type: ignore[method-assign]
+            joined_.queue.add = add  # type: ignore[method-assign]
             await call(publisher.put, b"101")
             assert await take(events, 100) == list(range(2, 102))
             assert joined_.lost == 0
@@ -282,11 +283,12 @@ def test_an_advanced_zenoh_subscriber_recovers_our_events_from_the_journal() -> 
             publisher = session.publisher(KEY)
             await publisher.publish(b"1")
             await until(lambda: received.numbers == [1])
-            hiding, put, hidden = gateway(node), gateway(node)._put, list[Any]()
-            hiding._put = hidden.extend  # type: ignore[method-assign, assignment]
+            hiding, hidden = gateway(node).publishers, list[Any]()
+            put = hiding.put
+            hiding.put = hidden.extend  # type: ignore[method-assign, assignment]
             await publisher.publish_many(numbers(2, 11))
             await until(lambda: sum(batch.count for batch in hidden) == 9)
-            hiding._put = put  # type: ignore[method-assign]
+            hiding.put = put  # type: ignore[method-assign]
             await publisher.publish(b"11")
             await until(lambda: len(received.numbers) >= 11)
             assert received.numbers == list(range(1, 12))

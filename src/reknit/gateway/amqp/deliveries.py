@@ -1,8 +1,8 @@
-"""Links and deliveries of proton's engine: what can be asked of them and done with them.
+"""Links and deliveries of proton's engine, as functions on handles.
 
-This file and engine.py are the only ones that touch proton. They use its C functions themselves: the Python objects
-around them cost more for one delivery than all else that a gateway does for it. A handle is a C pointer; a delivery's
-is good until it is settled, a link's until it is freed. Whoever holds one lets go of it before.
+Only this file and engine.py touch proton. They call its C functions directly: proton's Python objects cost more per
+delivery than everything else that the gateway does. A handle is a C pointer. A delivery's handle is valid until the
+delivery is settled, a link's until the link is freed. Drop a handle before that.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Terminus(NamedTuple):
     address: str
     is_dynamic: bool
     is_durable: bool
-    """Whether it shall outlive the link: by its durability, or because it never expires."""
+    """Whether it outlives the link: by its durability, or because it never expires."""
     capabilities: tuple[str, ...]
 
 
-Arrived = tuple[Handle, bytes, bool]
-"""A whole message: its delivery, its bytes, and whether the client has settled it."""
+WholeMessage = tuple[Handle, bytes, bool]
+"""A complete message: its delivery, its bytes, and whether the client has settled it."""
 
 
 # -- conditions and terminuses
 
 
 def condition(handle: Handle) -> tuple[str, str]:
-    """A condition's name and its words; both empty where there is none."""
+    """A condition's name and description; both empty without a condition."""
     if not handle or not lib.pn_condition_is_set(handle):
         return "", ""
     return _text(lib.pn_condition_get_name(handle)), _text(lib.pn_condition_get_description(handle))
@@ -56,7 +56,7 @@ def _text(pointer: Any) -> str:
 
 
 def set_condition(handle: Handle, name: str, text: str) -> None:
-    """Say why something ends."""
+    """Set the reason why something ends."""
     if name:
         cproton.pn_condition_set_name(handle, name)
         cproton.pn_condition_set_description(handle, text)
@@ -73,7 +73,7 @@ def put_symbols(data: Any, names: tuple[str, ...]) -> None:
 
 
 def _symbols(data: Any) -> tuple[str, ...]:
-    """One symbol, or an array of them."""
+    """The symbols of a value that is one symbol or an array of them."""
     lib.pn_data_rewind(data)
     found: list[str] = []
     if lib.pn_data_next(data):
@@ -132,12 +132,12 @@ def is_coordinator(link: Handle) -> bool:
 
 
 def wants_settled(link: Handle) -> bool:
-    """Whether the client wants deliveries that are settled already."""
+    """Whether the client wants its messages settled by the sender."""
     return bool(lib.pn_link_remote_snd_settle_mode(link) == lib.PN_SND_SETTLED)
 
 
 def open_link(link: Handle, message_bytes_max: int, address: str = "") -> None:
-    """Attach from our side: as asked, or with an address that was made for it."""
+    """Attach our side: as the client asked, or with an address that was made for it."""
     lib.pn_terminus_copy(lib.pn_link_source(link), lib.pn_link_remote_source(link))
     lib.pn_terminus_copy(lib.pn_link_target(link), lib.pn_link_remote_target(link))
     if address:
@@ -152,7 +152,7 @@ def open_link(link: Handle, message_bytes_max: int, address: str = "") -> None:
 
 
 def refuse_link(link: Handle, name: str, text: str) -> None:
-    """Attach without a terminus, then close with the reason: so AMQP wants a refusal."""
+    """Attach without a terminus, then close with the reason. This is how AMQP refuses a link."""
     lib.pn_terminus_set_type(lib.pn_link_source(link), lib.PN_UNSPECIFIED)
     lib.pn_terminus_set_type(lib.pn_link_target(link), lib.PN_UNSPECIFIED)
     lib.pn_link_open(link)
@@ -160,7 +160,7 @@ def refuse_link(link: Handle, name: str, text: str) -> None:
 
 
 def close_link(link: Handle, name: str = "", text: str = "", is_detach: bool = False) -> None:
-    """Close a link, or only detach, and say why."""
+    """Close a link, or only detach it, with a reason."""
     set_condition(lib.pn_link_condition(link), name, text)
     if is_detach:
         lib.pn_link_detach(link)
@@ -169,35 +169,35 @@ def close_link(link: Handle, name: str = "", text: str = "", is_detach: bool = F
 
 
 def free_link(link: Handle) -> None:
-    """Let go of a link that both sides closed. Its handle and those of its deliveries are no good any more."""
+    """Free a link that both sides closed. Its handle and those of its deliveries become invalid."""
     lib.pn_link_free(link)
 
 
 credit: Final = lib.pn_link_credit
-"""How many deliveries the receiving side still takes."""
+"""How many more deliveries the receiving side takes."""
 grant: Final = lib.pn_link_flow
-"""Take so many more deliveries."""
+"""Grant credit for so many more deliveries."""
 drained: Final = lib.pn_link_drained
-"""Use up credit that there is nothing for."""
+"""Use up the rest of the credit."""
 wants_drain: Final = lib.pn_link_get_drain
 
 
 # -- deliveries
 
 
-class Reader:
-    """Reads messages off a link. One that is still arriving is held until its last frame."""
+class DeliveryReader:
+    """Reads messages off a link. A message that is still arriving is held until its last frame."""
 
     def __init__(self, link: Handle) -> None:
         self._link = link
         self._parts: list[bytes] = []
         self.held_bytes = 0
-        """Of a message that is still arriving."""
+        """The bytes of a message that is still arriving."""
 
-    def read(self, count_max: int, bytes_max: int) -> list[Arrived]:
-        """The whole messages that are there, up to so many, or one more than so many bytes."""
+    def read(self, count_max: int, bytes_max: int) -> list[WholeMessage]:
+        """The complete messages on the link, at most `count_max`, and no further one past `bytes_max`."""
         link = self._link
-        found: list[Arrived] = []
+        found: list[WholeMessage] = []
         current, pending, partial, receive = (
             lib.pn_link_current, lib.pn_delivery_pending, lib.pn_delivery_partial, lib.pn_link_recv
         )  # fmt: skip
@@ -227,8 +227,8 @@ class Reader:
             advance(link)
         return found
 
-    def begun(self) -> tuple[Handle, bytes] | None:
-        """The message that is still arriving, and what came of it; None if the client has settled it already."""
+    def partial(self) -> tuple[Handle, bytes] | None:
+        """The message that is still arriving, and its bytes so far; None if the client has settled it already."""
         delivery = lib.pn_link_current(self._link)
         if not self._parts or not delivery or lib.pn_delivery_settled(delivery):
             return None
@@ -236,11 +236,11 @@ class Reader:
         return delivery, self._parts[0]
 
     def leave(self) -> None:
-        """Somebody else reads the message that is still arriving."""
+        """Another reader continues with the message that is still arriving."""
         self._parts, self.held_bytes = [], 0
 
     def _drop(self, delivery: Handle) -> None:
-        """The client took back a message that it had begun to send."""
+        """The client aborted a message that it had begun to send."""
         self._parts, self.held_bytes = [], 0
         lib.pn_link_advance(self._link)
         lib.pn_delivery_settle(delivery)
@@ -250,7 +250,7 @@ _space: Final = ffi.new("char[]", BUFFER_BYTES)
 
 
 def read_some(link: Handle, bytes_max: int) -> tuple[bytes, bool, bool]:
-    """Some of the message that is arriving, whether it ends with that, and whether it was taken back."""
+    """Some bytes of the arriving message, whether they are its last, and whether the client aborted it."""
     delivery = lib.pn_link_current(link)
     if not delivery:
         return b"", False, False
@@ -263,11 +263,11 @@ def read_some(link: Handle, bytes_max: int) -> tuple[bytes, bool, bool]:
 
 
 advance: Final = lib.pn_link_advance
-"""Go on with the next delivery."""
+"""Continue with the next delivery."""
 
 
 def hint(delivery: Handle, outcome: int) -> None:
-    """Tell the outcome of a message that is still arriving: its sender may stop. It is settled at its end."""
+    """Tell the client the outcome of a message that is still arriving, so that it may stop. It is settled at its end."""
     states = {Outcome.RELEASED: RELEASED, Outcome.REJECTED: REJECTED, Outcome.MODIFIED: MODIFIED}
     if outcome in states:
         lib.pn_delivery_update(delivery, states[Outcome(outcome)])
@@ -277,20 +277,20 @@ def hint(delivery: Handle, outcome: int) -> None:
 
 
 def begin(link: Handle, tag: bytes, data: bytes) -> Handle:
-    """The beginning of a message; gives its delivery."""
+    """Send the beginning of a message. Returns its delivery."""
     delivery = lib.pn_delivery(link, (len(tag), ffi.from_buffer(tag)))
     lib.pn_link_send(link, data, len(data))
     return delivery
 
 
-def go_on(link: Handle, data: bytes) -> None:
-    """More of the message that was begun."""
+def send_more(link: Handle, data: bytes) -> None:
+    """Send more of the message that was begun."""
     if data:
         lib.pn_link_send(link, data, len(data))
 
 
 abort: Final = lib.pn_delivery_abort
-"""Take back a message that was begun. Its handle is no good any more."""
+"""Abort a message that was begun. Its handle becomes invalid."""
 
 
 def accept(deliveries: list[Handle]) -> None:
@@ -302,24 +302,24 @@ def accept(deliveries: list[Handle]) -> None:
 
 
 settle: Final = lib.pn_delivery_settle
-"""No more will be said about it."""
+"""Settle without a state."""
 
 
 def release(delivery: Handle) -> None:
-    """It was not processed."""
+    """Release and settle: it was not processed."""
     lib.pn_delivery_update(delivery, RELEASED)
     lib.pn_delivery_settle(delivery)
 
 
 def reject(delivery: Handle, name: str, text: str) -> None:
-    """It can never be processed."""
+    """Reject and settle: it can never be processed."""
     set_condition(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)), name, text)
     lib.pn_delivery_update(delivery, REJECTED)
     lib.pn_delivery_settle(delivery)
 
 
 def modify(delivery: Handle, is_failed: bool, is_undeliverable: bool) -> None:
-    """It was tried in vain, or is not for here."""
+    """Modify and settle: the delivery failed, or the message is undeliverable here."""
     local = lib.pn_delivery_local(delivery)
     lib.pn_disposition_set_failed(local, is_failed)
     lib.pn_disposition_set_undeliverable(local, is_undeliverable)
@@ -328,12 +328,12 @@ def modify(delivery: Handle, is_failed: bool, is_undeliverable: bool) -> None:
 
 
 def received(delivery: Handle) -> None:
-    """Somebody is at it; the outcome follows."""
+    """A receiver has it. The outcome follows."""
     lib.pn_delivery_update(delivery, RECEIVED)
 
 
 def send(link: Handle, messages: Iterable[tuple[bytes, bytes]], is_settled: bool) -> list[Handle]:
-    """Whole messages, each with its tag; gives their deliveries."""
+    """Send complete messages, each with its tag. Returns their deliveries."""
     make, write, advance, settle = (
         lib.pn_delivery,
         lib.pn_link_send,
@@ -352,22 +352,22 @@ def send(link: Handle, messages: Iterable[tuple[bytes, bytes]], is_settled: bool
 
 
 def waiting_bytes(link: Handle) -> int:
-    """How much of the link's session waits to be sent."""
+    """How many bytes of the link's session wait to be sent."""
     return int(lib.pn_session_outgoing_bytes(lib.pn_link_session(link)))
 
 
 state_of: Final = lib.pn_delivery_remote_state
-"""What the client says about it so far; 0 for nothing."""
+"""The state that the client gave it; 0 without one."""
 is_settled: Final = lib.pn_delivery_settled
-"""Whether the client will say no more about it."""
+"""Whether the client settled it."""
 
 
-def said_condition(delivery: Handle) -> tuple[str, str]:
+def remote_condition(delivery: Handle) -> tuple[str, str]:
     """Why the client rejected it."""
     return condition(lib.pn_disposition_condition(lib.pn_delivery_remote(delivery)))
 
 
-def said_modified(delivery: Handle) -> tuple[bool, bool]:
-    """With MODIFIED: whether it failed, and whether it is undeliverable here."""
+def remote_modified(delivery: Handle) -> tuple[bool, bool]:
+    """The fields of the client's MODIFIED: whether it failed, and whether it is undeliverable here."""
     remote = lib.pn_delivery_remote(delivery)
     return bool(lib.pn_disposition_is_failed(remote)), bool(lib.pn_disposition_is_undeliverable(remote))

@@ -1,4 +1,4 @@
-"""Proton's engine for one connection: bytes in, what happened out."""
+"""Proton's engine for one connection: bytes in, events of the connection and its links out."""
 
 from __future__ import annotations
 
@@ -11,38 +11,50 @@ from cproton_ffi import ffi, lib
 from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition
 
 
-class User(Protocol):
-    """Who is told what happens on a connection."""
+class ConnectionListener(Protocol):
+    """Follows the connection."""
 
     def opened(self) -> None:
         """The client opened the connection."""
+
+    def closed(self, condition: str, text: str) -> None:
+        """The client closed the connection, or broke the protocol. Nothing more comes."""
+
+
+class LinkListener(Protocol):
+    """Follows the links."""
 
     def link_opened(self, link: Handle) -> None:
         """The client attached a link."""
 
     def link_closed(self, link: Handle, is_closed: bool) -> None:
-        """The client closed a link, or only detached from it."""
+        """The client closed a link, or only detached it."""
 
     def flowed(self, link: Handle) -> None:
         """A link's credit changed."""
 
     def delivered(self, link: Handle, delivery: Handle) -> bool:
-        """Something is new about a delivery: more of it arrived, which is true, or what the client says about it."""
+        """A delivery changed. Returns True if more of it arrived, False if the client said something about it."""
 
     def session_closed(self, links: list[Handle]) -> None:
-        """A session ends with its links."""
-
-    def closed(self, condition: str, text: str) -> None:
-        """The client closed the connection, or broke the protocol: nothing more comes."""
+        """A session ended with its links."""
 
 
-class Engine:
-    """One connection, on the server's side."""
+class ProtonEngine:
+    """The server's side of one connection."""
 
     def __init__(
-        self, user: User, container: str, frame_bytes_max: int, sessions_max: int, idle_s: float
+        self,
+        connection: ConnectionListener,
+        links: LinkListener,
+        *,
+        container: str,
+        frame_bytes_max: int,
+        sessions_max: int,
+        idle_s: float,
     ) -> None:
-        self._user = user
+        self._listener = connection
+        self._links = links
         self._transport = lib.pn_transport()
         lib.pn_transport_set_server(self._transport)
         lib.pn_transport_set_max_frame(self._transport, frame_bytes_max)
@@ -59,7 +71,7 @@ class Engine:
     # -- bytes
 
     def push(self, data: bytes) -> None:
-        """Take what came from the client, and tell what it means."""
+        """Process bytes from the client, and tell the listeners what happened."""
         at, size = 0, len(data)
         source = ffi.from_buffer(data)
         while at < size and not self._is_done:
@@ -70,11 +82,11 @@ class Engine:
             if taken <= 0:
                 break
             at += taken
-            self._tell()
-        self._tell()
+            self._dispatch()
+        self._dispatch()
 
     def output(self) -> bytes:
-        """What is to be sent now; all of it counts as sent."""
+        """The bytes to send now. They count as sent."""
         parts: list[bytearray] = []
         transport = self._transport
         while not self._is_done and (size := lib.pn_transport_pending(transport)) > 0:
@@ -90,19 +102,19 @@ class Engine:
         return self._is_done or lib.pn_transport_pending(self._transport) < 0
 
     def tick(self, now: float) -> float:
-        """Send heartbeats, or notice that none came; when to look again, 0 for never."""
+        """Send heartbeats, or notice that none came. Returns when to call it again, 0 for never."""
         due = float(lib.pn_transport_tick(self._transport, int(now * 1000))) / 1000
-        self._tell()
+        self._dispatch()
         return due
 
     def end_input(self) -> None:
-        """The client's side of the connection is shut."""
+        """The client's side of the connection is closed."""
         if not self._is_done:
             lib.pn_transport_close_tail(self._transport)
-            self._tell()
+            self._dispatch()
 
     def free(self) -> None:
-        """Let go of everything. No handle is good any more."""
+        """Free everything. All handles become invalid."""
         if not self._is_done:
             self._is_done = True
             lib.pn_transport_unbind(self._transport)
@@ -112,10 +124,10 @@ class Engine:
             lib.pn_decref(self._connection)
             lib.pn_decref(self._transport)
 
-    # -- what happened
+    # -- proton's events
 
-    def _tell(self) -> None:
-        collector, user = self._collector, self._user
+    def _dispatch(self) -> None:
+        collector, delivered = self._collector, self._links.delivered
         peek, pop, type_of, context, cast, link_of = (
             lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, lib.pn_event_context,
             lib.pn_cast_pn_delivery, lib.pn_delivery_link,
@@ -127,39 +139,39 @@ class Engine:
             if kind == deliveries:
                 delivery = cast(context(event))
                 link = link_of(delivery)
-                if link != arriving:  # once is enough to know that something arrives on a link
-                    arriving = link if user.delivered(link, delivery) else None
+                if link != arriving:  # the listener needs to know only once that something arrives on a link
+                    arriving = link if delivered(link, delivery) else None
             else:
                 arriving = None
-                self._tell_other(kind, event)
+                self._dispatch_other(kind, event)
             if not self._is_done:
                 pop(collector)
 
-    def _tell_other(self, kind: int, event: Any) -> None:
-        user = self._user
+    def _dispatch_other(self, kind: int, event: Any) -> None:
+        links, listener = self._links, self._listener
         if kind == lib.PN_LINK_FLOW:
-            user.flowed(lib.pn_event_link(event))
+            links.flowed(lib.pn_event_link(event))
         elif kind == lib.PN_LINK_REMOTE_OPEN:
-            user.link_opened(lib.pn_event_link(event))
+            links.link_opened(lib.pn_event_link(event))
         elif kind in (lib.PN_LINK_REMOTE_CLOSE, lib.PN_LINK_REMOTE_DETACH):
-            user.link_closed(lib.pn_event_link(event), kind == lib.PN_LINK_REMOTE_CLOSE)
+            links.link_closed(lib.pn_event_link(event), kind == lib.PN_LINK_REMOTE_CLOSE)
         elif kind == lib.PN_SESSION_REMOTE_OPEN:
             session = lib.pn_event_session(event)
             lib.pn_session_set_incoming_capacity(session, self._session_bytes_max)
             lib.pn_session_open(session)
         elif kind == lib.PN_SESSION_REMOTE_CLOSE:
             session = lib.pn_event_session(event)
-            user.session_closed(list(self._links_of(session)))
+            links.session_closed(list(self._links_of(session)))
             lib.pn_session_close(session)
             lib.pn_session_free(session)
         elif kind == lib.PN_CONNECTION_REMOTE_OPEN:
-            user.opened()
+            listener.opened()
         elif kind == lib.PN_CONNECTION_REMOTE_CLOSE:
-            user.closed(*condition(lib.pn_connection_remote_condition(self._connection)))
+            listener.closed(*condition(lib.pn_connection_remote_condition(self._connection)))
         elif kind == lib.PN_TRANSPORT_ERROR:
-            user.closed(*condition(lib.pn_transport_condition(self._transport)))
+            listener.closed(*condition(lib.pn_transport_condition(self._transport)))
         elif kind == lib.PN_TRANSPORT_TAIL_CLOSED:
-            user.closed("", "")
+            listener.closed("", "")
 
     def _links_of(self, session: Handle) -> Iterator[Handle]:
         link = lib.pn_link_head(self._connection, 0)
@@ -181,7 +193,7 @@ class Engine:
         lib.pn_connection_open(self._connection)
 
     def close(self, name: str = "", text: str = "") -> None:
-        """Close our side, and say why."""
+        """Close our side, with a reason."""
         if not self._is_done:
             set_condition(lib.pn_connection_condition(self._connection), name, text)
             lib.pn_connection_close(self._connection)

@@ -1,6 +1,17 @@
-"""The server's side of SASL in AMQP 1.0: which mechanisms there are, and who the client is.
+"""The server's side of SASL in AMQP 1.0: it offers mechanisms, and authenticates the client.
 
-Bytes in, bytes out. What follows the exchange belongs to AMQP proper, and is given back.
+Bytes in, bytes out. The bytes after the exchange belong to AMQP, and are given back.
+
+| state | input | next state |
+| --- | --- | --- |
+| HEADER | SASL header | INIT |
+| HEADER | AMQP header, ANONYMOUS on offer | DONE |
+| HEADER | other header | FAILED |
+| INIT | init with credentials | DONE or FAILED |
+| INIT | init of PLAIN without a response | RESPONSE |
+| RESPONSE | response | DONE or FAILED |
+
+Other frames raise `NotSasl`.
 """
 
 from __future__ import annotations
@@ -11,7 +22,7 @@ from enum import Enum
 from typing import Final
 
 from reknit.errors import RemoteError
-from reknit.gateway.amqp.encoding import (
+from reknit.gateway.amqp.codec.encoding import (
     Described,
     MalformedValue,
     decode,
@@ -25,19 +36,19 @@ SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_BYTES: Final = 8
 FRAME_BYTES_MAX: Final = 4096
-"""A SASL frame is short; who sends a longer one is not let in."""
+"""SASL frames are short. A client that sends a longer one is rejected."""
 ANONYMOUS: Final = "anonymous"
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 _OK, _AUTH = 0, 1
 
 
-class State(Enum):
-    """Where the exchange stands."""
+class SaslState(Enum):
+    """The state of the exchange."""
 
     HEADER = "header"
     """Waiting for the protocol header."""
     INIT = "init"
-    """Waiting for the client's choice."""
+    """Waiting for the client's choice of a mechanism."""
     RESPONSE = "response"
     """Waiting for the name and password of PLAIN."""
     DONE = "done"
@@ -45,10 +56,10 @@ class State(Enum):
 
 
 class NotSasl(RemoteError):
-    """What the client sent is no SASL exchange.
+    """The client sent bytes that are not a SASL exchange.
 
     >>> print(NotSasl("a frame of 9999 bytes"))
-    no SASL exchange: a frame of 9999 bytes
+    not a SASL exchange: a frame of 9999 bytes
     """
 
     def __init__(self, what: str) -> None:
@@ -56,7 +67,7 @@ class NotSasl(RemoteError):
         self.what = what
 
     def __str__(self) -> str:
-        return f"no SASL exchange: {self.what}"
+        return f"not a SASL exchange: {self.what}"
 
 
 def frame(performative: int, fields: Sequence[bytes]) -> bytes:
@@ -70,13 +81,13 @@ def frame(performative: int, fields: Sequence[bytes]) -> bytes:
 
 
 class SaslServer:
-    """One exchange. `mechanisms` are those on offer; `subject` is the name in the client's certificate, if it has one.
+    """One exchange. `mechanisms` are on offer. `subject` is the name in the client's certificate, if it has one.
 
-    >>> from reknit.gateway.amqp.encoding import Symbol
+    >>> from reknit.gateway.amqp.codec.encoding import Symbol
     >>> sasl = SaslServer(["PLAIN"], {"ann": "s3cret"})
     >>> said = sasl.feed(SASL_HEADER + frame(0x41, [encode(Symbol("PLAIN")), encode(b"\\0ann\\0s3cret")]) + AMQP_HEADER)
     >>> sasl.state, sasl.user, sasl.rest
-    (<State.DONE: 'done'>, 'ann', b'AMQP\\x00\\x01\\x00\\x00')
+    (<SaslState.DONE: 'done'>, 'ann', b'AMQP\\x00\\x01\\x00\\x00')
     """
 
     def __init__(self, mechanisms: Sequence[str], users: Mapping[str, str], subject: str = "") -> None:
@@ -84,34 +95,34 @@ class SaslServer:
         self._users = users
         self._subject = subject
         self._buffer = b""
-        self.state = State.HEADER
+        self.state = SaslState.HEADER
         self.user = ""
         self.mechanism = ""
         self.rest = b""
-        """What came after the exchange."""
+        """The bytes after the exchange."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes; gives what to answer. Raises `NotSasl`."""
+        """Process bytes from the client. Returns the bytes to answer. Raises `NotSasl`."""
         self._buffer += data
         answer = b""
-        if self.state is State.HEADER and len(self._buffer) >= HEADER_BYTES:
+        if self.state is SaslState.HEADER and len(self._buffer) >= HEADER_BYTES:
             answer += self._header()
-        while self.state in (State.INIT, State.RESPONSE) and (found := self._frame()) is not None:
+        while self.state in (SaslState.INIT, SaslState.RESPONSE) and (found := self._frame()) is not None:
             answer += self._take(found)
-        if self.state is State.DONE:
+        if self.state is SaslState.DONE:
             self.rest, self._buffer = self._buffer, b""
         return answer
 
     def _header(self) -> bytes:
         header = self._buffer[:HEADER_BYTES]
         if header == AMQP_HEADER and "ANONYMOUS" in self._mechanisms:
-            self.state, self.user = State.DONE, ANONYMOUS  # without SASL a client is nobody in particular
+            self.state, self.user = SaslState.DONE, ANONYMOUS  # a client without SASL is anonymous
             return b""
         if header != SASL_HEADER:
-            self.state = State.FAILED
+            self.state = SaslState.FAILED
             return SASL_HEADER  # "the protocol header that is acceptable", before closing
         self._buffer = self._buffer[HEADER_BYTES:]
-        self.state = State.INIT
+        self.state = SaslState.INIT
         return SASL_HEADER + frame(_MECHANISMS, [symbols(self._mechanisms)])
 
     def _frame(self) -> Described | None:
@@ -133,12 +144,12 @@ class SaslServer:
 
     def _take(self, found: Described) -> bytes:
         fields = found.value
-        if self.state is State.INIT and found.descriptor == _INIT and fields:
+        if self.state is SaslState.INIT and found.descriptor == _INIT and fields:
             self.mechanism = str(fields[0])
             return self._choose(fields[1] if len(fields) > 1 else None)
-        if self.state is State.RESPONSE and found.descriptor == _RESPONSE and fields:
+        if self.state is SaslState.RESPONSE and found.descriptor == _RESPONSE and fields:
             return self._finish(self._plain(fields[0]))
-        raise NotSasl(f"performative {found.descriptor!r} has no place here")
+        raise NotSasl(f"performative {found.descriptor!r} is not expected here")
 
     def _choose(self, response: object) -> bytes:
         if self.mechanism not in self._mechanisms:
@@ -148,12 +159,12 @@ class SaslServer:
         if self.mechanism == "EXTERNAL":
             return self._finish(self._subject)
         if response is None:
-            self.state = State.RESPONSE
+            self.state = SaslState.RESPONSE
             return frame(_CHALLENGE, [encode(b"")])
         return self._finish(self._plain(response))
 
     def _plain(self, response: object) -> str:
-        """The name, if the password is right."""
+        """The user, if the password is right; otherwise empty."""
         parts = response.split(b"\0") if isinstance(response, bytes) else []
         if len(parts) != 3:
             return ""
@@ -164,5 +175,5 @@ class SaslServer:
 
     def _finish(self, user: str) -> bytes:
         self.user = user
-        self.state = State.DONE if user else State.FAILED
+        self.state = SaslState.DONE if user else SaslState.FAILED
         return frame(_OUTCOME, [bytes((0x50, _OK if user else _AUTH))])

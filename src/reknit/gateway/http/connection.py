@@ -1,11 +1,12 @@
-"""One connection: requests are answered one after the other, until one of them makes it a tunnel."""
+"""One client's connection: its requests are answered one after the other, until one of them opens a tunnel."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import write
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import httptools
 from wsproto import ConnectionType
@@ -13,58 +14,75 @@ from wsproto.connection import Connection as WsConnection
 from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
-from reknit.gateway.http.feed import Group, Sink, chunk
-from reknit.gateway.http.formats import Format
-from reknit.gateway.http.requests import Request, RequestReader, TooLarge, answer_head
-from reknit.gateway.http.scope import Scope
-from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened
-
-if TYPE_CHECKING:
-    from reknit.gateway.http.server import HttpServer
+from reknit.config import HttpSettings
+from reknit.gateway.http.connections import ConnectionRegistry
+from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.formats import TunnelFormat
+from reknit.gateway.http.groups import TunnelConnection, TunnelGroup, chunk
+from reknit.gateway.http.origins import OriginPolicy
+from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooLarge, answer_head
+from reknit.gateway.http.room import TunnelRoom
+from reknit.gateway.http.scopes import TunnelScope
+from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
 
 LINGER_S = 2.0
 """How long a connection that is being closed may take to send its last bytes."""
 PIPELINE_MAX = 64
+TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
-class HttpConnection(asyncio.Protocol, Sink):
-    """A client's connection. As a tunnel it keeps little more than its transport and its group."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpServices:
+    """The services that all connections of a server share: one object, as there may be very many connections."""
+
+    settings: HttpSettings
+    loop: asyncio.AbstractEventLoop
+    connections: ConnectionRegistry
+    room: TunnelRoom
+    origins: OriginPolicy
+    tunnels: TunnelServer
+    feed: TunnelFeed
+    on_request: Callable[[HttpConnection, HttpRequest], None]
+    """Answers a request. It calls `next_request` when that is done."""
+
+
+class HttpConnection(asyncio.Protocol, TunnelConnection):
+    """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_format", "_is_ending", "_reader", "_server", "_waiting", "_ws",
-        "address", "fd", "group", "opened_at", "transport",
+        "_format", "_group", "_is_ending", "_reader", "_services", "_transport", "_waiting", "_ws",
+        "address", "fd", "opened_at",
     )  # fmt: skip
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
         self._reader: RequestReader | None = None
-        self._waiting: list[Request] | None = None
-        """Requests that came while one is being answered; None while none is."""
-        self._format: Format | None = None
+        self._waiting: list[HttpRequest] | None = None
+        """Requests that arrived while one is being answered; None if no request is being answered."""
+        self._format: TunnelFormat | None = None
         self._ws: WsConnection | None = None
         self._is_ending = False
-        self.group: Group | None = None
+        self._group: TunnelGroup | None = None
         self.address = ""
         self.opened_at = 0.0
 
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio.Transport
-        self.transport = cast(asyncio.Transport, transport)
-        self.fd: int = self.transport.get_extra_info("socket").fileno()
-        peer = self.transport.get_extra_info("peername")
+        # uvloop's transports are not subclasses of asyncio.Transport
+        self._transport = cast(asyncio.Transport, transport)
+        self.fd: int = self._transport.get_extra_info("socket").fileno()
+        peer = self._transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
-        if not self._server.has_room(self):
-            self._refuse(503, "the server has as many connections as it may have files open")
+        services = self._services
+        if not services.room.has_room(self.fd):
+            self._refuse(503, "the server has reached its limit of open files; try again later")
             return
-        settings = self._server.settings
-        self.transport.set_write_buffer_limits(settings.tunnel_bytes_max)
+        settings = services.settings
+        self._transport.set_write_buffer_limits(settings.tunnel_bytes_max)
         self._reader = RequestReader(self._on_request, settings.request_bytes_max)
-        self.opened_at = self._server.now()
-        self._server.connections[self] = None
-        self._server.all_gone.clear()
-        self._server.reading[self] = None
+        self.opened_at = services.loop.time()
+        services.connections.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._ws is not None:
@@ -72,56 +90,57 @@ class HttpConnection(asyncio.Protocol, Sink):
         elif self._reader is not None:
             try:
                 self._reader.feed(data)
-            except TooLarge as error:
-                self._refuse(
-                    error.status, "the request is over http.request_bytes_max or its headers are too long"
-                )
+            except RequestTooLarge as error:
+                text = "the request is longer than http.request_bytes_max, or its headers are too long"
+                self._refuse(error.status, text)
             except httptools.HttpParserError as error:
-                self._refuse(400, f"no HTTP/1 request: {error}")
+                self._refuse(400, f"not a valid HTTP/1 request: {error}")
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.pop(self, None)
-        self._server.reading.pop(self, None)
         self._reader = self._ws = None
         self._leave()
-        if not self._server.connections:
-            self._server.all_gone.set()
+        self._services.connections.closed(self)
 
     def pause_writing(self) -> None:
-        self._server.tunnels.receive(TunnelBlocked(True), self, self._server.now())
+        services = self._services
+        services.tunnels.receive(TunnelBlocked(True), self, services.loop.time())
 
     def resume_writing(self) -> None:
-        self._server.tunnels.receive(TunnelBlocked(False), self, self._server.now())
-        self._server.feed.perform()
+        services = self._services
+        services.tunnels.receive(TunnelBlocked(False), self, services.loop.time())
+        services.feed.perform()
 
     # -- requests
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request: HttpRequest) -> None:
         if self._waiting is None:
             self._waiting = []
-            self._server.reading.pop(self, None)
-            self._server.start_page(self, request)
+            self._services.connections.complete(self)
+            self._services.on_request(self, request)
         elif len(self._waiting) < PIPELINE_MAX:
             self._waiting.append(request)
         else:
             self._refuse(400, "too many requests at once on one connection")
 
     def next_request(self) -> None:
-        """The last request is answered: on to the one that came meanwhile."""
+        """A request was answered: continue with one that arrived meanwhile, or wait for one."""
         if self._waiting:
-            self._server.start_page(self, self._waiting.pop(0))
+            self._services.on_request(self, self._waiting.pop(0))
         elif self._reader is not None:
             self._waiting = None
-            self.opened_at = self._server.now()
-            self._server.reading[self] = None
+            self.opened_at = self._services.loop.time()
+            self._services.connections.awaits(self)
 
     def _refuse(self, status: int, why: str) -> None:
-        self.answer(
-            status, [("Content-Type", "text/plain; charset=utf-8")], f"{why}\n".encode(), keep_alive=False
-        )
+        self.answer(status, [TEXT], f"{why}\n".encode(), keep_alive=False)
+
+    def answer_text(self, request: HttpRequest, status: int, text: str) -> None:
+        """Answer a request with plain text."""
+        headers = [TEXT, *self._services.origins.cors(request)]
+        self.answer(status, headers, f"{text}\n".encode(), request.keep_alive)
 
     def answer(
         self,
@@ -131,17 +150,17 @@ class HttpConnection(asyncio.Protocol, Sink):
         keep_alive: bool = True,
         reason: str = "",
     ) -> None:
-        """A whole answer."""
+        """Send a complete answer."""
         length = [] if status == 204 else [("Content-Length", str(len(body)))]
         self.write(answer_head(status, [*headers, *length], reason, keep_alive) + body)
         if not keep_alive:
             self._reader = None
-            self.transport.close()
+            self._transport.close()
 
     # -- as a tunnel
 
-    def become_tunnel(self, format: Format, head: bytes, ws: bool = False) -> None:
-        """The answer stays open from here on: nothing more is read but a WebSocket's frames."""
+    def become_tunnel(self, format: TunnelFormat, head: bytes, ws: bool = False) -> None:
+        """The answer stays open from here on. Nothing more is read except a WebSocket's frames."""
         self._format = format
         self._reader = None
         self._waiting = None
@@ -149,62 +168,74 @@ class HttpConnection(asyncio.Protocol, Sink):
             self._ws = WsConnection(ConnectionType.SERVER)
         self.write(head)
 
+    def tunnel_refusal(self) -> str:
+        """Why the connection can't become a tunnel now; empty if it can."""
+        return self._services.room.refusal(self.fd, self.address)
+
     def open_tunnel(
-        self, format: Format, scope: Scope, is_raw: bool, first: bytes, request: TunnelOpened
+        self, format: TunnelFormat, scope: TunnelScope, is_raw: bool, first: bytes, request: TunnelOpened
     ) -> None:
-        """Send the first event, then whatever follows the place that was granted."""
+        """Send the first event, then what follows the granted place."""
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
         opened = TunnelOpened("", self.address, request.place, request.journal)
-        self.group = self._server.feed.open(self, format, scope, is_raw, opened)
+        self._group = self._services.feed.open(self, format, scope, is_raw, opened)
 
     def refuse_tunnel(self, why: str, is_raw: bool) -> None:
-        """It is a stream already: say inside it that it can't be had now, and close."""
+        """The answer has begun: send the reason inside the tunnel, and close."""
         assert self._format is not None
         data = self._format.closing(why)
         self.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
         self._is_ending = True
-        self.transport.close()
+        self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send: straight into the socket while nothing waits before it.
+        """Send: straight to the socket unless earlier bytes are still buffered.
 
-        A transport collects writes until the end of the loop's turn, so that the first of thousands would wait for
-        the last.
+        A transport collects writes until the end of the event loop's turn: the first of thousands would wait for the
+        last.
         """
-        transport = self.transport
+        transport = self._transport
         if transport.get_write_buffer_size() or transport.is_closing():
             transport.write(data)
             return
         try:
             sent = write(self.fd, data)
         except OSError:
-            sent = 0  # it is full, or gone: the transport deals with both
+            sent = 0  # the socket is full or closed: the transport deals with both
         if sent < len(data):
             transport.write(data[sent:])
 
     def end(self, why: str) -> None:
-        """Say why in the tunnel's own format, and close; soon in any case."""
+        """Send the reason in the tunnel's own format, and close. Abort after `LINGER_S`."""
         if self._is_ending:
             return
         self._is_ending = True
-        group = self.group
+        group = self._group
         self._leave()
-        if self._format is not None and not self.transport.is_closing():
+        if self._format is not None and not self._transport.is_closing():
             data = self._format.closing(why)
             is_raw = not self._format.is_chunked if group is None else group.is_raw
             self.write(data if is_raw else chunk(data) + b"0\r\n\r\n")
-        self.transport.close()
-        self._server.loop.call_later(LINGER_S, self.transport.abort)
+        self._transport.close()
+        self._services.loop.call_later(LINGER_S, self._transport.abort)
+
+    def close(self) -> None:
+        """Close when all is sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
 
     def _leave(self) -> None:
-        """It is no tunnel any more."""
-        self._server.tunnels.receive(TunnelClosed(), self, 0.0)
-        group, self.group = self.group, None
+        """The connection is no longer a tunnel."""
+        self._services.tunnels.receive(TunnelClosed(), self, 0.0)
+        group, self._group = self._group, None
         if group is not None:
-            self._server.feed.release(group)
+            self._services.feed.release(group)
 
     def _receive_frames(self, data: bytes) -> None:
-        """A WebSocket's client: it may ask for a sign of life, and say goodbye."""
+        """Answer a WebSocket client's pings and its close. Other messages are ignored."""
         assert self._ws is not None
         try:
             self._ws.receive_data(data)
@@ -214,7 +245,7 @@ class HttpConnection(asyncio.Protocol, Sink):
                         self.write(self._ws.send(event.response()))
                     case CloseConnection():
                         self.write(self._ws.send(event.response()))
-                        self.transport.close()
+                        self._transport.close()
                     case Message():
                         pass
                     case _:

@@ -1,6 +1,6 @@
-"""How events look on a tunnel: the simple and the js format of mod_pubsub, Server-Sent Events, WebSocket.
+"""How events look on a tunnel: the simple and js formats of mod_pubsub, Server-Sent Events, WebSocket.
 
-A format turns a batch into bytes once; every tunnel of the same format and topics is sent those very bytes.
+A format encodes a batch once. All tunnels with the same format and topics are sent the same bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _json: Final = msgspec.json.Encoder()
 _msgpack: Final = msgspec.msgpack.Encoder()
 
 
-class Parcel(msgspec.Struct, frozen=True):
-    """A batch on its way to a tunnel: which of its events, where it is in the journal, and by which route it came."""
+class TunnelBatch(msgspec.Struct, frozen=True):
+    """A batch to write to a tunnel: without its first `skip` events, its journal position, and its route."""
 
     batch: Batch
     epoch: str
@@ -40,46 +40,46 @@ class Parcel(msgspec.Struct, frozen=True):
     skip: int = 0
     location: str = ""
     is_population: bool = False
-    """Sent because a route is new: such an event is no place to go on from."""
+    """Sent because a route is new. A client can't resume from such an event."""
 
     def checkpoints(self) -> list[str]:
-        """The place behind each event."""
+        """The place after each event."""
         head = self.batch.head
         within = [f"{self.epoch}-{self.position}-{index}" for index in range(self.skip + 1, head.count)]
         return [*within, JournalPlace(self.epoch, self.position + head.length).text]
 
 
-class Format(Protocol):
+class TunnelFormat(Protocol):
     """A way to write events to a tunnel."""
 
     name: str
     content_type: str
     is_chunked: bool
-    """Whether HTTP frames it, in chunks."""
+    """Whether HTTP's chunked coding frames it."""
 
-    def batch(self, parcel: Parcel) -> bytes:
-        """A batch's events."""
+    def batch(self, item: TunnelBatch) -> bytes:
+        """The events of a batch."""
 
     def status(self, elements: Mapping[str, Any], payload: str = "") -> bytes:
         """The first event on a tunnel, or the answer to a request."""
 
     def heartbeat(self, place: JournalPlace) -> bytes:
-        """A sign of life on a quiet tunnel."""
+        """Sent on a tunnel that has been quiet for a while."""
 
     def closing(self, why: str) -> bytes:
-        """The last that a tunnel is sent."""
+        """The last bytes of a tunnel, with the reason why it closes."""
 
 
-def elements_of(parcel: Parcel) -> list[tuple[dict[str, str], bytes, str]]:
+def elements_of(item: TunnelBatch) -> list[tuple[dict[str, str], bytes, str]]:
     """Each event's headers without hop-by-hop ones, its payload and its `kn_event_hash`."""
-    batch = parcel.batch
+    batch = item.batch
     columns = batch.columns()
     headers: Sequence[Mapping[str, str] | None] = columns.get("headers") or [None] * batch.count
     times: Sequence[int] = columns.get("time") or [batch.time_us] * batch.count
     source = batch.source.hex()
     found: list[tuple[dict[str, str], bytes, str]] = []
     payloads = batch.payloads()
-    for index in range(parcel.skip, batch.count):
+    for index in range(item.skip, batch.count):
         elements = {ID: f"{source}:{batch.first + index}", TIME: str(times[index] // 1_000_000)}
         for name, value in (headers[index] or {}).items():
             if not is_hop_by_hop(name) and name not in (PAYLOAD, HASH):
@@ -91,20 +91,20 @@ def elements_of(parcel: Parcel) -> list[tuple[dict[str, str], bytes, str]]:
     return found
 
 
-class _Kn:
-    """What the two formats of mod_pubsub have in common: which elements an event has on a tunnel."""
+class _KnFormat:
+    """The common part of both formats of mod_pubsub: the elements of an event on a tunnel."""
 
     is_chunked = True
 
-    def batch(self, parcel: Parcel) -> bytes:
-        places = parcel.checkpoints()
+    def batch(self, item: TunnelBatch) -> bytes:
+        places = item.checkpoints()
         out: list[bytes] = []
-        for place, (elements, payload, event_hash) in zip(places, elements_of(parcel), strict=True):
+        for place, (elements, payload, event_hash) in zip(places, elements_of(item), strict=True):
             elements[HASH] = event_hash
-            if parcel.location:
-                elements[LOCATION] = parcel.location
-            elements[ROUTED_FROM] = f"/{parcel.batch.topic}"
-            if not parcel.is_population:
+            if item.location:
+                elements[LOCATION] = item.location
+            elements[ROUTED_FROM] = f"/{item.batch.topic}"
+            if not item.is_population:
                 elements[CHECKPOINT] = place
             out.append(self.event(elements, payload))
         return b"".join(out)
@@ -119,7 +119,7 @@ class _Kn:
         return self.event({"status": "503 Closing", LOCATION: ""}, why.encode())
 
 
-class Simple(_Kn):
+class SimpleFormat(_KnFormat):
     """`kn_response_format=simple`."""
 
     name = "simple"
@@ -132,8 +132,8 @@ class Simple(_Kn):
         return b"\n"
 
 
-class Js(_Kn):
-    """`kn_response_format=js`: a page in a frame, which calls its parent."""
+class JsFormat(_KnFormat):
+    """`kn_response_format=js`: a page in a frame that calls its parent for each event."""
 
     name = "js"
     content_type = "text/html; charset=utf-8"
@@ -149,20 +149,20 @@ class Js(_Kn):
 
 
 def _script(text: str) -> str:
-    """A text inside a script element: nothing in it can end the element or the line."""
+    """A string literal for a script element. It can't end the element or the line."""
     quoted = json.dumps(text)
     return quoted.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def envelope(parcel: Parcel) -> list[dict[str, Any]]:
-    """Each event as today's clients get it."""
-    batch = parcel.batch
+def envelope(item: TunnelBatch) -> list[dict[str, Any]]:
+    """Each event as clients of SSE and WebSocket get it."""
+    batch = item.batch
     columns = batch.columns()
     headers: Sequence[Mapping[str, str] | None] | None = columns.get("headers")
     times: Sequence[int] | None = columns.get("time")
     source, payloads = batch.source.hex(), batch.payloads()
     rows: list[dict[str, Any]] = []
-    for index in range(parcel.skip, batch.count):
+    for index in range(item.skip, batch.count):
         row: dict[str, Any] = {
             "topic": batch.topic,
             "source": source,
@@ -180,19 +180,19 @@ def envelope(parcel: Parcel) -> list[dict[str, Any]]:
     return rows
 
 
-class Sse:
+class SseFormat:
     """Server-Sent Events: `id` is the checkpoint."""
 
     name = "sse"
     content_type = "text/event-stream; charset=utf-8"
     is_chunked = True
 
-    def batch(self, parcel: Parcel) -> bytes:
-        rows = zip(parcel.checkpoints(), envelope(parcel), strict=True)
+    def batch(self, item: TunnelBatch) -> bytes:
+        rows = zip(item.checkpoints(), envelope(item), strict=True)
         return b"".join([b"id: %b\ndata: %b\n\n" % (at.encode(), _json.encode(row)) for at, row in rows])
 
     def status(self, elements: Mapping[str, Any], payload: str = "") -> bytes:
-        """The stream's first event, which also sets the wait before the next connection and the place so far."""
+        """The first event. It also sets the delay before a reconnect, and the place to resume from."""
         rest = {name: value for name, value in elements.items() if name not in ("retry", "checkpoint")}
         if payload:
             rest["why"] = payload
@@ -200,7 +200,7 @@ class Sse:
         return f"retry: {elements['retry']}\nid: {elements['checkpoint']}\nevent: opened\ndata: {data}\n\n".encode()
 
     def heartbeat(self, place: JournalPlace) -> bytes:
-        """Moves the browser's place on without an event, so that a quiet topic's does not grow too old."""
+        """Advances the browser's place without an event, so that retention does not overtake it on a quiet topic."""
         return b"id: %b\n\n" % place.text.encode()
 
     def closing(self, why: str) -> bytes:
@@ -208,7 +208,7 @@ class Sse:
 
 
 def ws_frame(opcode: int, data: bytes) -> bytes:
-    """A whole, unmasked frame, as a server sends it.
+    """A complete, unmasked frame, as a server sends it.
 
     >>> ws_frame(1, b"hi")
     b'\\x81\\x02hi'
@@ -227,7 +227,9 @@ TEXT, BINARY, CLOSE, PING = 1, 2, 8, 9
 GOING_AWAY = 1001
 
 
-class _Ws:
+class _WsFormat:
+    """The common part of both WebSocket formats."""
+
     content_type = ""
     is_chunked = False
 
@@ -243,26 +245,28 @@ class _Ws:
         return ws_frame(CLOSE, GOING_AWAY.to_bytes(2, "big") + words)
 
 
-class WsJson(_Ws):
-    """WebSocket with an event a text message."""
+class WsJsonFormat(_WsFormat):
+    """WebSocket with one text message for each event."""
 
     name = "ws-json"
 
-    def batch(self, parcel: Parcel) -> bytes:
-        rows = zip(parcel.checkpoints(), envelope(parcel), strict=True)
+    def batch(self, item: TunnelBatch) -> bytes:
+        rows = zip(item.checkpoints(), envelope(item), strict=True)
         return b"".join(
             [ws_frame(TEXT, _json.encode({"type": "event", **row, "checkpoint": at})) for at, row in rows]
         )
 
 
-class WsBinary(_Ws):
-    """WebSocket with a batch a binary message: msgpack `[checkpoint, events to skip, the batch's own bytes]`."""
+class WsBinaryFormat(_WsFormat):
+    """WebSocket with one binary message for each batch: msgpack `[checkpoint, events to skip, the batch's bytes]`."""
 
     name = "ws-binary"
 
-    def batch(self, parcel: Parcel) -> bytes:
-        place = JournalPlace(parcel.epoch, parcel.position + parcel.batch.head.length)
-        return ws_frame(BINARY, _msgpack.encode((place.text, parcel.skip, bytes(parcel.batch.data))))
+    def batch(self, item: TunnelBatch) -> bytes:
+        place = JournalPlace(item.epoch, item.position + item.batch.head.length)
+        return ws_frame(BINARY, _msgpack.encode((place.text, item.skip, bytes(item.batch.data))))
 
 
-FORMATS: Final[dict[str, Format]] = {one.name: one for one in (Simple(), Js(), Sse(), WsJson(), WsBinary())}
+FORMATS: Final[dict[str, TunnelFormat]] = {
+    one.name: one for one in (SimpleFormat(), JsFormat(), SseFormat(), WsJsonFormat(), WsBinaryFormat())
+}

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1: bytes in, `Request` out, and the head of an answer as bytes."""
+"""HTTP/1 requests and answers: bytes in, `HttpRequest` out, and the head of an answer as bytes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REASONS: Final = {
 _PAIRS = re.compile(r"[&;]")
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A whole request. Header names are in lower case."""
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A complete request. Header names are in lower case."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def token(self) -> str:
-        """The bearer's token: from the header, or from the query where a browser can set no header."""
+        """The bearer token: from the header, or from the query if a browser can't set headers."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return token.strip()
@@ -43,7 +43,7 @@ Form = list[tuple[str, str]]
 
 
 def parse_form(text: str | bytes) -> Form:
-    """A query or form: pairs, separated by `;` or `&`, in UTF-8.
+    """The pairs of a query or form in UTF-8, separated by `;` or `&`.
 
     >>> parse_form("kn_to=/what/chat;kn_payload=hi+there&kn_payload=2")
     [('kn_to', '/what/chat'), ('kn_payload', 'hi there'), ('kn_payload', '2')]
@@ -63,7 +63,7 @@ def _text(quoted: str) -> str:
 
 
 def first(form: Form, name: str, default: str = "") -> str:
-    """The first value of a name."""
+    """The first value of a name, or the default."""
     return next((value for key, value in form if key == name), default)
 
 
@@ -78,8 +78,8 @@ def answer_head(
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
 
 
-class TooLarge(Exception):
-    """The request is over a limit: the status to answer with."""
+class RequestTooLarge(Exception):
+    """The request is over a limit. `status` is the status to answer with."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -87,20 +87,13 @@ class TooLarge(Exception):
 
 
 class RequestReader:
-    """Reads the requests of one connection. It goes as soon as the connection is a tunnel."""
+    """Reads the requests of one connection, until the connection becomes a tunnel."""
 
     __slots__ = (
-        "_body",
-        "_bytes_max",
-        "_headers",
-        "_headers_bytes",
-        "_on_request",
-        "_parser",
-        "_size",
-        "_url",
-    )
+        "_body", "_bytes_max", "_headers", "_headers_bytes", "_on_request", "_parser", "_size", "_url",
+    )  # fmt: skip
 
-    def __init__(self, on_request: Callable[[Request], None], bytes_max: int) -> None:
+    def __init__(self, on_request: Callable[[HttpRequest], None], bytes_max: int) -> None:
         self._on_request = on_request
         self._bytes_max = bytes_max
         self._parser = httptools.HttpRequestParser(self)
@@ -112,19 +105,14 @@ class RequestReader:
         self._body: list[bytes] = []
         self._size = self._headers_bytes = 0
 
-    @property
-    def is_between(self) -> bool:
-        """Whether nothing of a next request has come."""
-        return not self._url
-
     def feed(self, data: bytes) -> None:
-        """Raises `TooLarge`, `httptools.HttpParserError`; not `HttpParserUpgrade`, which is for `/ws` to see."""
+        """Parse more bytes. Raises `RequestTooLarge` and `httptools.HttpParserError`."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return
+            return  # `/ws` deals with it
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, TooLarge):
+            if isinstance(error.__context__, RequestTooLarge):
                 raise error.__context__ from None
             raise
 
@@ -141,17 +129,17 @@ class RequestReader:
     def _count(self, size: int) -> None:
         self._headers_bytes += size
         if self._headers_bytes > HEADERS_BYTES_MAX:
-            raise TooLarge(431)
+            raise RequestTooLarge(431)
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > self._bytes_max:
-            raise TooLarge(413)
+            raise RequestTooLarge(413)
         self._body.append(body)
 
     def on_message_complete(self) -> None:
         path, _, query = self._url.decode("latin-1").partition("?")
-        request = Request(
+        request = HttpRequest(
             self._parser.get_method().decode("latin-1"),
             unquote_to_bytes(path).decode("utf-8", "replace"),
             query,

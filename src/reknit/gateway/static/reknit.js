@@ -3,21 +3,21 @@
 //   import { stream } from "/reknit.js";
 //   const chat = stream("/sse?topic=what/chat", { onevent: e => …, onstate: (state, why) => … });
 //
-// States: "opening", "live", "recovering" (cut off, trying to go on), "recovered", "lost" (it can't go on where it
-// was: events may be missing, and nothing more comes unless `afterLost` is "live"), "closed".
+// States: "opening", "live", "recovering" (disconnected, trying to resume), "recovered", "lost" (it can't resume:
+// events may be missing, and no more events come unless `afterLost` is "live"), "closed".
 
 const GRACE_MS = 60_000;
 const SEEN_MAX = 100_000;
 const BACKOFF_MS = [200, 10_000];
 
-/** The memory of what was delivered: a repeat within the grace period is known as one. */
+/** Remembers what was delivered, to recognize repeats within the grace period. */
 export class Seen {
   constructor(graceMs = GRACE_MS, max = SEEN_MAX) {
     this.graceMs = graceMs;
     this.max = max;
     this.added = new Map();
   }
-  /** Remember a key; false if it was seen already. */
+  /** Remembers a key. Returns false if it was seen already. */
   add(key, now = Date.now()) {
     for (const [old, at] of this.added) {
       if (now - at <= this.graceMs && this.added.size < this.max) break;
@@ -29,8 +29,8 @@ export class Seen {
   }
 }
 
-/** A stream of events that keeps its place. `options`: onevent, onstate, via ("eventsource" or "fetch"), token,
- *  checkpoint, afterLost ("stop" or "live"). */
+/** Opens an SSE tunnel that resumes where it left off. `options`: onevent, onstate, via ("eventsource" or "fetch"),
+ *  token, checkpoint, afterLost ("stop" or "live"). */
 export function stream(url, options = {}) {
   const via = options.via ?? (options.token ? "fetch" : "eventsource");
   const one = via === "fetch" ? new FetchStream(url, options) : new EventSourceStream(url, options);
@@ -52,11 +52,11 @@ class Stream {
     this.state = state;
     this.options.onstate?.(state, why);
   }
-  /** The first event on every connection says whether it went on. */
+  /** The first event on every connection says whether the tunnel was resumed. */
   opened(data) {
     const { state, why } = JSON.parse(data);
     if (state === "lost" || (state === "live" && this.state === "recovering")) {
-      this.become("lost", why ?? "the server did not go on where it was");
+      this.become("lost", why ?? "the server could not resume");
       if ((this.options.afterLost ?? "stop") === "stop") this.stop();
     } else {
       this.become(state, why);
@@ -81,7 +81,7 @@ class Stream {
   }
 }
 
-/** The browser's own EventSource: it reconnects by itself, with Last-Event-ID. */
+/** The browser's EventSource: it reconnects by itself, with Last-Event-ID. */
 class EventSourceStream extends Stream {
   open() {
     if (this.checkpoint) this.url.searchParams.set("Last-Event-ID", this.checkpoint);
@@ -90,9 +90,9 @@ class EventSourceStream extends Stream {
     this.source.addEventListener("closing", (message) => this.cut(JSON.parse(message.data).why));
     this.source.onmessage = (message) => this.event(message.data, message.lastEventId);
     this.source.onerror = () => {
-      // a browser that gave up for good (an answer such as 403) does not come back
-      if (this.source.readyState === EventSource.CLOSED) this.become("lost", "the server refused the stream");
-      else this.cut("cut off");
+      // after an answer such as 403 the browser does not reconnect
+      if (this.source.readyState === EventSource.CLOSED) this.become("lost", "the server refused the request");
+      else this.cut("disconnected");
     };
   }
   stop() {
@@ -100,7 +100,7 @@ class EventSourceStream extends Stream {
   }
 }
 
-/** fetch() and a reader: for tokens in a header, and where there is no EventSource. */
+/** fetch() and a reader: sends a token in a header, and works without EventSource. */
 class FetchStream extends Stream {
   async open() {
     this.abort = new AbortController();

@@ -1,7 +1,7 @@
-"""Zenoh's samples as our events: which source, which seq, which batch.
+"""Zenoh's samples as our events: which source, seq and batch a sample becomes.
 
-A sample with source information keeps it: its publisher becomes a source, its 32-bit number from 0 a seq from 1 that
-does not wrap. One without is numbered here, per key.
+A sample with source information keeps it: its publisher becomes a source, and its 32-bit number, which starts at 0,
+becomes a seq, which starts at 1 and does not wrap. Samples without source information are numbered here, per key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import xxhash
 from reknit.batch import SOURCE_BYTES, Batch
 
 MARK: Final = b"znh\0"
-"""What sources begin with that came from Zenoh: their events are not sent back there."""
+"""The first bytes of sources that came from Zenoh. Their events are not sent back."""
 WRAP: Final = 1 << 32
 SOURCES_MAX: Final = 1_000_000
 
@@ -27,8 +27,8 @@ class Origin(msgspec.Struct, frozen=True):
     eid: int
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """A sample, as it was taken from Zenoh."""
+class ZenohSample(msgspec.Struct, frozen=True):
+    """A sample, as it came from Zenoh."""
 
     key: str
     payload: bytes
@@ -39,7 +39,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def source_of(key: str, origin: Origin | None, node: str) -> bytes:
-    """The source that stands for a Zenoh publisher, or for a key's unnumbered samples at this node.
+    """The source of a Zenoh publisher's events, or of a key's samples without source information at this node.
 
     >>> source_of("plant/a", Origin("c0ffee", 7), "")[:4]
     b'znh\\x00'
@@ -54,7 +54,7 @@ def is_from_zenoh(source: bytes) -> bool:
 
 
 def sn_of(seq: int) -> int:
-    """The number that Zenoh gives an event.
+    """Zenoh's number of an event.
 
     >>> sn_of(1), sn_of((1 << 32) + 3)
     (0, 2)
@@ -62,12 +62,12 @@ def sn_of(seq: int) -> int:
     return (seq - 1) % WRAP
 
 
-class Numbering:
-    """Gives every sample its source and seq, and makes batches of those that follow on.
+class SampleNumbering:
+    """Gives every sample its source and seq, and joins consecutive samples to batches.
 
-    >>> numbering = Numbering("edge")
+    >>> numbering = SampleNumbering("edge")
     >>> ann = Origin("c0ffee", 7)
-    >>> samples = [Taken("plant/a", b"x", 1, ann, sn) for sn in (0, 1, 4)]
+    >>> samples = [ZenohSample("plant/a", b"x", 1, ann, sn) for sn in (0, 1, 4)]
     >>> [(batch.first, batch.stop) for batch in numbering.batches(samples)]
     [(1, 3), (5, 6)]
     """
@@ -75,18 +75,23 @@ class Numbering:
     def __init__(self, node: str) -> None:
         self._node = node
         self._sns: dict[bytes, int] = {}
-        """The last number of each source, unwrapped."""
-        self.next_seqs: dict[str, int] = {}
+        """The highest number of each source, unwrapped."""
+        self._next_seqs: dict[str, int] = {}
         """By key, for samples without source information."""
         self.origins: dict[bytes, tuple[str, Origin]] = {}
+        """The key and publisher behind each source."""
 
-    def unknown_keys(self, samples: Iterable[Taken]) -> set[str]:
-        """The keys of samples without source information for which `next_seqs` has to be found out first."""
-        return {one.key for one in samples if one.origin is None and one.key not in self.next_seqs}
+    def unknown_keys(self, samples: Iterable[ZenohSample]) -> set[str]:
+        """The keys of samples without source information that need `resume` first."""
+        return {one.key for one in samples if one.origin is None and one.key not in self._next_seqs}
 
-    def batches(self, samples: Iterable[Taken]) -> list[Batch]:
-        """Everything in order, in as few batches as possible."""
-        runs: list[tuple[bytes, int, list[Taken]]] = []
+    def resume(self, key: str, last: int) -> None:
+        """Number samples of a key without source information from `last + 1` on."""
+        self._next_seqs[key] = last + 1
+
+    def batches(self, samples: Iterable[ZenohSample]) -> list[Batch]:
+        """All samples in order, in as few batches as possible."""
+        runs: list[tuple[bytes, int, list[ZenohSample]]] = []
         for sample in samples:
             source, seq = self._place(sample)
             if runs and runs[-1][0] == source and runs[-1][1] + len(runs[-1][2]) == seq:
@@ -95,18 +100,18 @@ class Numbering:
                 runs.append((source, seq, [sample]))
         return [_build(source, first, run) for source, first, run in runs]
 
-    def _place(self, sample: Taken) -> tuple[bytes, int]:
+    def _place(self, sample: ZenohSample) -> tuple[bytes, int]:
         source = source_of(sample.key, sample.origin, self._node)
         if sample.origin is None:
-            seq = self.next_seqs[sample.key]
-            self.next_seqs[sample.key] = seq + 1
+            seq = self._next_seqs[sample.key]
+            self._next_seqs[sample.key] = seq + 1
             return source, seq
         if source not in self.origins and len(self.origins) < SOURCES_MAX:
             self.origins[source] = (sample.key, sample.origin)
         return source, self._unwrap(source, sample.sn) + 1
 
     def _unwrap(self, source: bytes, sn: int) -> int:
-        """The number without its wrapping: the one that is nearest to the last."""
+        """The number before it wrapped: of all candidates the one nearest to the last number."""
         last = self._sns.get(source)
         if last is None:
             number = sn
@@ -120,7 +125,7 @@ class Numbering:
         return number
 
 
-def _build(source: bytes, first: int, run: list[Taken]) -> Batch:
+def _build(source: bytes, first: int, run: list[ZenohSample]) -> Batch:
     columns: dict[str, list[Any]] = {}
     if any(sample.headers for sample in run):
         columns["headers"] = [sample.headers for sample in run]
@@ -131,7 +136,7 @@ def _build(source: bytes, first: int, run: list[Taken]) -> Batch:
 
 
 def sn_range(parameters: str) -> tuple[int, int] | None:
-    """The seqs `[start, stop)` that a query's `_sn` asks for, both of its ends being included; None without.
+    """The seqs `[start, stop)` that a query's `_sn` asks for (it includes both ends); None without `_sn`.
 
     >>> sn_range("_anyke;_sn=3..7"), sn_range("_sn=3.."), sn_range("_anyke")
     ((4, 9), (4, 4294967297), None)
@@ -147,10 +152,10 @@ def sn_range(parameters: str) -> tuple[int, int] | None:
     return None
 
 
-def merge(samples: Iterable[Taken]) -> list[Taken]:
-    """History and what came meanwhile: every sample once, each source in its order.
+def merge(samples: Iterable[ZenohSample]) -> list[ZenohSample]:
+    """Join history and newer samples: every sample once, each source in its order.
 
-    >>> [one.payload for one in merge([Taken("a", b"2", 2), Taken("a", b"1", 1), Taken("a", b"2", 2)])]
+    >>> [one.payload for one in merge([ZenohSample("a", b"2", 2), ZenohSample("a", b"1", 1), ZenohSample("a", b"2", 2)])]
     [b'1', b'2']
     """
     once = {(one.key, one.origin, one.sn, one.time_us if one.origin is None else 0): one for one in samples}

@@ -1,7 +1,7 @@
-"""Calls into Zenoh, which may block: each on a thread of its own that nobody has to wait for.
+"""Calls into Zenoh, which may block: each on a daemon thread of its own, with a time limit.
 
-Zenoh's calls can wait for its own threads, and those for Python's lock: none is made on the loop's thread, none without
-an end to the waiting, and none on the loop's own pool of threads, which a program waits for when it ends.
+Zenoh's calls can wait for its own threads, and those for Python's lock. So no call is made on the event loop's thread,
+and none on the loop's thread pool, for which a program waits when it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CALL_S = 30.0
 
 
 async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
-    """What the function gives, called on a thread of its own. Raises `TimeoutError` after `CALL_S`.
+    """Call the function on a thread of its own, and return its result. Raises `TimeoutError` after `CALL_S`.
 
     >>> asyncio.run(call(sorted, "ba"))
     ['a', 'b']
@@ -37,7 +37,7 @@ async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> 
             outcome: tuple[Callable[[Any], None], object] = (done.set_result, function(*args, **options))
         except BaseException as error:
             outcome = (done.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits for the result
             loop.call_soon_threadsafe(finish, *outcome)
 
     threading.Thread(target=work, name="reknit-zenoh", daemon=True).start()
@@ -46,7 +46,7 @@ async def call(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> 
 
 
 def leave(session: Any, declared: list[Any]) -> None:
-    """Blocking: take back what was declared, the last first, and close a Zenoh session."""
+    """Blocking: undeclare everything, the last first, and close a Zenoh session."""
     while declared:
         with suppress(Exception):  # it may be gone with its peer
             declared.pop().undeclare()

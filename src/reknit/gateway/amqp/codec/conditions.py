@@ -1,0 +1,88 @@
+"""google.rpc codes as AMQP conditions, and back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reknit.outcome import Code
+
+INTERNAL_ERROR: Final = "amqp:internal-error"
+SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
+DECODE_ERROR: Final = "amqp:decode-error"
+FORCED: Final = "amqp:connection:forced"
+DETACH_FORCED: Final = "amqp:link:detach-forced"
+
+CONDITION_OF: Final[dict[Code, str]] = {
+    Code.CANCELLED: "reknit:cancelled",
+    Code.UNKNOWN: "reknit:unknown",
+    Code.INVALID_ARGUMENT: "amqp:invalid-field",
+    Code.DEADLINE_EXCEEDED: "reknit:deadline-exceeded",
+    Code.NOT_FOUND: "amqp:not-found",
+    Code.ALREADY_EXISTS: "reknit:already-exists",
+    Code.PERMISSION_DENIED: "amqp:unauthorized-access",
+    Code.RESOURCE_EXHAUSTED: "amqp:resource-limit-exceeded",
+    Code.FAILED_PRECONDITION: "amqp:precondition-failed",
+    Code.ABORTED: "amqp:resource-locked",
+    Code.OUT_OF_RANGE: "reknit:out-of-range",
+    Code.UNIMPLEMENTED: "amqp:not-implemented",
+    Code.INTERNAL: INTERNAL_ERROR,
+    Code.UNAVAILABLE: "reknit:unavailable",
+    Code.DATA_LOSS: "reknit:data-loss",
+    Code.UNAUTHENTICATED: "reknit:unauthenticated",
+}
+"""Each code has its own condition, so that it translates back to the same code."""
+
+_ALSO: Final[dict[str, Code]] = {
+    DECODE_ERROR: Code.INVALID_ARGUMENT,
+    "amqp:not-allowed": Code.PERMISSION_DENIED,
+    "amqp:illegal-state": Code.FAILED_PRECONDITION,
+    "amqp:resource-deleted": Code.NOT_FOUND,
+    "amqp:frame-size-too-small": Code.RESOURCE_EXHAUSTED,
+    SIZE_EXCEEDED: Code.RESOURCE_EXHAUSTED,
+    "amqp:link:transfer-limit-exceeded": Code.RESOURCE_EXHAUSTED,
+    "amqp:link:stolen": Code.ABORTED,
+    DETACH_FORCED: Code.UNAVAILABLE,
+    FORCED: Code.UNAVAILABLE,
+}
+CODE_OF: Final[dict[str, Code]] = {condition: code for code, condition in CONDITION_OF.items()} | _ALSO
+
+
+def condition_of(code: int) -> str:
+    """The condition for a code.
+
+    >>> condition_of(Code.RESOURCE_EXHAUSTED), condition_of(99)
+    ('amqp:resource-limit-exceeded', 'reknit:unknown')
+    """
+    known = Code(code) if code in Code._value2member_map_ else Code.UNKNOWN
+    return CONDITION_OF.get(known, CONDITION_OF[Code.UNKNOWN])
+
+
+def code_of(condition: str) -> Code:
+    """The code for a condition. A rejection without a condition is INVALID_ARGUMENT.
+
+    >>> code_of("amqp:not-found").name, code_of("com.example:odd").name, code_of("").name
+    ('NOT_FOUND', 'UNKNOWN', 'INVALID_ARGUMENT')
+    """
+    return CODE_OF.get(condition, Code.UNKNOWN) if condition else Code.INVALID_ARGUMENT
+
+
+def modified_text(is_failed: bool, is_undeliverable: bool) -> str:
+    """The fields of a client's MODIFIED as a text, which the fabric passes on.
+
+    >>> modified_text(True, True)
+    'failed, undeliverable here'
+    """
+    return ", ".join(_FAILED * is_failed + _UNDELIVERABLE * is_undeliverable) or _UNCHANGED
+
+
+_FAILED, _UNDELIVERABLE, _UNCHANGED = ("failed",), ("undeliverable here",), "not failed"
+
+
+def modified_of(text: str) -> tuple[bool, bool]:
+    """The fields of MODIFIED: failed, undeliverable here. Any other text, as for an event in doubt, means failed.
+
+    >>> modified_of("undeliverable here"), modified_of("the path was lost")
+    ((False, True), (True, False))
+    """
+    is_undeliverable = text.endswith(_UNDELIVERABLE[0])
+    return text not in (_UNDELIVERABLE[0], _UNCHANGED), is_undeliverable

@@ -1,0 +1,47 @@
+"""The services that all links of a connection share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reknit.config import AmqpSettings
+from reknit.gateway.amqp import deliveries
+from reknit.gateway.amqp.deliveries import Handle
+from reknit.gateway.amqp.links.intake import ClientIntake
+from reknit.gateway.amqp.links.replies import ReplyAddresses
+from reknit.gateway.amqp.links.rights import ClientRights
+from reknit.gateway.amqp.links.turns import LinkTurns
+from reknit.gateway.amqp.node_client import NodeClient
+
+
+class DeliveryCounts:
+    """Messages taken from clients and sent to clients since the node started."""
+
+    def __init__(self) -> None:
+        self.incoming = self.outgoing = 0
+
+    def took(self, messages: int) -> None:
+        """So many messages were taken from a client."""
+        self.incoming += messages
+
+    def sent(self, messages: int) -> None:
+        """So many messages were sent to a client."""
+        self.outgoing += messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkServices:
+    """The services of one connection's links."""
+
+    settings: AmqpSettings
+    message_bytes_max: int
+    node: NodeClient
+    counts: DeliveryCounts
+    replies: ReplyAddresses
+    rights: ClientRights
+    intake: ClientIntake
+    turns: LinkTurns
+
+    def output_room(self, link: Handle) -> int:
+        """How many more bytes may wait to be sent on the link's session."""
+        return self.settings.output_bytes_max - deliveries.waiting_bytes(link)

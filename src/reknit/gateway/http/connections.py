@@ -1,0 +1,73 @@
+"""The open connections of the HTTP server, and those of them whose next request is not complete."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+
+class OpenHttpConnection(Protocol):
+    """A connection, as the registry uses it."""
+
+    opened_at: float
+    """Since when the server waits for its next request."""
+
+    def end(self, why: str) -> None:
+        """Send the reason, and close."""
+
+    def close(self) -> None:
+        """Close when all is sent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class ConnectionRegistry:
+    """Every open connection once."""
+
+    def __init__(self) -> None:
+        self._open: dict[OpenHttpConnection, None] = {}
+        self._reading: dict[OpenHttpConnection, None] = {}
+        """Waiting for a complete request, the oldest first."""
+        self._empty = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: OpenHttpConnection) -> None:
+        """A client connected. Its first request is awaited."""
+        self._open[connection] = self._reading[connection] = None
+        self._empty.clear()
+
+    def awaits(self, connection: OpenHttpConnection) -> None:
+        """The next request of the connection is awaited."""
+        self._reading[connection] = None
+
+    def complete(self, connection: OpenHttpConnection) -> None:
+        """A request arrived completely."""
+        self._reading.pop(connection, None)
+
+    def closed(self, connection: OpenHttpConnection) -> None:
+        """The connection is gone."""
+        self._open.pop(connection, None)
+        self._reading.pop(connection, None)
+        if not self._open:
+            self._empty.set()
+
+    def close_overdue(self, now: float, timeout_s: float) -> None:
+        """Close connections whose request takes longer than `timeout_s` to arrive."""
+        for connection in list(self._reading):
+            if now - connection.opened_at < timeout_s:
+                break  # the others are younger
+            connection.close()
+
+    async def end_all(self, why: str, timeout_s: float) -> None:
+        """Close all connections with a reason. Abort those that are still open after `timeout_s`."""
+        for connection in list(self._open):
+            connection.end(why)
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), timeout_s)
+        for connection in list(self._open):
+            connection.abort()

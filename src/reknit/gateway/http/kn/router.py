@@ -1,0 +1,161 @@
+"""Routes as events: a route is stored on its topic's `kn_routes` like any other event, and read back on a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from reknit.batch import Batch
+from reknit.entries import Entry
+from reknit.errors import Gone
+from reknit.gateway.http.feed import TunnelFeed
+from reknit.gateway.http.formats import TunnelBatch
+from reknit.gateway.http.groups import TunnelGroup
+from reknit.gateway.http.publishers import HttpPublishers, Storage
+from reknit.gateway.http.replay import is_expired
+from reknit.gateway.http.scopes import TopicScope
+from reknit.protocol.tunnel.topic_routes import ROUTES_MAX, ROUTES_TOPIC, TopicRoute, TopicRoutes
+from reknit.store.journal import Journal
+
+SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
+
+
+class KnRouter:
+    """The routes of a node, stored in its journal."""
+
+    def __init__(
+        self, journal: Journal, *, feed: TunnelFeed, publishers: HttpPublishers, populate_events_max: int
+    ) -> None:
+        self.routes = TopicRoutes()
+        self._journal = journal
+        self._feed = feed
+        self._publishers = publishers
+        self._populate_events_max = populate_events_max
+        self._stored_at: dict[tuple[str, str], int] = {}
+        """The journal position of each route's newest event."""
+        self._start = journal.start
+        feed.follow_routes(self)
+        self._load()
+
+    def _load(self) -> None:
+        for topic in self._journal.topics():
+            if topic.endswith(f"/{ROUTES_TOPIC}"):
+                entries: list[Entry] = []
+                for source, last in self._journal.sources(topic).items():
+                    first = self._journal.first_held(topic, source)
+                    entries += self._journal.find(topic, source, first, last + 1)
+                for entry in sorted(entries, key=lambda one: one.position):
+                    self._apply(entry, Batch.parse(self._journal.fetch(entry)))
+
+    # -- changing
+
+    def put(self, route: TopicRoute) -> Storage:
+        """Store a route. It takes effect at the position where it is stored."""
+        headers = {"kn_id": route.id, SINCE: str(route.since), COUNT: str(route.count)}
+        if route.position >= 0:
+            headers[POSITION] = str(route.position)
+        if route.location:
+            headers["kn_uri"] = route.location
+        return self._publishers.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
+
+    def remove(self, route: TopicRoute) -> Storage:
+        """Delete a route: an event without a destination."""
+        return self._publishers.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.routes) >= ROUTES_MAX
+
+    def renew(self) -> None:
+        """Store routes again whose event retention has removed, so that the next start finds them."""
+        start = self._journal.start
+        if start == self._start:
+            return
+        self._start = start
+        for route in self.routes.all():
+            key = (route.from_topic, route.id)
+            if self._stored_at.get(key, start) < start:
+                self._stored_at[key] = start
+                self.put(route)
+
+    # -- following the journal
+
+    def on_routes(self, entry: Entry, batch: Batch) -> None:
+        """A batch on a topic of routes is in the journal."""
+        if self._apply(entry, batch):
+            self._feed.routes_changed()
+
+    def _apply(self, entry: Entry, batch: Batch) -> bool:
+        changed = False
+        from_topic = entry.head.topic.rpartition("/")[0]
+        for event in batch.events():
+            headers = event.headers
+            id, to = headers.get("kn_id", ""), event.payload.decode("utf-8", "replace").strip("/")
+            if not to:
+                changed = self.routes.remove(from_topic, id) or changed
+                continue
+            position = int(headers.get(POSITION, entry.position))
+            since = int(headers.get(SINCE, position))
+            count = int(headers.get(COUNT, 0))
+            route = TopicRoute(
+                id,
+                from_topic,
+                to,
+                position,
+                since if since >= 0 else position,
+                count,
+                headers.get("kn_uri", ""),
+            )
+            self._stored_at[from_topic, id] = entry.position
+            changed = self.routes.put(route) or changed
+        return changed
+
+    # -- populations
+
+    def populations(self, entry: Entry, group: TunnelGroup) -> Iterable[TunnelBatch]:
+        """The events that a group gets when the journal passes the position where a route into its topic is stored."""
+        if not isinstance(group.scope, TopicScope):
+            return []
+        from_topic = entry.head.topic.rpartition("/")[0]
+        locations = group.scope.locations(from_topic, entry.position)
+        found: list[TunnelBatch] = []
+        for route in self.routes.all():
+            if route.from_topic == from_topic and route.position == entry.position and route.uri in locations:
+                found += self._population(route)
+        return found
+
+    def _population(self, route: TopicRoute) -> list[TunnelBatch]:
+        """The last events before a route, with which it is to be populated."""
+        found: list[TunnelBatch] = []
+        lanes = {lane.topic: lane.position for lane in self.routes.routed_topics(route.from_topic)}
+        position = max(route.since, self._journal.start)
+        while position < route.position:
+            try:
+                run = self._journal.read(position, route.position)
+            except Gone:
+                position = self._journal.start
+                continue
+            for at, entry in enumerate(run.entries):
+                topic = entry.head.topic
+                if topic in lanes and entry.position >= lanes[topic] and not is_expired(entry):
+                    batch = Batch(entry.head, run.cut(at, at + 1))
+                    found.append(TunnelBatch(batch, self._feed.epoch, entry.position, 0, route.uri, True))
+            position = run.next_position
+        return last(found, min(route.count or self._populate_events_max, self._populate_events_max))
+
+
+def last(items: list[TunnelBatch], count: int) -> list[TunnelBatch]:
+    """The last `count` events."""
+    found: list[TunnelBatch] = []
+    for item in reversed(items):
+        if count <= 0:
+            break
+        skip = max(item.skip, item.batch.count - count)
+        count -= item.batch.count - skip
+        found.append(msgspec.structs.replace(item, skip=skip))
+    return found[::-1]
+
+
+def _topic(route: TopicRoute) -> str:
+    return f"{route.from_topic}/{ROUTES_TOPIC}"

@@ -1,0 +1,37 @@
+"""Status events: how a request to `/kn` is answered. The HTTP status line says the same."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import msgspec
+
+
+class StatusEvent(msgspec.Struct, frozen=True):
+    """The status event of one request.
+
+    >>> StatusEvent("403 Forbidden", "the token is unknown").code
+    403
+    """
+
+    status: str
+    text: str = ""
+    elements: dict[str, str] = {}
+
+    @property
+    def code(self) -> int:
+        return int(self.status[:3])
+
+    @property
+    def reason(self) -> str:
+        return self.status[4:]
+
+
+UNKNOWN_TOKEN = "the token is unknown"
+BAD_REQUEST, FORBIDDEN = "400 Bad Request", "403 Forbidden"
+
+
+def new_id() -> str:
+    """A pseudorandom event id."""
+    return f"{int(time.time())}_{secrets.token_hex(8)}"

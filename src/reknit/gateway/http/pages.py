@@ -1,0 +1,77 @@
+"""Pages: which function answers which path, and the small pages that need nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
+
+from reknit.errors import ReknitError
+from reknit.gateway.http.connection import HttpConnection
+from reknit.gateway.http.origins import FORBIDDEN, PREFLIGHT, OriginPolicy
+from reknit.gateway.http.requests import HttpRequest
+
+log = logging.getLogger("reknit.http")
+
+INDEX = (
+    "reknit: mod_pubsub at /kn, Server-Sent Events at /sse?topic=PATTERN, WebSocket at /ws?topic=PATTERN; "
+    "POST CloudEvents to /cloudevents"
+)
+Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
+
+
+class Pages:
+    """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
+
+    def __init__(self, by_path: Mapping[str, Page], origins: OriginPolicy) -> None:
+        self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
+        self._origins = origins
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answer(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """Answer a request in a task of its own."""
+        task = asyncio.get_running_loop().create_task(self._answer(connection, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel the requests that are being answered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
+        try:
+            await self._page(request)(connection, request)
+        except ReknitError as error:
+            connection.answer_text(request, 500, str(error))
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            connection.answer_text(request, 500, "internal error; see the server's log")
+        connection.next_request()
+
+    def _page(self, request: HttpRequest) -> Page:
+        if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
+            return self._preflight
+        path = "/kn" if request.path.startswith("/kn/") else request.path
+        return self.by_path.get(path, self._missing)
+
+    async def _missing(self, connection: HttpConnection, request: HttpRequest) -> None:
+        text = f"{request.path} does not exist; there are {', '.join(self.by_path)}"
+        connection.answer_text(request, 404, text)
+
+    async def _index(self, connection: HttpConnection, request: HttpRequest) -> None:
+        connection.answer_text(request, 200, INDEX)
+
+    async def _script(self, connection: HttpConnection, request: HttpRequest) -> None:
+        body = resources.files("reknit.gateway").joinpath("static", "reknit.js").read_bytes()
+        headers = [("Content-Type", "text/javascript; charset=utf-8"), ("Cache-Control", "no-cache")]
+        connection.answer(200, [*headers, *self._origins.cors(request)], body, request.keep_alive)
+
+    async def _preflight(self, connection: HttpConnection, request: HttpRequest) -> None:
+        if not self._origins.is_allowed(request):
+            connection.answer_text(request, 403, FORBIDDEN)
+            return
+        headers = [*self._origins.cors(request), *PREFLIGHT]
+        connection.answer(204, headers, b"", request.keep_alive)

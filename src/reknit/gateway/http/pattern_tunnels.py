@@ -1,0 +1,133 @@
+"""Tunnels on the topics that match a pattern, for today's clients: Server-Sent Events and WebSocket.
+
+A browser's EventSource can't read an answer's headers, so the first event says whether the client recovered. After a
+5xx or a 204 it would never reconnect. If a tunnel can't be opened now, the answer is therefore 200, and the reason is
+sent inside the tunnel.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+
+from reknit.config import HttpSettings
+from reknit.errors import InvalidTopic
+from reknit.gateway.access import Access
+from reknit.gateway.http.connection import HttpConnection
+from reknit.gateway.http.formats import FORMATS, TunnelFormat
+from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
+from reknit.gateway.http.promises import JournalPromises
+from reknit.gateway.http.requests import HttpRequest, answer_head, first, parse_form
+from reknit.gateway.http.scopes import PatternScope
+from reknit.protocol.tunnel.reconnect import ReconnectGranted, live, since_checkpoint
+from reknit.protocol.tunnel.server import TunnelOpened
+from reknit.topic import Pattern
+
+_WS_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class PatternTunnels:
+    """Opens tunnels over SSE and WebSocket."""
+
+    def __init__(
+        self, settings: HttpSettings, *, access: Access, origins: OriginPolicy, promises: JournalPromises
+    ) -> None:
+        self._settings = settings
+        self._access = access
+        self._origins = origins
+        self._promises = promises
+        self._rng = random.Random()
+
+    async def sse(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """`GET /sse?topic=PATTERN`. Resumes after `Last-Event-ID`, from the header or else from the query."""
+        if request.method != "GET":
+            connection.answer_text(request, 501, "use GET to open a tunnel")
+            return
+        scope = self._scope(connection, request)
+        if scope is None:
+            return
+        form = parse_form(request.query)
+        query = first(form, "Last-Event-ID") or first(form, "lastEventId") or first(form, "from")
+        place = request.headers.get("last-event-id", "") or query
+        headers = [
+            ("Content-Type", FORMATS["sse"].content_type),
+            ("Cache-Control", "no-store"),
+            ("X-Accel-Buffering", "no"),
+            *self._origins.cors(request),
+        ]
+        is_raw = request.version == "1.0"
+        if not is_raw:
+            headers.append(("Transfer-Encoding", "chunked"))
+        head = answer_head(200, headers, keep_alive=False)
+        self._open(connection, FORMATS["sse"], scope, place, head, is_raw)
+
+    async def websocket(self, connection: HttpConnection, request: HttpRequest) -> None:
+        """`GET /ws?topic=PATTERN&format=json|binary&from=CHECKPOINT`."""
+        key = request.headers.get("sec-websocket-key", "")
+        if request.headers.get("upgrade", "").lower() != "websocket" or not key:
+            connection.answer_text(request, 400, "/ws is for WebSocket; request an upgrade")
+            return
+        if not self._origins.is_allowed(request):
+            connection.answer_text(request, 403, FORBIDDEN)
+            return
+        scope = self._scope(connection, request)
+        if scope is None:
+            return
+        form = parse_form(request.query)
+        format = FORMATS.get(f"ws-{first(form, 'format', 'json')}")
+        if format is None:
+            connection.answer_text(request, 400, "the parameter format must be json or binary")
+            return
+        accept = base64.b64encode(hashlib.sha1((key + _WS_GUID).encode()).digest()).decode()
+        upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)]
+        self._open(connection, format, scope, first(form, "from"), answer_head(101, upgrade), True)
+
+    def _scope(self, connection: HttpConnection, request: HttpRequest) -> PatternScope | None:
+        """The requested topics that the user may read; None if the request was refused."""
+        access = self._access
+        user = access.who(request.token)
+        if user is None:
+            connection.answer_text(request, 403, "the token is unknown")
+            return None
+        try:
+            pattern = Pattern(first(parse_form(request.query), "topic").strip("/"))
+        except InvalidTopic as error:
+            connection.answer_text(request, 400, f"{error}; write ?topic=PATTERN")
+            return None
+        readable = access.readable(user)
+        if readable is not None and not any(pattern.intersects(one) for one in readable):
+            connection.answer_text(request, 403, f"{user} may not read {pattern}")
+            return None
+        return PatternScope(pattern, readable)
+
+    def _open(
+        self,
+        connection: HttpConnection,
+        format: TunnelFormat,
+        scope: PatternScope,
+        checkpoint: str,
+        head: bytes,
+        is_raw: bool,
+    ) -> None:
+        connection.become_tunnel(format, head, ws=not format.is_chunked)
+        if why := connection.tunnel_refusal():
+            connection.refuse_tunnel(why, is_raw)
+            return
+        held = self._promises.held(scope)
+        granted = since_checkpoint(checkpoint, held) if checkpoint else live(held)
+        why = ""
+        if isinstance(granted, ReconnectGranted):
+            state = "recovered" if granted.recovered else "live"
+        else:
+            state, why, granted = "lost", granted.why, live(held)
+        retry_ms = self._settings.retry_ms * self._rng.uniform(0.5, 1.5)
+        opened = {
+            "state": state,
+            "recovered": state == "recovered",
+            "retry": f"{retry_ms:.0f}",
+            "checkpoint": granted.place.text,
+        }
+        connection.open_tunnel(
+            format, scope, is_raw, format.status(opened, why), TunnelOpened("", "", granted.place)
+        )

@@ -1,0 +1,91 @@
+"""Replay for tunnels that are behind: the next part of the journal after a place, encoded for a group.
+
+Several tunnels often need the same part, as after a restart. It is read and encoded once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from time import time_ns
+from typing import Final
+
+from reknit.batch import Batch
+from reknit.entries import Entry, Run
+from reknit.gateway.http.formats import TunnelBatch
+from reknit.gateway.http.groups import TunnelGroup
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC
+from reknit.store.journal import Journal
+
+READ_BYTES: Final = 128 << 10
+"""How much of the journal one step reads."""
+SCAN_BYTES: Final = 4 << 20
+"""How much one step looks through while it finds nothing for the tunnel."""
+CACHE_BYTES_MAX: Final = 16 << 20
+
+Populate = Callable[[Entry, TunnelGroup], list[bytes]]
+"""The encoded events that a group gets because of the routes in a batch."""
+
+
+class JournalReplay:
+    """Reads and encodes parts of one journal, and caches the newest of them."""
+
+    def __init__(self, journal: Journal, epoch: str, populate: Populate) -> None:
+        self._journal = journal
+        self._epoch = epoch
+        self._populate = populate
+        self._cache: OrderedDict[tuple[Hashable, JournalPlace], tuple[bytes, JournalPlace]] = OrderedDict()
+        self._cache_bytes = 0
+        self.encoded = 0
+        """How many batches were encoded, once for each group and location."""
+
+    def forget(self) -> None:
+        """Routes changed: cached parts may be wrong now."""
+        self._cache.clear()
+        self._cache_bytes = 0
+
+    def next(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
+        """The next part for a tunnel of the group after a place, up to the live edge, and the place after that part.
+
+        Raises `Gone` if retention removed it.
+        """
+        key = (group.key, place)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._read(group, place, edge)
+            self._cache[key] = found
+            self._cache_bytes += len(found[0])
+            while self._cache_bytes > CACHE_BYTES_MAX and len(self._cache) > 1:
+                self._cache_bytes -= len(self._cache.popitem(last=False)[1][0])
+        return found
+
+    def _read(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
+        position, skip = place.position, place.index
+        parts: list[bytes] = []
+        scanned_to = position + SCAN_BYTES
+        while position < min(edge, scanned_to) and not parts:
+            run = self._journal.read(position, edge, READ_BYTES)
+            for at, entry in enumerate(run.entries):
+                parts += self._encode(group, run, at, entry, skip)
+                skip = 0
+            position = run.next_position
+        return b"".join(parts), JournalPlace(self._epoch, min(position, edge))
+
+    def _encode(self, group: TunnelGroup, run: Run, at: int, entry: Entry, skip: int) -> list[bytes]:
+        parts: list[bytes] = []
+        if entry.head.topic.endswith(ROUTES_TOPIC):
+            parts += self._populate(entry, group)
+        if not is_expired(entry):
+            for location in group.scope.locations(entry.head.topic, entry.position):
+                batch = Batch(entry.head, run.cut(at, at + 1))
+                self.encoded += 1
+                item = TunnelBatch(batch, self._epoch, entry.position, skip, location)
+                parts.append(group.format.batch(item))
+        return parts
+
+
+def is_expired(entry: Entry) -> bool:
+    """Whether the batch's time to live is over. Such a batch is not replayed."""
+    head = entry.head
+    return bool(head.ttl_ms) and head.time_us + head.ttl_ms * 1000 < time_ns() // 1000

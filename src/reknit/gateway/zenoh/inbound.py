@@ -1,0 +1,71 @@
+"""From Zenoh into the node: samples become batches, and gaps are filled from their publishers' caches."""
+
+from __future__ import annotations
+
+import asyncio
+
+from reknit.batch import Batch
+from reknit.gateway.zenoh.sample_queue import SampleQueue
+from reknit.gateway.zenoh.samples import SampleNumbering, sn_of, source_of
+from reknit.gateway.zenoh.session import ZenohSession
+from reknit.gateway.zenoh.threads import call
+from reknit.node.replication.local_publisher import Feed
+
+
+class ZenohInbound:
+    """Publishes samples on the node, in order."""
+
+    def __init__(self, node_name: str, *, queue: SampleQueue, feed: Feed, session: ZenohSession) -> None:
+        self._node_name = node_name
+        self._queue = queue
+        self._feed = feed
+        self._session = session
+        self._numbering = SampleNumbering(node_name)
+        self._gaps: dict[bytes, int] = {}
+        """By source: the first seq of the gap that was last recovered."""
+        self._recoveries: set[asyncio.Task[None]] = set()
+        self.taken = 0
+        """How many samples came from Zenoh."""
+        self.lost = 0
+        """How many missing events could not be recovered from the Zenoh network."""
+
+    async def run(self) -> None:
+        """Publish what is queued, until cancelled."""
+        while True:
+            samples = await self._queue.take()
+            for key in sorted(self._numbering.unknown_keys(samples)):
+                last = await self._feed.last_seq(source_of(key, None, self._node_name), key)
+                self._numbering.resume(key, last)
+            self.taken += len(samples)
+            self._feed.put(self._numbering.batches(samples))
+            await self._feed.room()
+
+    def on_gap(self, batch: Batch, seq: int) -> None:
+        """The node misses `[seq, batch.first)`: ask the publisher's cache."""
+        if self._gaps.get(batch.source) != seq:
+            self._gaps[batch.source] = seq
+            task = asyncio.create_task(self._recover(batch, seq))
+            self._recoveries.add(task)
+            task.add_done_callback(self._recoveries.discard)
+
+    async def _recover(self, batch: Batch, seq: int) -> None:
+        known = self._numbering.origins.get(batch.source)
+        found: list[Batch] = []
+        if known is not None:
+            key, origin = known
+            numbers = f"{sn_of(seq)}..{sn_of(batch.first - 1)}"
+            selector = f"{key}/@adv/*/{origin.zid}/{origin.eid}/**?_anyke;_sn={numbers}"
+            samples = await call(self._session.query, selector)
+            found = [
+                one.cut(seq, batch.first)
+                for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
+                if one.source == batch.source and one.first < batch.first and seq < one.stop
+            ]
+        self.lost += self._feed.fill(batch, seq, found, "no node of the Zenoh network holds it any more")
+
+    async def close(self) -> None:
+        """Cancel recoveries that have not ended."""
+        recoveries = list(self._recoveries)
+        for task in recoveries:
+            task.cancel()
+        await asyncio.gather(*recoveries, return_exceptions=True)

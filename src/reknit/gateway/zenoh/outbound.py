@@ -1,0 +1,53 @@
+"""From the node into Zenoh: a durable subscriber puts every event into the network, and accepts it then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import zenoh
+
+from reknit.client.session import Session
+from reknit.client.subscribe.subscription import Subscription
+from reknit.config import Config
+from reknit.errors import ReknitError
+from reknit.gateway.zenoh.publishers import ZenohPublishers
+from reknit.gateway.zenoh.samples import is_from_zenoh
+from reknit.gateway.zenoh.threads import call
+
+log = logging.getLogger("reknit.zenoh")
+
+RETRY_S = 0.5
+
+
+class ZenohOutbound:
+    """Forwards the events of the node at `url`, except those that came from Zenoh."""
+
+    def __init__(
+        self, url: str, config: Config, *, pattern: str, name: str, publishers: ZenohPublishers
+    ) -> None:
+        self._url = url
+        self._config = config
+        self._pattern = pattern
+        self._name = name
+        self._publishers = publishers
+
+    async def run(self) -> None:
+        """Forward until cancelled. After an error, subscribe again."""
+        while True:
+            try:
+                async with Session(self._url, "", self._config) as session:
+                    subscription = session.subscribe(self._pattern, name=self._name, auto_accept=False)
+                    async with subscription as events:
+                        await self._forward(events)
+            except (ReknitError, TimeoutError, zenoh.ZError) as error:
+                log.warning("forwarding to Zenoh is paused: %s", str(error) or "Zenoh accepts no events")
+            await asyncio.sleep(RETRY_S)
+
+    async def _forward(self, events: Subscription) -> None:
+        while batches := await events.take_all():
+            ours = [batch for batch in batches if not is_from_zenoh(batch.source)]
+            if ours:
+                await call(self._publishers.put, ours)
+            for batch in batches:
+                batch.accept()
