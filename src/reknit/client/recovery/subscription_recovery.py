@@ -36,7 +36,9 @@ class Recovering(msgspec.Struct, frozen=True):
         """What sees to it."""
         return Recovery(
             (NODE, *self.caches) if self.is_on else (),
-            SearchSettings(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s),
+            SearchSettings(
+                settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s
+            ),
             HoldLimits(settings.hold_events_max, settings.hold_bytes_max),
             self.history if self.caches else None,  # the node alone sees to its history itself
             self.query_s,

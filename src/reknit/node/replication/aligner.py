@@ -100,7 +100,9 @@ class Aligner:
                     case AskDigest():
                         self._alignment.receive(msgspec.convert(await self._ask("digest"), Digest))
                     case AskBuckets():
-                        self._alignment.receive(msgspec.convert(await self._ask("buckets"), BucketFingerprints))
+                        self._alignment.receive(
+                            msgspec.convert(await self._ask("buckets"), BucketFingerprints)
+                        )
                     case AskSpans(buckets=chosen):
                         self._alignment.receive(msgspec.convert(await self._ask("rows", chosen), HeldSpans))
                     case AlignmentDone(is_comparable=is_comparable):
