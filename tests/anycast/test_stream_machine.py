@@ -1,4 +1,4 @@
-"""The machine that counts a stream's bytes, fed by hand and against a plain model; and the shelves that keep them."""
+"""The machine that counts a stream's bytes, fed by hand and against a plain model; and the buffer that holds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.event import FLAG_STREAM
-from reknit.node.streams.spill_buffer import Shelves
+from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.inputs import Attach, Detach, Hand, Offered, Resolve, Rows, Withdraw
 from reknit.protocol.anycast.machine import Anycast
@@ -181,10 +181,10 @@ OPS = st.lists(
 
 
 class World:
-    """A stream on its way: upstream that sends what there is room for, the machine with its shelves, and each path."""
+    """A stream on its way: upstream that sends what there is room for, the machine with its buffer, and each path."""
 
     def __init__(self, is_resent: bool, cap: int) -> None:
-        self.streams, self.shelves, self.cap = Streams(WINDOW, 1 << 20), Shelves(cap), cap
+        self.streams, self.buffer, self.cap = Streams(WINDOW, 1 << 20), SpillBuffer(cap), cap
         self.content = Random(7).randbytes(10_000)
         self.may_hand, self.is_resent = True, is_resent
         self.came_bytes = self.given_bytes = self.most_sent = 0
@@ -198,25 +198,25 @@ class World:
         self.streams.receive(message, peer, 0.0)
         for effect in self.streams.take_effects():
             self._perform(effect)
-        assert self.shelves.held_bytes <= self.cap
+        assert self.buffer.held_bytes <= self.cap
         assert self.given_bytes <= self.most_sent + WINDOW
         assert all(self.content.startswith(data) for data in self.read.values())
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Keep(data=data):
-                self.shelves.put(S, data)
+                self.buffer.put(S, data)
             case Drop(stop=stop):
-                self.shelves.drop(S, stop)
+                self.buffer.drop(S, stop)
             case Convey(path=to, start=start, stop=stop, is_last=is_last):
                 assert len(self.read[str(to)]) == start
-                self.read[str(to)] += self.shelves.read(S, start, stop)
+                self.read[str(to)] += self.buffer.read(S, start, stop)
                 self.most_sent = max(self.most_sent, stop)
                 self.ended |= {str(to)} if is_last else set()
             case GiveRoom(total=total):
                 self.given_bytes = total
             case Forget():
-                self.shelves.forget(S)
+                self.buffer.forget(S)
 
     def come(self, size: int, is_last: bool = False) -> None:
         """Upstream sends more, as far as it may."""
@@ -266,7 +266,7 @@ def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     assert world.read[str(world.path)] == world.content[: world.came_bytes]
     assert world.ended == {str(world.path)}, "nobody else ever saw an end"
     world.tell(Ended(S))
-    assert (len(world.streams), world.shelves.held_bytes, world.shelves.spilled_bytes) == (0, 0, 0)
+    assert (len(world.streams), world.buffer.held_bytes, world.buffer.spilled_bytes) == (0, 0, 0)
 
 
 @settings(max_examples=200, deadline=None)
@@ -276,10 +276,10 @@ def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     ),
     cap=st.integers(0, 300),
 )
-def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
+def test_a_buffer_holds_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
     ops: list[tuple[str, int, int]], cap: int
 ) -> None:
-    shelves = Shelves(cap)
+    buffer = SpillBuffer(cap)
     model = {b"a": b"", b"b": b""}
     dropped = {b"a": 0, b"b": 0}
     rng = Random(1)
@@ -288,26 +288,26 @@ def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memor
             source = (b"a", b"b")[which]
             if op == "put":
                 data = rng.randbytes(size)
-                shelves.put(source, data)
+                buffer.put(source, data)
                 model[source] += data
             elif model[source]:
                 dropped[source] = min(len(model[source]), dropped[source] + size)
-                shelves.drop(source, dropped[source])
+                buffer.drop(source, dropped[source])
             for one, whole in model.items():
-                assert shelves.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
+                assert buffer.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
             left = sum(len(model[one]) - dropped[one] for one in model)
-            assert shelves.held_bytes <= cap
-            assert shelves.held_bytes + shelves.spilled_bytes == left
+            assert buffer.held_bytes <= cap
+            assert buffer.held_bytes + buffer.spilled_bytes == left
     finally:
-        shelves.close()
+        buffer.close()
 
 
 def test_a_file_is_left_behind_by_nobody(tmp_path: Path) -> None:
-    shelves = Shelves(0, tmp_path)
-    shelves.put(S, b"abc")
-    assert shelves.spilled_bytes == 3
+    buffer = SpillBuffer(0, tmp_path)
+    buffer.put(S, b"abc")
+    assert buffer.spilled_bytes == 3
     assert list(tmp_path.iterdir()) == [], "it has no name"
-    shelves.close()
+    buffer.close()
 
 
 # -- where a stream goes

@@ -8,21 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Refused, ReknitError
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Result, Sender, StreamTaker
-from reknit.node.anycast.gateway_ends import GatewayReceiver
+from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Receiver, Result, Sender, StreamTaker
+from reknit.node.api import GatewayNode
 from reknit.outcome import Code, Outcome
 from reknit.protocol.machine import Peer
 from reknit.protocol.streams.streams import Aborted, Came
 from reknit.transport import memory
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 log = logging.getLogger("reknit.amqp")
 
@@ -37,7 +34,7 @@ OnEnd = Callable[[int, str], None]
 class Fabric:
     """The node, as the gateway uses it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         self._node = node
         url = f"memory://{id(node):x}/amqp"
         self._stop = memory.listen(url, node)
@@ -173,7 +170,7 @@ class Taker(Protocol):
 class AnycastTaker:
     """One of the paths of an event that goes to one of many."""
 
-    def __init__(self, receiver: GatewayReceiver) -> None:
+    def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self.credit = receiver.credit
         self.drain = receiver.drain

@@ -7,7 +7,7 @@ import contextlib
 import os
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import AmqpSettings
@@ -18,10 +18,8 @@ from reknit.gateway.amqp.incoming import Incoming
 from reknit.gateway.amqp.outgoing import Outgoing
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.gateway.http.access import Rules
+from reknit.node.api import GatewayNode
 from reknit.node.streams.streams import DISTRIBUTIONS
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 STOPS = "the node stops"
 
@@ -29,7 +27,7 @@ STOPS = "the node stops"
 class AmqpServer:
     """AMQP for one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         self.settings: AmqpSettings = node.config.amqp
         self.message_bytes_max = min(self.settings.message_bytes_max, node.config.limits.payload_bytes_max)
         self.name = node.name

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import HttpSettings
@@ -25,13 +25,11 @@ from reknit.gateway.http.kn_routes import Router
 from reknit.gateway.http.requests import Request
 from reknit.gateway.http.scope import Scope
 from reknit.gateway.http.sse import Streams
+from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.place import Place
 from reknit.protocol.tunnel.promise import Held
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.file_limits import files_max
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 log = logging.getLogger("reknit.http")
 
@@ -44,7 +42,7 @@ Page = Callable[[HttpConnection, Request], Awaitable[None]]
 class HttpServer:
     """Tunnels of one node. `pages` maps a path to what answers it, for whoever wants to add one."""
 
-    def __init__(self, node: Node, access: Access | None = None) -> None:
+    def __init__(self, node: GatewayNode, access: Access | None = None) -> None:
         self.node = node
         self.settings: HttpSettings = node.config.http
         self.access: Access = access or from_settings(self.settings)

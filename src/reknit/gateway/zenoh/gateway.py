@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zenoh
 
@@ -37,11 +37,8 @@ from reknit.gateway.zenoh.samples import (
 )
 from reknit.gateway.zenoh.threads import call, leave
 from reknit.ledger import Stream
-from reknit.node.replication.local_publisher import Feed
+from reknit.node.api import GatewayNode
 from reknit.transport import memory
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 log = logging.getLogger("reknit.zenoh")
 
@@ -79,13 +76,13 @@ def zenoh_config(listen: Sequence[str], connect: Sequence[str], mode: str = "pee
 class ZenohGateway:
     """Joins the node's topics with a Zenoh network, while the node runs."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         settings = node.config.recovery
         self._node = node
         self._pattern = settings.zenoh_pattern
         self._config = zenoh_config(settings.zenoh_listen, settings.zenoh_connect)
         self._numbering = Numbering(node.name)
-        self._feed = Feed(node, "zenoh", lambda batch: None, self._gap)
+        self._feed = node.local_publisher("zenoh", lambda batch: None, self._gap)
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
         self._pending: list[Taken] = []

@@ -1,7 +1,7 @@
 """A node's own responses: to requests that it can't deliver, or that nobody answers.
 
-Only what comes in with attributes is looked at, so plain events cost nothing here. A response is an event like any
-other, from a source of the node's own. One that can't be delivered is a dead letter, and is not answered.
+Only events with attributes are read, so plain events cost nothing here. A response is an event like any
+other, from a source of the node's own. A response that can't be delivered is a dead letter, and is not answered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reknit.protocol.rpc.open_requests import (
 from reknit.store.journal import Journal
 
 RESUME_S: Final = (600.0, 60.0, 10.0, 1.0)
-"""How far back a node looks for open requests when it starts: the longest of these that is within the next."""
+"""How far back a node looks for open requests when it starts: the longest of these within `RESUME_BYTES_MAX`."""
 RESUME_BYTES_MAX: Final = 64 << 20
 ADDRESSES: Final = "up/"
 _KINDS: Final = (TYPE_REQUEST, TYPE_RESPONSE)
@@ -47,7 +47,7 @@ MayBe = Callable[[Peer, Address], bool]
 
 
 class Responses:
-    """Watches over the requests on one node. `now` is the node's monotonic time."""
+    """Watches the open requests on one node. `now` is the node's monotonic time."""
 
     def __init__(
         self, name: str, journal: Journal, config: Config, zero_us: int, now_us: Callable[[], int]
@@ -65,7 +65,7 @@ class Responses:
         self._resume()
 
     def _resume(self) -> None:
-        """Find the requests that were open when the node stopped: who may have got them is not known any more."""
+        """Find the requests that were open when the node stopped: they may have been delivered."""
         journal = self._journal
         if not any(topic.startswith(ADDRESSES) for topic in journal.topics()):
             return
@@ -82,21 +82,21 @@ class Responses:
                     self._note(Batch.parse(run.cut(index, index + 1)), is_handed=True)
             position = run.next_position
 
-    # -- what comes in
+    # -- intake
 
     def inspect(self, batch: Batch) -> Problem | None:
-        """Why a batch with attributes can't be taken."""
+        """Why a batch with attributes is refused."""
         found = problem_with(batch, self._now_us() // 1000, self._ahead_ms_max)
         if found is not None:
             code, reason, text = found
             return Problem(code, text, reason)
         if batch.head.type == TYPE_REQUEST and self.watch.is_full:
-            text = f"the node watches over {len(self.watch)} requests already (rpc.watched_max)"
+            text = f"the node watches {len(self.watch)} requests already (rpc.watched_max)"
             return Problem(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
         return None
 
     def staged(self, data: Buffer, heads: Iterable[Head]) -> None:
-        """These batches were taken in: remember their requests, and forget those that they answer."""
+        """These batches were taken in: remember their requests, and forget the requests that they answer."""
         at = 0
         for head in heads:
             if head.type in _KINDS and head.flags & FLAG_ATTRIBUTES:
@@ -106,7 +106,7 @@ class Responses:
     def _note(self, batch: Batch, is_handed: bool = False) -> None:
         try:
             several = read_attributes(batch)
-        except InvalidAttributes:  # kept by an older node, which did not look
+        except InvalidAttributes:  # stored by an older node, which did not check
             return
         now = (self._now_us() - self._zero_us) / 1e6
         for seq, one in enumerate(several, batch.first):
@@ -120,29 +120,29 @@ class Responses:
                 self.watch.receive(Asked(one, stream, seq, deadline, is_handed), JOURNAL, now)
 
     def _deadline(self, request: Attributes) -> float:
-        """When a request expires, on the node's clock: one that was made in the future counts from now on."""
+        """When a request expires, on the node's clock. One that was made in the future counts from now on."""
         made_ms = min(request.time_ms, self._now_us() // 1000)
         return ((made_ms + request.ttl_ms) * 1000 - self._zero_us) / 1e6
 
-    # -- what becomes of it
+    # -- delivery
 
     def handed(self, heads: Iterable[Head]) -> None:
-        """These batches go to who serves exactly their topic."""
+        """These batches are delivered to a subscriber of exactly their topic."""
         for head in heads:
             if head.type == TYPE_REQUEST:
                 self.handed_range(head.topic, head.source, head.first, head.stop)
 
     def handed_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
-        """Events `[start, stop)` go to who serves exactly their topic."""
+        """Events `[start, stop)` are delivered to a subscriber of exactly their topic."""
         self.watch.receive(Handed((topic, source), start, stop), JOURNAL, 0.0)
 
     def carried(self, head: Head) -> None:
-        """This batch goes to another node."""
+        """This batch is forwarded to another node."""
         if head.type == TYPE_REQUEST:
             self.watch.receive(Carried((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0)
 
     def died(self, letter: DeadLetter) -> None:
-        """A dead letter was written. If it is of who serves the request, the request is answered."""
+        """A dead letter was written. If the subscriber served the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:
             why = (letter.code, letter.reason, letter.text)
@@ -151,7 +151,7 @@ class Responses:
             self._effects += self.watch.take_effects()
 
     def refused(self, refused: Refused, may_be: MayBe) -> None:
-        """Requests were not taken in. Who does not match the source is not answered there, but where it came from."""
+        """Requests were refused. A peer that may not be their source gets no response there, but over its connection."""
         problem, batch = refused.problem, refused.batch
         if problem.reason is None or problem.code == Code.UNAUTHENTICATED or batch.head.type != TYPE_REQUEST:
             return
@@ -163,7 +163,7 @@ class Responses:
     # -- responses
 
     def tick(self, now: float) -> None:
-        """Answer what has expired. What nobody at all was there for is a dead letter too."""
+        """Answer requests that have expired. A request without any subscriber becomes a dead letter, too."""
         self.watch.tick(now)
         effects = self.watch.take_effects()
         if not effects:
@@ -175,15 +175,16 @@ class Responses:
                 self._effects.append(_unroutable(*effect.stream, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
         return self.watch.next_deadline()
 
     def take_effects(self) -> list[Respond | Refused | DeadLetter]:
-        """What is to be done, in order."""
+        """The effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     def unwanted(self, response: Batch) -> None:
-        """Nobody waits for a response that was written: it is a dead letter, and that is all."""
+        """Nobody waits for a response that was written: it becomes a dead letter."""
         reason = Reason.NO_ROUTE
         problem = Problem(CODE_OF[reason], "nobody waits for this response any more", reason)
         self._effects.append(Refused(JOURNAL, response, problem))
@@ -204,7 +205,7 @@ def _unroutable(topic: str, source: bytes, seq: int, text: str) -> DeadLetter:
 
 
 def _is_answerable(request: Attributes) -> bool:
-    """Whether a request says well enough who asks whom: the rest of it may be wrong."""
+    """Whether a request names its source and sink well enough to be answered; the rest of it may be wrong."""
     rule = RULES[Kind.REQUEST]
     assert rule.sink is not None
     try:

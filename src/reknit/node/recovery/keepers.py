@@ -1,4 +1,4 @@
-"""Who can give back events on a node: its journal, and several keepers as one."""
+"""The holders of past events on a node: its journal, and several holders as one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class JournalKeeper:
         self._journal = journal
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order."""
+        """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found: list[Batch] = []
         while bytes_max > 0 and start < stop:
-            # It gives as many as fit. What does not fit is asked for until the limit is passed: less means no more.
+            # It gives as many as fit. The rest is read until the limit is passed: fewer means that there are no more.
             entries = self._journal.find(topic, source, start, stop, bytes_max)
             if not entries:
                 break
@@ -39,7 +39,7 @@ class JournalKeeper:
         return found
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches."""
+        """The ranges that are held of every series that matches."""
         oldest_us = time.time_ns() // 1000 - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
         for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
@@ -60,16 +60,16 @@ class JournalKeeper:
 
 
 class Keepers:
-    """Several caches as one: what the first lacks is taken from the next."""
+    """Several caches as one: events that the first lacks are taken from the next."""
 
     def __init__(self, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order."""
+        """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found = self._keepers[0].find(topic, source, start, stop, bytes_max)
         if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
-            return found  # all of it; or it may hold more of it, which is asked for next
+            return found  # all of it; or it may hold more of it, which the next request gets
         for keeper in self._keepers[1:]:
             have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
             for low, high in have.missing(start, stop):
@@ -77,7 +77,7 @@ class Keepers:
         return sorted(found, key=lambda batch: batch.first)
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches, by any."""
+        """The ranges that any of them holds of every series that matches."""
         spans: dict[Stream, tuple[SeqSet, int]] = {}
         for keeper in self._keepers:
             for span in keeper.survey(pattern, age_s):

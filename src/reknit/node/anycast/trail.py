@@ -1,4 +1,4 @@
-"""The trail: which paths each event was tried along on this node, and what came of it. Bounded, and in memory."""
+"""The trail: the attempts at each event on this node, and their outcomes. Bounded, and in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reknit.outcome import Outcome
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """Events `[start, stop)` were given to a path, and this was its word."""
+    """Events `[start, stop)` were given to a path, and this was the outcome."""
 
     topic: str
     source: bytes
@@ -53,7 +53,7 @@ class Trail:
         self._attempts: deque[Attempt] = deque(maxlen=attempts_max)
 
     def add(self, attempt: Attempt) -> None:
-        """An attempt ended; the oldest may be forgotten for it."""
+        """An attempt ended; the oldest one may be evicted."""
         self._attempts.append(attempt)
 
     def of(self, source: bytes, seq: int) -> list[Attempt]:

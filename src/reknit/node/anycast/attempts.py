@@ -1,47 +1,48 @@
-"""The attempts at events on one node: those that ended, from its trail, and those that are still open."""
+"""The attempts at events on one node: the ended ones, from its trail, and the open ones."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reknit.node.admin.trail import Attempt, Trail
+from reknit.node.anycast.neighbours import Neighbours
+from reknit.node.anycast.trail import Attempt, Trail
 from reknit.outcome import Outcome
 from reknit.protocol.anycast.inputs import Tried
 from reknit.protocol.anycast.machine import Anycast
 
-if TYPE_CHECKING:
-    from reknit.node.node import Node
-
 
 class Attempts:
-    """What is known of them on one node."""
+    """The attempts that one node remembers."""
 
-    def __init__(self, node: Node, machine: Anycast) -> None:
-        self._node = node
+    def __init__(
+        self, machine: Anycast, *, attempts_max: int, node_name: str, neighbours: Neighbours
+    ) -> None:
         self._machine = machine
-        self._trail = Trail(node.config.anycast.trail_attempts_max)
-        # The least interrupted of several looks at both clocks, so that nodes agree on what came first.
+        self._node_name = node_name
+        self._neighbours = neighbours
+        self._trail = Trail(attempts_max)
+        # The least interrupted of several readings of both clocks, so that nodes agree on the order of attempts.
         self._zero_us = max(time.time_ns() // 1000 - time.monotonic_ns() // 1000 for _ in range(9))
 
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
 
     def add(self, tried: Tried) -> None:
-        """One ended."""
+        """An attempt ended."""
         what = (tried.topic, tried.source, tried.start, tried.stop)
-        is_node = tried.path in self._node.links.routes.known
+        is_node = tried.path in self._neighbours.routes.known
         sent_us = self._time_us(tried.sent_at)
         when = (sent_us, max(time.time_ns() // 1000, sent_us))
         self._trail.add(
-            Attempt(*what, self._node.name, tried.path, is_node, *when, tried.outcome, tried.text)
+            Attempt(*what, self._node_name, tried.path, is_node, *when, tried.outcome, tried.text)
         )
 
     def of(self, source: bytes, seq: int) -> dict[str, Any]:
-        """Those at one event, those that have not ended last, and where the nodes that it was given to are."""
+        """The attempts at one event, the open ones last, and the addresses of the nodes that it was forwarded to."""
         attempts = [*self._trail.of(source, seq), *self._open(source, seq)]
-        urls = {one.path: self._node.links.url(one.path) for one in attempts if one.is_node}
-        return {"node": self._node.name, "attempts": [one.row() for one in attempts], "urls": urls}
+        urls = {one.path: self._neighbours.url(one.path) for one in attempts if one.is_node}
+        return {"node": self._node_name, "attempts": [one.row() for one in attempts], "urls": urls}
 
     def _open(self, source: bytes, seq: int) -> list[Attempt]:
         return [
@@ -50,7 +51,7 @@ class Attempts:
                 source,
                 one.start,
                 one.stop,
-                self._node.name,
+                self._node_name,
                 path.name,
                 path.is_neighbour,
                 self._time_us(one.sent_at),
