@@ -228,7 +228,7 @@ def test_one_answer_looks_at_a_bounded_number_of_letters() -> None:
 
 def test_wrong_filter_is_refused() -> None:
     one = desk()
-    with pytest.raises(ValueError, match=r"no google\.rpc code"):
+    with pytest.raises(ValueError, match=r"not a google\.rpc code"):
         one.core.dead_letter_admin.page({"wanted": {"code": "LATE"}})
 
 

@@ -154,7 +154,7 @@ def test_a_gap_that_another_member_fills_is_not_lost(node: Node) -> None:
 def test_only_what_groups_carry_can_be_skipped(node: Node) -> None:
     async def main() -> None:
         async with reknit.connect(node.urls[0]) as session:
-            with pytest.raises(reknit.Refused, match="only what groups carry"):
+            with pytest.raises(reknit.Refused, match="only events of groups"):
                 await session.ask("skip", topic="plant/temp", source="73" * 16, start=1, stop=2)
 
     run(main)
