@@ -40,7 +40,7 @@ from reknit.node.recovery.caches import NodeCaches
 from reknit.node.recovery.loss_recorder import LossRecorder
 from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
-from reknit.node.replication.remote_session import Connect
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code
 from reknit.protocol.dispatch.inputs import Trimmed
 from reknit.protocol.machine import JOURNAL, Peer
@@ -81,7 +81,7 @@ class Node:
         self,
         config: Config,
         *,
-        connect: Connect,
+        connect: ConnectSession,
         doors: Mapping[str, MakeDoor] | None = None,
         importers: MakeImporters | None = None,
         rng: Random | None = None,
@@ -114,7 +114,7 @@ class Node:
             log.warning("journal: %s", self.journal.report)
         self._make_core()
         self._make_parts()
-        self._make_admin()
+        self._make_reception(self._make_admin())
         self._report_damage()
         try:
             await self._open_doors()
@@ -147,6 +147,7 @@ class Node:
             now_us=time_us,
             zero_us=time_us() - int(self._now() * 1e6),
             edge=self._permissions,
+            is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
         )
 
     def _make_parts(self) -> None:
@@ -161,7 +162,6 @@ class Node:
             make_publisher=self.local_publisher,
             run_machines=self.run_machines,
         )
-        core.is_elsewhere = lambda topic: bool(self.links.routes.destinations(topic, "journal"))
         self.anycast: NodeAnycast = NodeAnycast(
             config=config,
             node_name=self.name,
@@ -186,7 +186,7 @@ class Node:
             config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
         )
 
-    def _make_admin(self) -> None:
+    def _make_admin(self) -> AdminRequests:
         config, core = self.config, self.core
         self.figures: NodeFigures = NodeFigures(
             config=config,
@@ -200,7 +200,7 @@ class Node:
             doors=self.doors,
             in_hand=self.in_hand,
         )
-        admin = AdminRequests(
+        return AdminRequests(
             config=config,
             core=core,
             figures=self.figures,
@@ -210,6 +210,9 @@ class Node:
             aligned=self.caches.aligned,
             report_loss=self._losses.skip,
         )
+
+    def _make_reception(self, admin: AdminRequests) -> None:
+        config, core = self.config, self.core
         router = MessageRouter(
             core=core,
             links=self.links,

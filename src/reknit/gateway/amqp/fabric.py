@@ -14,7 +14,15 @@ from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Refused, ReknitError
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Receiver, Result, Sender, StreamTaker
+from reknit.node.anycast.gateway_api import (
+    AnycastReceiver,
+    AnycastSender,
+    OnDelivered,
+    OnPath,
+    OnResults,
+    Result,
+    StreamTaker,
+)
 from reknit.node.api import GatewayNode
 from reknit.outcome import Code, Outcome
 from reknit.protocol.machine import Peer
@@ -58,7 +66,7 @@ class Fabric:
         lent.on_results, lent.on_path = on_results, on_path
         return lent
 
-    def make_sender(self, lent: LentSender) -> Sender:
+    def make_sender(self, lent: LentSender) -> AnycastSender:
         """One with a source of its own."""
         key, anycast = lent.key, self._node.anycast
         return anycast.sender(key[0], lent.tell_results, lent.tell_path, resend_released=key[1])
@@ -98,7 +106,7 @@ class Fabric:
         self,
         pattern: str,
         name: str,
-        on_handed: OnHanded,
+        on_handed: OnDelivered,
         on_ready: OnReady,
         on_end: OnEnd,
         streams: StreamTaker | None = None,
@@ -170,7 +178,7 @@ class Taker(Protocol):
 class AnycastTaker:
     """One of the paths of an event that goes to one of many."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: AnycastReceiver) -> None:
         self._receiver = receiver
         self.credit = receiver.credit
         self.drain = receiver.drain
@@ -196,7 +204,7 @@ class JournalTaker:
         session: Session,
         pattern: str,
         name: str,
-        on_handed: OnHanded,
+        on_handed: OnDelivered,
         on_ready: OnReady,
         on_end: OnEnd,
     ) -> None:

@@ -14,9 +14,9 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
 from reknit.ledger import Stream
-from reknit.node.anycast.attempts import Attempts
+from reknit.node.anycast.attempts import NodeAttempts
 from reknit.node.anycast.distributions import Distributions
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, StreamTaker
+from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
 from reknit.node.anycast.gateway_ends import GatewayReceiver, GatewaySender
 from reknit.node.anycast.journal_offers import JournalOffers
 from reknit.node.anycast.ledger import AnycastLedger
@@ -112,7 +112,7 @@ class NodeAnycast:
             paths=self.paths,
         )
         self.writer = LedgerWriter(self.ledger, self.offers, run_machines)
-        self._attempts = Attempts(
+        self._attempts = NodeAttempts(
             self.machine,
             attempts_max=config.anycast.trail_attempts_max,
             node_name=node_name,
@@ -186,12 +186,12 @@ class NodeAnycast:
         return self._senders.make(topic, on_results, on_path, resend_released, source)
 
     def receiver(
-        self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
+        self, pattern: str, on_delivered: OnDelivered, name: str = "", streams: StreamTaker | None = None
     ) -> GatewayReceiver:
         """Takes events; see `reknit.node.anycast.gateway_api`."""
         receiver = GatewayReceiver(
             Pattern(pattern),
-            on_handed,
+            on_delivered,
             streams,
             paths=self.paths,
             node_streams=self.streams,
@@ -262,7 +262,7 @@ class NodeAnycast:
             header = Deliver(sub, batch.head.length, -1, effect.attempt)
             self._peers.send_buffers(peer_id, [encode(header), batch.data])
         if batch is not None and batch.head.flags & FLAG_STREAM:
-            self.streams.handed(batch.source, effect.key)
+            self.streams.delivered(batch.source, effect.key)
 
     def _vanish(self, effect: Hand | Pass) -> None:
         text = "retention removed it before it was delivered"
@@ -281,7 +281,7 @@ class NodeAnycast:
         else:
             self._neighbours.forward(effect, batch, at)
             if batch.head.flags & FLAG_STREAM:
-                self.streams.handed(batch.source, effect.key)
+                self.streams.delivered(batch.source, effect.key)
 
     def _resolve(self, effect: Resolve) -> None:
         if effect.source in self.streams.topics:

@@ -12,7 +12,7 @@ from reknit.protocol.anycast.inputs import Tried
 from reknit.protocol.anycast.machine import Anycast
 
 
-class Attempts:
+class NodeAttempts:
     """The attempts that one node remembers."""
 
     def __init__(

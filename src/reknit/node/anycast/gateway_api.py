@@ -6,7 +6,7 @@ come by a callback, on the event loop too, never from within the call that led t
     sender = node.anycast.sender("orders/new", on_results=..., on_path=..., resend_released=True)
     first, stop = sender.offer([b"..."])          # RELEASED, ACCEPTED … arrive at on_results as ranges of these seqs
 
-    receiver = node.anycast.receiver("orders/**", on_handed=...)
+    receiver = node.anycast.receiver("orders/**", on_delivered=...)
     receiver.credit(10)                           # ten more events
     receiver.settle(batch.topic, batch.source, 3, 4, Outcome.RELEASED)
 """
@@ -28,10 +28,10 @@ Result = Fate
 RECEIVED, which is not: a subscriber works on it, and it is not resent any more. `node` and `path` say where that was."""
 OnResults = Callable[[Sequence[Result]], None]
 OnPath = Callable[[bool], None]
-OnHanded = Callable[[Batch, int], None]
+OnDelivered = Callable[[Batch, int], None]
 
 
-class Sender(Protocol):
+class AnycastSender(Protocol):
     """One source on one topic. Its events are stored in the journal, then delivered as the topic's distribution says."""
 
     source: bytes
@@ -53,7 +53,7 @@ class Sender(Protocol):
         """No outcome is wanted any more; events that were offered are delivered nevertheless."""
 
 
-class Receiver(Protocol):
+class AnycastReceiver(Protocol):
     """A path: gets events while it has credit, and settles each."""
 
     @property
@@ -61,7 +61,7 @@ class Receiver(Protocol):
         """How many events wait for credit here or elsewhere on the node."""
 
     def credit(self, events: int) -> None:
-        """Take so many more events. `on_handed(batch, attempt)` is called with batches of at most the credit."""
+        """Take so many more events. `on_delivered(batch, attempt)` is called with batches of at most the credit."""
 
     def drain(self) -> int:
         """Give back the credit that is left; gives how much that was. Waiting events were delivered before."""
@@ -150,12 +150,12 @@ class AnycastApi(Protocol):
         on_path: OnPath | None = None,
         resend_released: bool = False,
         source: bytes | None = None,
-    ) -> Sender:
+    ) -> AnycastSender:
         """Offers events on a topic, and is told the outcome of each."""
 
     def receiver(
-        self, pattern: str, on_handed: OnHanded, name: str = "", streams: StreamTaker | None = None
-    ) -> Receiver:
+        self, pattern: str, on_delivered: OnDelivered, name: str = "", streams: StreamTaker | None = None
+    ) -> AnycastReceiver:
         """Takes events, for patterns whose distribution is not `journal`. `name` is for the trail.
 
         With `streams`, some of them may have FLAG_STREAM: the payload comes there in chunks, after `give_room`.

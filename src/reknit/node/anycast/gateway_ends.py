@@ -11,7 +11,7 @@ from typing import Any
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, StreamTaker
+from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Outcome
@@ -34,14 +34,15 @@ class GatewaySender:
         has_path: bool,
         unsettled_max: int,
         put: Callable[[Batch], None],
+        on_close: Callable[[bytes], None],
     ) -> None:
         self.topic = check_topic(topic)
         self.source = source or secrets.token_bytes(SOURCE_BYTES)
         self.has_path = has_path
         self.unsettled = 0
-        self.on_close: Callable[[], object] = lambda: None
         self._unsettled_max = unsettled_max
         self._put = put
+        self._on_close = on_close
         self._on_results = on_results
         self._on_path = on_path
         self._next = 1
@@ -63,7 +64,7 @@ class GatewaySender:
     def close(self) -> None:
         """No outcome is wanted any more; events that were offered are delivered nevertheless."""
         self._is_open = False
-        self.on_close()
+        self._on_close(self.source)
 
     # -- the node's side
 
@@ -88,7 +89,7 @@ class GatewayReceiver:
     def __init__(
         self,
         pattern: Pattern,
-        on_handed: OnHanded,
+        on_delivered: OnDelivered,
         streams: StreamTaker | None,
         *,
         paths: LocalPaths,
@@ -100,9 +101,9 @@ class GatewayReceiver:
         self._paths = paths
         self._node_streams = node_streams
         self._deliver_now = deliver_now
-        self._on_handed = on_handed
+        self._on_delivered = on_delivered
         self._granted = 0
-        self._handed = 0
+        self._delivered = 0
         self._is_open = True
 
     @property
@@ -119,8 +120,8 @@ class GatewayReceiver:
     def drain(self) -> int:
         """Give back the credit that is left; gives how much that was."""
         self._deliver_now(asyncio.get_running_loop().time())
-        left = self._granted - self._handed
-        self._granted = self._handed
+        left = self._granted - self._delivered
+        self._granted = self._delivered
         self._paths.give(Grant(self._granted), self)
         return left
 
@@ -154,5 +155,5 @@ class GatewayReceiver:
 
     def deliver(self, batch: Batch, attempt: int) -> None:
         """Events for this receiver."""
-        self._handed += batch.count
-        asyncio.get_running_loop().call_soon(self._on_handed, batch, attempt)
+        self._delivered += batch.count
+        asyncio.get_running_loop().call_soon(self._on_delivered, batch, attempt)

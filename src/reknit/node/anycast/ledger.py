@@ -151,7 +151,7 @@ class AnycastLedger:
         dead_letters, self._dead_letters = self._dead_letters, []
         rows_of, self._rows = self._rows, {}
         for dead_letter in dead_letters:
-            self._core.keep(dead_letter, now)
+            self._core.stage(dead_letter, now)
         floor = self._floor(cursor)
         for name, rows in rows_of.items():
             self._store(Outcomes(name, rows, floor), now)
@@ -175,4 +175,4 @@ class AnycastLedger:
         return cursor
 
     def _store(self, record: SubscriberOpened | Outcomes, now: float) -> None:
-        self._core.keep(AppendRecord(self._core.intake.next_number(), record), now)
+        self._core.stage(AppendRecord(self._core.intake.next_number(), record), now)

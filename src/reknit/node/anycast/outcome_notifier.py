@@ -89,6 +89,14 @@ class OutcomeNotifier:
             self._tell_past((want.topic, want.source), want)
         peer.send(PathThere(want.source, has_path, is_journal))
 
+    def watch(self, source: bytes, watcher: OutcomeWatcher) -> None:
+        """A gateway's sender wants the outcomes of its events."""
+        self.watchers[source] = watcher
+
+    def forget(self, source: bytes) -> None:
+        """The outcomes of a source are not wanted any more."""
+        self.watchers.pop(source, None)
+
     def left(self, peer_id: int) -> None:
         """A connection is gone."""
         for source in [source for source, one in self.watchers.items() if one.peer == peer_id]:

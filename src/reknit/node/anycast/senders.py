@@ -56,10 +56,10 @@ class GatewaySenders:
             has_path=has_path,
             unsettled_max=self._unsettled_max,
             put=self._put,
+            on_close=self._notifier.forget,
         )
-        watchers = self._notifier.watchers
-        watchers[sender.source] = OutcomeWatcher(topic, resend_released, sender=sender, has_path=has_path)
-        sender.on_close = lambda: watchers.pop(sender.source, None)
+        watcher = OutcomeWatcher(topic, resend_released, sender=sender, has_path=has_path)
+        self._notifier.watch(sender.source, watcher)
         return sender
 
     # -- into the node

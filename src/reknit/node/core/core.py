@@ -80,7 +80,7 @@ class Edge(Protocol):
         """Whether events from an address may come from a peer."""
 
     def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
-        """Why events with attributes, which are sound, may not come from a peer."""
+        """Why valid events with attributes may not come from a peer."""
 
 
 class Core:
@@ -98,6 +98,7 @@ class Core:
         now_us: Callable[[], int],
         zero_us: int = 0,
         edge: Edge | None = None,
+        is_elsewhere: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self.epoch = epoch
         self.journal = journal
@@ -105,8 +106,8 @@ class Core:
         self._shell = shell
         self._now_us = now_us
         self._edge = edge
-        self.is_elsewhere: Callable[[str], bool] = lambda topic: False
-        """Whether another node subscribes to a topic, as far as the node knows."""
+        self._is_elsewhere = is_elsewhere
+        """Whether another node subscribes to a topic, as far as this one knows."""
         limits = config.limits
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
@@ -250,12 +251,12 @@ class Core:
                 if self.responses.watch and self._serves(peer, sub):
                     for piece in pieces:
                         entries = piece.run.entries[piece.low : piece.high]
-                        self.responses.handed(entry.head for entry in entries)
+                        self.responses.delivered(entry.head for entry in entries)
             case Send(peer=peer, message=message):
                 self._say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
-                    self.responses.handed_range(effect.topic, effect.source, effect.start, effect.stop)
+                    self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
                 self._redelivery.redeliver(effect, now)
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
@@ -268,7 +269,7 @@ class Core:
 
     def _is_awaited(self, topic: str) -> bool:
         """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""
-        if self.dispatch.desk.index.match(topic) or self.is_elsewhere(topic):
+        if self.dispatch.desk.index.match(topic) or self._is_elsewhere(topic):
             return True
         return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
 
@@ -290,7 +291,7 @@ class Core:
                 continue
         return found
 
-    def keep(self, effect: Append | AppendRecord | DeadLetter | Refused, now: float) -> None:
+    def stage(self, effect: Append | AppendRecord | DeadLetter | Refused, now: float) -> None:
         """Stage an effect of a machine that is not the core's own; `run` makes it durable."""
         self._writer.write(effect, now)
 
@@ -304,9 +305,9 @@ class Core:
             runs.append(run)
             self._seen_end = run.next_position
         self.dispatch.receive(Grown(runs, end), JOURNAL, now)
-        kept = Kept(number)
-        self.intake.receive(kept, JOURNAL, now)
-        self.dispatch.receive(kept, JOURNAL, now)
+        committed = Kept(number)
+        self.intake.receive(committed, JOURNAL, now)
+        self.dispatch.receive(committed, JOURNAL, now)
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(Room(), JOURNAL, now)

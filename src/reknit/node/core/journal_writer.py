@@ -98,7 +98,7 @@ class JournalWriter:
                 self._journal.stage_record(record)
                 sync = True
             case DeadLetter():
-                self._responses.died(effect)
+                self._responses.dead_lettered(effect)
                 if not self._dead_letters.stage(effect):
                     return
                 number, sync = self._intake.next_number(), True

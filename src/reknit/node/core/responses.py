@@ -126,22 +126,22 @@ class Responses:
 
     # -- delivery
 
-    def handed(self, heads: Iterable[Head]) -> None:
+    def delivered(self, heads: Iterable[Head]) -> None:
         """These batches are delivered to a subscriber of exactly their topic."""
         for head in heads:
             if head.type == TYPE_REQUEST:
-                self.handed_range(head.topic, head.source, head.first, head.stop)
+                self.delivered_range(head.topic, head.source, head.first, head.stop)
 
-    def handed_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
+    def delivered_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
         """Events `[start, stop)` are delivered to a subscriber of exactly their topic."""
         self.watch.receive(Handed((topic, source), start, stop), JOURNAL, 0.0)
 
-    def carried(self, head: Head) -> None:
+    def forwarded(self, head: Head) -> None:
         """This batch is forwarded to another node."""
         if head.type == TYPE_REQUEST:
             self.watch.receive(Carried((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0)
 
-    def died(self, letter: DeadLetter) -> None:
+    def dead_lettered(self, letter: DeadLetter) -> None:
         """A dead letter was written. If the subscriber served the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:

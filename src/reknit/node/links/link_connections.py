@@ -115,8 +115,8 @@ class IncomingLink(LinkConnection):
         self.peer.connection.abort()
 
 
-class LinkUser(Protocol):
-    """Who is told what happens on a connection that this node opened."""
+class LinkOwner(Protocol):
+    """Is told what happens on a connection that this node opened."""
 
     def take(self, item: Item, connection: LinkConnection) -> None:
         """A message or batches came in."""
@@ -134,10 +134,10 @@ class LinkUser(Protocol):
 class OutgoingLink(LinkConnection):
     """This node connects to the other one, and connects again whenever the connection breaks."""
 
-    def __init__(self, url: str, cost: int, *, node_name: str, config: Config, user: LinkUser) -> None:
+    def __init__(self, url: str, cost: int, *, node_name: str, config: Config, owner: LinkOwner) -> None:
         super().__init__(cost)
         self._url = url
-        self._user = user
+        self._owner = owner
         self._link = Link(url, node_name, self, config, role="node")
         self._task: asyncio.Task[None] | None = None
 
@@ -186,17 +186,17 @@ class OutgoingLink(LinkConnection):
 
     def linked(self, welcome: Welcome) -> None:
         """The other node is there, or there again."""
-        self.send(self._user.hello(self))
+        self.send(self._owner.hello(self))
 
     def unlinked(self) -> None:
         """The connection broke. It is being opened again."""
         if not self.name and self._link.last_words:
             self.problem = self._link.last_words
-        self._user.lost(self)
+        self._owner.lost(self)
         self._announced = None
 
     def items(self, items: list[Item]) -> None:
         """Messages and batches came in."""
         for item in items:
-            self._user.take(item, self)
-        self._user.run_machines()
+            self._owner.take(item, self)
+        self._owner.run_machines()

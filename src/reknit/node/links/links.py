@@ -100,11 +100,11 @@ class Links:
             table=self.table,
             positions=NeighbourPositions(self._file),
             make_publisher=make_publisher,
-            on_forwarded=core.responses.carried,
+            on_forwarded=core.responses.forwarded,
             current=self.connection,
         )
         self.outgoing = OutgoingLinks(
-            config=config, node_name=node_name, user=self, added=saved.added, save_soon=save_soon
+            config=config, node_name=node_name, owner=self, added=saved.added, save_soon=save_soon
         )
         self.by_peer: dict[int, IncomingLink] = {}
         self._connections: dict[str, list[LinkConnection]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from reknit.config import Config
 from reknit.errors import Refused
 from reknit.node.links.checks import parse_link
-from reknit.node.links.link_connections import LinkUser, OutgoingLink
+from reknit.node.links.link_connections import LinkOwner, OutgoingLink
 from reknit.outcome import Code
 from reknit.transport.tcp import parse_url
 
@@ -21,14 +21,14 @@ class OutgoingLinks:
         *,
         config: Config,
         node_name: str,
-        user: LinkUser,
+        owner: LinkOwner,
         added: dict[str, int],
         save_soon: Callable[[], None],
     ) -> None:
         self._config = config
         self._settings = config.links
         self._node_name = node_name
-        self._user = user
+        self._owner = owner
         self._added = added
         self._save_soon = save_soon
         self._connections: dict[str, OutgoingLink] = {}
@@ -60,7 +60,7 @@ class OutgoingLinks:
             raise Refused(Code.FAILED_PRECONDITION, "an edge has one link at most (links.edge)")
         self.were_there = True
         connection = self._connections[url] = OutgoingLink(
-            url, cost, node_name=self._node_name, config=self._config, user=self._user
+            url, cost, node_name=self._node_name, config=self._config, owner=self._owner
         )
         connection.start()
         if is_lasting:

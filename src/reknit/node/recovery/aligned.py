@@ -97,9 +97,9 @@ class AlignedEvents:
             for stream, seqs in journal.ledger.published.items():
                 if seqs and pattern.matches(stream[0]):
                     floor = journal.first_held(*stream)
-                    kept = seqs.copy()
-                    kept.discard(0, floor)
-                    held[stream] = kept.union(held.get(stream, SeqSet()))
+                    seqs_left = seqs.copy()
+                    seqs_left.discard(0, floor)
+                    held[stream] = seqs_left.union(held.get(stream, SeqSet()))
                     floors[stream] = max(floor, floors.get(stream, 0))
         return held, floors
 

@@ -127,7 +127,7 @@ class NodeCaches:
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
             if is_theirs and batch.topic != core.dead_letters.topic:
                 problem = Problem(code, one.text or "rejected by the subscriber", reason)
-                core.keep(Refused(peer.id, batch, problem, one.attempts), now)
+                core.stage(Refused(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""

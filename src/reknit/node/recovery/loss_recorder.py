@@ -89,5 +89,5 @@ class LossRecorder:
 
     def _store(self, record: Record) -> None:
         loop, core = asyncio.get_running_loop(), self._core
-        core.keep(AppendRecord(core.intake.next_number(), record), loop.time())
+        core.stage(AppendRecord(core.intake.next_number(), record), loop.time())
         loop.call_soon(self._run_machines)

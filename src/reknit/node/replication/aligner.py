@@ -21,7 +21,7 @@ from reknit.errors import JournalError, ReknitError
 from reknit.ledger import Stream
 from reknit.node.recovery.aligned import AlignedEvents
 from reknit.node.replication.local_publisher import MakePublisher
-from reknit.node.replication.remote_session import Connect
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.alignment import (
     Aligned,
@@ -52,7 +52,7 @@ class Aligner:
         *,
         config: Config,
         name: str,
-        connect: Connect,
+        connect: ConnectSession,
         make_publisher: MakePublisher,
         journal: Journal,
         aligned: AlignedEvents,

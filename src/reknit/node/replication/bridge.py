@@ -22,7 +22,7 @@ from reknit.node.replication.batch_publisher import BatchPublisher, OnDurable, O
 from reknit.node.replication.gap_filler import RETRY_S, GapFiller
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.relay import accept, retry_forever
-from reknit.node.replication.remote_session import Connect, RemoteSession
+from reknit.node.replication.remote_session import ConnectSession, RemoteSession
 from reknit.outcome import Code
 from reknit.topic import Pattern
 from reknit.transport import memory
@@ -84,7 +84,7 @@ class BridgeTarget:
             )
 
     async def open(self) -> None:
-        """Connect; wait for a node that is away."""
+        """ConnectSession; wait for a node that is away."""
         if self._is_here:
             await self.publisher.open()
             self.node = self._node_name
@@ -124,7 +124,7 @@ class Bridge:
         config: Config,
         node_name: str,
         handler: Handler,
-        connect: Connect,
+        connect: ConnectSession,
         make_publisher: MakePublisher,
     ) -> None:
         self.route = route

@@ -17,7 +17,7 @@ from reknit.errors import InvalidTopic, LocalError, Refused
 from reknit.node.replication.batch_publisher import ReportLoss
 from reknit.node.replication.bridge import HERE, Bridge, BridgeRoute
 from reknit.node.replication.local_publisher import MakePublisher
-from reknit.node.replication.remote_session import Connect
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.node.replication.state_file import StateFile
 from reknit.node.replication.visited_nodes import VisitedNodes
 from reknit.outcome import Code
@@ -60,7 +60,7 @@ class Bridges:
         node_name: str,
         urls: Sequence[str],
         handler: Handler,
-        connect: Connect,
+        connect: ConnectSession,
         make_publisher: MakePublisher,
         report_loss: ReportLoss,
     ) -> None:

@@ -16,7 +16,7 @@ from reknit.config import Config
 from reknit.errors import InvalidConfig, LocalError, ReknitError
 from reknit.node.replication.gap_filler import RETRY_S, GapFiller
 from reknit.node.replication.local_publisher import MakePublisher
-from reknit.node.replication.remote_session import Connect
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url
 
@@ -64,7 +64,7 @@ class Relay:
         *,
         config: Config,
         name: str,
-        connect: Connect,
+        connect: ConnectSession,
         make_publisher: MakePublisher,
         add_cache: Callable[[str], None],
     ) -> None:

@@ -29,7 +29,7 @@ class RemoteSession(Protocol):
     link: Link
 
     async def open(self) -> object:
-        """Connect. Raises `NotConnected`."""
+        """ConnectSession. Raises `NotConnected`."""
 
     async def close(self) -> None:
         """Disconnect."""
@@ -53,7 +53,7 @@ class RemoteSession(Protocol):
         """Send an admin request; gives the answer's body."""
 
 
-class Connect(Protocol):
+class ConnectSession(Protocol):
     """Makes a session, which is not open yet."""
 
     def __call__(self, url: str, *, config: Config, token: str = "", wait_s: float = 5.0) -> RemoteSession:

@@ -201,7 +201,7 @@ class NodeStreams:
 
     # -- effects of anycast
 
-    def handed(self, source: bytes, path: Peer) -> None:
+    def delivered(self, source: bytes, path: Peer) -> None:
         """A stream was delivered to a subscriber or forwarded to a neighbour."""
         self.give(machines.Handed(source), path)
 
