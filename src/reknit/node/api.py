@@ -1,4 +1,4 @@
-"""What a node and its gateways know of each other.
+"""The interfaces between a node and its gateways.
 
 A gateway is given a `GatewayNode`, never the whole node. A node is given factories of attachments by `reknit.server`:
 doors, through which foreign clients come in, and importers, which bring events from elsewhere.

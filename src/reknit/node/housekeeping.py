@@ -1,4 +1,4 @@
-"""What a node does when time passes: ticks its machines when they are due, and does its chores at intervals."""
+"""The timer of a node: ticks its machines when they are due, and does chores at intervals."""
 
 from __future__ import annotations
 

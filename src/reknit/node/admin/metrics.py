@@ -147,7 +147,7 @@ PIPELINE_ENDS = ("done", "stopped", "failed")
 
 
 def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
-    """What pipelines report. They are told apart by their ids: lakes on two machines may have the same name."""
+    """The reports of pipelines. They are told apart by their ids: lakes on two machines may have the same name."""
     labels = ["pipeline", "lake"]
     for key, name, doc in PIPELINE_GAUGES:
         gauge = GaugeMetricFamily(f"reknit_pipeline_{name}", doc, labels=labels)

@@ -22,7 +22,7 @@ class PipelineProgress(msgspec.Struct, frozen=True):
     """Of its lake: a pipeline that is started again has the same one."""
     lake: str
     stage: str
-    """What it does: starting, a stage, running, done, stopped."""
+    """starting, the name of a stage, running, done or stopped."""
     lag_bytes: int = 0
     """Behind the ends of the journals that it reads."""
     batches_s: float = 0.0

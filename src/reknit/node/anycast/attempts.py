@@ -30,12 +30,21 @@ class NodeAttempts:
 
     def add(self, tried: Tried) -> None:
         """An attempt ended."""
-        what = (tried.topic, tried.source, tried.start, tried.stop)
-        is_node = tried.path in self._neighbours.routes.known
         sent_us = self._time_us(tried.sent_at)
-        when = (sent_us, max(time.time_ns() // 1000, sent_us))
         self._trail.add(
-            Attempt(*what, self._node_name, tried.path, is_node, *when, tried.outcome, tried.text)
+            Attempt(
+                topic=tried.topic,
+                source=tried.source,
+                start=tried.start,
+                stop=tried.stop,
+                node=self._node_name,
+                path=tried.path,
+                is_node=tried.path in self._neighbours.routes.known,
+                sent_us=sent_us,
+                ended_us=max(time.time_ns() // 1000, sent_us),
+                outcome=tried.outcome,
+                text=tried.text,
+            )
         )
 
     def of(self, source: bytes, seq: int) -> dict[str, Any]:

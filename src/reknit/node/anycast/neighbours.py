@@ -1,4 +1,4 @@
-"""What anycast needs of a node's links. `reknit.node.links.links.Links` has it."""
+"""A node's links, as far as anycast needs them. `reknit.node.links.links.Links` has it."""
 
 from __future__ import annotations
 

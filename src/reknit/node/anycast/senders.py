@@ -16,7 +16,7 @@ from reknit.wire.outcomes import Fate
 
 
 class GatewaySenders:
-    """Those of one node. Their publisher is opened when the first of them offers an event."""
+    """The senders of one node. Their publisher is opened when the first of them offers an event."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class GatewaySenders:
         resend_released: bool,
         source: bytes | None,
     ) -> GatewaySender:
-        """A new one."""
+        """A new sender, whose outcomes are told from now on."""
         has_path = self._notifier.has_path(topic)
         sender = GatewaySender(
             topic,

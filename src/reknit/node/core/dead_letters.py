@@ -98,8 +98,17 @@ class DeadLetters:
 
     def stage_refused(self, batch: Batch, code: int, reason: str, text: str, attempts: int = 0) -> None:
         """The same for events that were refused, and so are not in the journal."""
-        bounds = (batch.topic, batch.source, batch.first, batch.stop)
-        letter = DeadLetter("", *bounds, code, reason, text, attempts)
+        letter = DeadLetter(
+            subscriber="",
+            topic=batch.topic,
+            source=batch.source,
+            start=batch.first,
+            stop=batch.stop,
+            code=code,
+            reason=reason,
+            text=text,
+            attempts=attempts,
+        )
         self._stage(list(self._of_batch(letter, batch)))
 
     def _stage(self, payloads: Sequence[bytes]) -> None:

@@ -103,8 +103,13 @@ class JournalWriter:
                     return
                 number, sync = self._intake.next_number(), True
             case Refused(batch=refused, problem=problem, attempts=attempts):
-                why = (problem.code, str(problem.reason), problem.text, attempts)
-                self._dead_letters.stage_refused(refused, *why)
+                self._dead_letters.stage_refused(
+                    refused,
+                    code=problem.code,
+                    reason=str(problem.reason),
+                    text=problem.text,
+                    attempts=attempts,
+                )
                 number, sync = self._intake.next_number(), True
                 self._responses.refused(effect, self._may_be)
             case Respond():

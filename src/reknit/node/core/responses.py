@@ -145,8 +145,14 @@ class Responses:
         """A dead letter was written. If the subscriber served the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:
-            why = (letter.code, letter.reason, letter.text)
-            died = Died((letter.topic, letter.source), letter.start, letter.stop, *why)
+            died = Died(
+                stream=(letter.topic, letter.source),
+                start=letter.start,
+                stop=letter.stop,
+                code=letter.code,
+                reason=letter.reason,
+                text=letter.text,
+            )
             self.watch.receive(died, JOURNAL, 0.0)
             self._effects += self.watch.take_effects()
 

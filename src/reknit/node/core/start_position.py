@@ -59,7 +59,7 @@ def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:
 
 
 def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Stream, int]:
-    """… or the held events after its checkpoint."""
+    """A new durable subscriber with history is owed the held events after its checkpoint."""
     return {
         (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
         for topic, source in journal.ledger.published
@@ -68,7 +68,7 @@ def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> 
 
 
 def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Stream, int]:
-    """… or the events after a position: all but those that the journal holds before it."""
+    """One with a position is owed the events after it: all but those that the journal holds before it."""
     since = _since_now(journal, pattern)
     while position < journal.end:
         run = journal.read(position)

@@ -1,4 +1,4 @@
-"""What links need of a node's anycast. `reknit.node.anycast.anycast.NodeAnycast` has it."""
+"""A node's anycast, as far as links need it. `reknit.node.anycast.anycast.NodeAnycast` has it."""
 
 from __future__ import annotations
 

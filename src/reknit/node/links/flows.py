@@ -108,7 +108,7 @@ class Flows:
         self._outgoing[name].pull(wanted, connection)
 
     def got(self, name: str, position: int) -> None:
-        """… and says up to which position it has stored them."""
+        """A neighbour acknowledges that it has stored everything up to a position."""
         self._outgoing[name].got(position)
 
     def pump(self) -> None:

@@ -27,14 +27,14 @@ Announced = Forward | Carry
 
 
 class LinkConnection:
-    """What both ends have in common. `hello` is how the other node introduced itself, once it has."""
+    """The common part of both ends. `hello` is how the other node introduced itself, once it has."""
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
         self.hello: link_messages.Link | None = None
         self.problem = ""
         """Why there is no link, in the other node's words or ours."""
-        self.told: set[bytes] = set()
+        self._origins_told: set[bytes] = set()
         """Sources whose origin the other node was told."""
         self._announced: tuple[Announced, int] | None = None
 
@@ -70,7 +70,17 @@ class LinkConnection:
     def gone(self) -> None:
         """The connection broke."""
         self.hello = None
-        self.told.clear()
+        self._origins_told.clear()
+
+    def knows_origin(self, source: bytes) -> bool:
+        """Whether the other node was told the origin of a source; it is from now on."""
+        is_known = source in self._origins_told
+        self._origins_told.add(source)
+        return is_known
+
+    def forget_origin(self, source: bytes) -> None:
+        """The origin of a source changed."""
+        self._origins_told.discard(source)
 
     def announce(self, message: Announced) -> None:
         """The next bytes belong to this message."""

@@ -321,7 +321,7 @@ class Links:
         """Tell a neighbour the outcome of events that it forwarded."""
         self._returns.setdefault(name, []).append(row)
 
-    # -- events that everyone gets
+    # -- replication
 
     def subscriptions_changed(self) -> None:
         """Somebody subscribed or unsubscribed."""
@@ -331,7 +331,7 @@ class Links:
         """A publisher with a lasting source is here now, wherever it was before."""
         if self.table.declared(source):
             for connection in (one for several in self._connections.values() for one in several):
-                connection.told.discard(source)
+                connection.forget_origin(source)
 
     # -- figures
 
@@ -383,6 +383,6 @@ class Links:
         return self.rows()
 
     def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """… or remove one. Raises `InvalidConfig`, `Refused`."""
+        """Remove a link, as an admin request says; gives all that are left. Raises `InvalidConfig`, `Refused`."""
         self.outgoing.remove(parse_link(str(args["to"]))[0])
         return self.rows()

@@ -63,7 +63,7 @@ class OutgoingReplication:
         self._connection: LinkConnection | None = None
         self._cursor = -1
         self._told = self._since = 0
-        self._under_way: deque[tuple[int, int]] = deque()
+        self._unacked: deque[tuple[int, int]] = deque()
         """(position, bytes) of events that were sent and are not acknowledged."""
         self._bytes = 0
         self._is_scheduled = False
@@ -76,7 +76,7 @@ class OutgoingReplication:
         """The neighbour requests events from a position on."""
         journal = self._journal
         self._connection = connection
-        self._under_way.clear()
+        self._unacked.clear()
         self._bytes = 0
         self._passed.clear()
         if wanted.position < 0:
@@ -103,8 +103,8 @@ class OutgoingReplication:
 
     def got(self, position: int) -> None:
         """Everything up to a position is stored there."""
-        while self._under_way and self._under_way[0][0] <= position:
-            self._bytes -= self._under_way.popleft()[1]
+        while self._unacked and self._unacked[0][0] <= position:
+            self._bytes -= self._unacked.popleft()[1]
         self.pump()
 
     def look_back(self) -> None:
@@ -143,12 +143,11 @@ class OutgoingReplication:
 
     def _send(self, run: Run, connection: LinkConnection) -> None:
         pieces: list[Buffer] = []
-        size, low, origins = 0, -1, []
+        low, origins = -1, []
         for index, entry in enumerate(run.entries):
             if self._is_wanted(entry.head):
                 low = index if low < 0 else low
-                if entry.head.source not in connection.told:
-                    connection.told.add(entry.head.source)
+                if not connection.knows_origin(entry.head.source):
                     origins.append((entry.head.source, self._table.origins.of(entry.head.source)))
                 continue
             if low >= 0:
@@ -159,7 +158,7 @@ class OutgoingReplication:
         size = sum(map(len, pieces))
         if pieces or run.next_position - self._told >= TELL_BYTES:
             self._told = run.next_position
-            self._under_way.append((run.next_position, size))
+            self._unacked.append((run.next_position, size))
             self._bytes += size
             connection.send_buffers([encode(Carry(size, run.next_position, origins)), *pieces])
 

@@ -292,8 +292,8 @@ class Permissions:
         objection = self._objection(peer.identity, item.source, item.topic)
         if objection is not None:
             log.warning("%s may not begin a stream: %s", peer.identity or "the node", objection.text)
-            why = (objection.code, objection.text)
-            peer.send(Told(item.source, [Fate(1, 2, Outcome.REJECTED, *why, attempts=0)]))
+            fate = Fate(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
+            peer.send(Told(item.source, [fate]))
         return objection is None
 
     def _admits_via(self, item: Via, peer: PeerState) -> bool:

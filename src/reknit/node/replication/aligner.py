@@ -81,7 +81,7 @@ class Aligner:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Align no more."""
+        """Stop, and disconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -142,8 +142,7 @@ class Aligner:
     def _continue(self) -> None:
         for effect in self._search.take_effects():
             if isinstance(effect, AskCache):
-                asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
-                self._cache.recover(self, *asked)
+                self._cache.recover(self, effect.number, effect.stream, effect.ranges, effect.bytes_max)
         self._is_news.set()
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:

@@ -49,11 +49,11 @@ class UnackedBatches:
         return iter(list(self._by_source.values()))
 
     def of(self, source: bytes) -> Iterable[Batch]:
-        """Those of one source."""
+        """The batches of one source."""
         return self._by_source.get(source, ())
 
     def sources(self) -> list[bytes]:
-        """The sources that have some."""
+        """The sources that have batches here."""
         return list(self._by_source)
 
     def add(self, batches: Iterable[Batch]) -> None:

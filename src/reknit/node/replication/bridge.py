@@ -189,7 +189,7 @@ class Bridge:
             async with session, session.subscribe(self._pattern.text, name=self._name) as events:
                 await events.forget()
         except (ReknitError, OSError) as error:
-            log.warning("%s still keeps events for a route that is deleted: %s", self.route.source, error)
+            log.warning("%s still retains events for a route that was deleted: %s", self.route.source, error)
         finally:
             self._listen_no_more()
 

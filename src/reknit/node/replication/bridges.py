@@ -44,7 +44,7 @@ def is_topic(text: str) -> bool:
 
 
 class BridgeState(msgspec.Struct):
-    """What outlasts a restart: the content of `routes.json`."""
+    """The content of `routes.json`, which outlasts a restart."""
 
     routes: list[BridgeRoute] = []
     vias: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ class Bridges:
         await self._begin(route).begun()
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Copy no more. Raises `Refused`."""
+        """Delete a route, and what its source retains for it. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         bridge = self._bridges.pop(route, None)
         if bridge is None:
@@ -168,7 +168,7 @@ class Bridges:
         return self.rows()
 
     async def ask_delete(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """… or delete one."""
+        """Delete a route, as an admin request says; gives all that are left."""
         self.delete_route(*_ends(args))
         return self.rows()
 

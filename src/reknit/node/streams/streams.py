@@ -170,7 +170,8 @@ class NodeStreams:
         """A neighbour forwards a stream; if this node can't take it, the neighbour tries its next path."""
         problem = self._problem(batch, offered.mode)
         if problem is not None:
-            fate = Fate(1, 2, Outcome.RELEASED, *problem, self._node_name, "", 0)
+            code, text = problem
+            fate = Fate(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
             visited = [*offered.visited, self._node_name]
             self._neighbours.give_back(name, Return(batch.topic, batch.source, fate, visited))
             return
