@@ -28,7 +28,6 @@ class PeerState:
     """The name that it has proven, where there are permissions."""
     is_welcome: bool = False
     is_leaving: bool = False
-    subscriptions: int = 0
 
     def __str__(self) -> str:
         return f"{self.name or 'peer'} ({self.connection.peer})"

@@ -197,7 +197,7 @@ class Bridge:
         """Read from the start, whether the target is connected or not: events that it misses are owed to it."""
         opening = asyncio.create_task(self._open())
         try:
-            await retry_forever(self._copy, self._url)
+            await retry_forever(self._copy, f"the route {self.route.name}")
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)

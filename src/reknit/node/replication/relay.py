@@ -39,13 +39,13 @@ def parse_relay(text: str) -> tuple[str, Pattern]:
         raise InvalidConfig("recovery.relays", text, f"is not a valid relay: {error}") from None
 
 
-async def retry_forever(copy: Callable[[], Awaitable[None]], url: str) -> None:
-    """Copy events from the node at `url` until this is cancelled; after an error, retry."""
+async def retry_forever(copy: Callable[[], Awaitable[None]], what: str) -> None:
+    """Copy events until this is cancelled; after an error, retry. `what` names the copy in the log."""
     while True:
         try:
             await copy()
         except (ReknitError, OSError) as error:
-            log.warning("the relay of %s waits: %s", url, error)
+            log.warning("%s waits: %s", what, error)
         await asyncio.sleep(RETRY_S)
 
 
@@ -84,7 +84,7 @@ class Relay:
         """Begin; the other node may come up later."""
         await self._publisher.open()
         self._add_cache(self.url)
-        self._task = asyncio.create_task(retry_forever(self._copy, self.url))
+        self._task = asyncio.create_task(retry_forever(self._copy, f"the relay of {self.url}"))
 
     async def stop(self) -> None:
         """Stop; a relay that starts again resumes where it left off."""
