@@ -29,7 +29,7 @@ import msgspec
 
 from bench.goals import Verdict
 from bench.results import Row, merge
-from tests.groups.namespaces import Namespaces, why_not
+from tests.client.group.namespaces import Namespaces, why_not
 
 JGROUPS_PER_S = 104_000
 """JGroups NAKACK4's best at every member on one host: 3 members, 1,000 B, one sender."""

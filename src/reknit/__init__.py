@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from reknit.errors import Gone, LocalError, NotConnected, Refused, ReknitError, RemoteError
     from reknit.event import Event
     from reknit.outcome import Code
-
-__version__ = "0.1.0"
+    from reknit.version import __version__
 
 __all__ = [
     "Address",
@@ -58,6 +57,7 @@ _HOMES = {
     "RequestFailed": "reknit.errors",
     "Session": "reknit.client.session",
     "SyncSession": "reknit.client.blocking.session",
+    "__version__": "reknit.version",
     "connect": "reknit.client.session",
     "connect_sync": "reknit.client.blocking.session",
 }

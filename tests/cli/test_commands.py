@@ -258,7 +258,7 @@ def test_up_refuses_in_one_line(shell: Shell, tmp_path: Path) -> None:
         cases = {
             ("--listen", node.url): "address already in use",
             here: "in use by",
-            ("--listen", "nowhere"): "is no address",
+            ("--listen", "nowhere"): "is not a valid address",
             ("--set", "node.nam=x"): "did you mean node.name?",
             ("--set", "oops"): "write --set section.key=value",
             ("--config", "missing.toml"): "does not exist",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import io
 from typing import Any
 
@@ -51,13 +49,6 @@ def answering(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
         return body
 
     monkeypatch.setattr(running, "asked", asked)
-
-
-@pytest.mark.parametrize("name", ["output", "settings", "running"])
-def test_examples_in_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"reknit.cli.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_a_balanced_ledger_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from reknit.spark.runtime.session import build_session
 from tests.spark.quick import SMALL_QUERIES, quick_environ
-from tests.spark.running import RunningNode
+from tests.spark.running_node import RunningNode
 
 
 @pytest.fixture(scope="session")

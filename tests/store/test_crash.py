@@ -13,7 +13,7 @@ import pytest
 
 from reknit.store.disk import DiskJournal
 from reknit.testing.processes import start_tied
-from tests.store.making import SOURCE_A, SOURCE_B, entries
+from tests.store.journals import SOURCE_A, SOURCE_B, entries
 
 WRITER = """
 import sys, threading

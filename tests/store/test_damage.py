@@ -22,7 +22,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.log import segment_path, segment_starts
 from reknit.store.repair import repair
 from reknit.store.survey import verify
-from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 LAST = 40
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

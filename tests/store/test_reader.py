@@ -19,7 +19,7 @@ from reknit.store.reader import open_reader
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
 from reknit.testing.processes import start_tied
-from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 
 def open_journal(directory: Path, retention: Retention | None = None) -> DiskJournal:

@@ -134,9 +134,9 @@ class JournalThatLosesASyncedBatch(SimJournal):
     """What was synced last is not there after a crash."""
 
     def crash(self, survives: int | None = None) -> SimJournal:
-        chunks = self._tail.between(self.start, self._synced_end)
+        chunks = self.state.tail.between(self.start, self.state.synced_end)
         if chunks and chunks[-1].entries:
-            self._synced_end = self._end = chunks[-1].position
+            self.state.synced_end = self.state.end = chunks[-1].position
         return super().crash(survives)
 
 

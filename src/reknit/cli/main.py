@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import reknit
 from reknit.cli import (
     config,
     dead_letters,
@@ -32,6 +31,7 @@ from reknit.cli import (
 from reknit.cli.demo import command as demo
 from reknit.cli.output import fail
 from reknit.cli.pipeline import commands as pipeline
+from reknit.version import __version__
 
 
 class Commands(TyperGroup):
@@ -67,7 +67,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"reknit {reknit.__version__}")
+        typer.echo(f"reknit {__version__}")
         raise typer.Exit
 
 

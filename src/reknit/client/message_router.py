@@ -17,8 +17,9 @@ from reknit.connection.admin_requests import Questions
 from reknit.connection.cache_requests import Inquiries
 from reknit.connection.node_connection import Link
 from reknit.protocol.publish import publisher as publishing
-from reknit.protocol.recovery.cache import Keeper
+from reknit.protocol.recovery.cache import EventHolder
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, Raw
 from reknit.wire.messages import (
     Ack,
@@ -56,10 +57,10 @@ class Switchboard:
         self.senders: dict[bytes, Sender] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.streams: dict[bytes, OutgoingStream] = {}
-        self.keepers: dict[Offer, Keeper] = {}
+        self.keepers: dict[Offer, EventHolder] = {}
         self._held: set[bytes] = set()
         """The sources that the node asked to wait."""
-        self._delivery: tuple[Deliver, int] | None = None
+        self._announced: Announced[Deliver] = Announced()
 
     # -- who is there
 
@@ -74,7 +75,7 @@ class Switchboard:
         if self.senders.get(sender.source) is sender:
             del self.senders[sender.source]
 
-    def keep(self, keeper: Keeper, offer: Offer) -> None:
+    def keep(self, keeper: EventHolder, offer: Offer) -> None:
         """Answer the node's questions about events from here too."""
         self.keepers[offer] = keeper
         self.link.send(offer)
@@ -93,7 +94,7 @@ class Switchboard:
             subscription.receive(subscribing.Connected(welcome.epoch))
 
     def unlinked(self) -> None:
-        self._delivery = None
+        self._announced.clear()
         self._held.clear()
         self.inquiries.lost()
         for stream in list(self.streams.values()):
@@ -113,7 +114,7 @@ class Switchboard:
             case Frames():
                 self._delivered(item)
             case Deliver():
-                self._delivery = (item, item.size)
+                self._announced.announce(item)
             case Ack() | Expect() | Refuse() | Stored():
                 sender = self.senders.get(item.source)
                 if sender is not None:
@@ -153,16 +154,15 @@ class Switchboard:
 
     def _delivered(self, frames: Frames) -> None:
         """Batches belong to the delivery that was announced; what arrived of it so far is handed on at once."""
-        if self._delivery is None:
+        announced = self._announced.take(len(frames.data))
+        if announced is None:
             if self.inquiries.take_frames(frames) is not None:
                 log.error("batches came that were not announced: dropped, they are still owed")
             return
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
+        deliver, is_last = announced
         subscription = self.subscriptions.get(deliver.sub)
         if subscription is None:
             return
-        position = deliver.position if rest <= 0 else -1
+        position = deliver.position if is_last else -1
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         subscription.receive(subscribing.Delivered(frames.batches(), position, *how))

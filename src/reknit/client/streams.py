@@ -18,7 +18,7 @@ from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, R
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.streams.streams import PIECE_BYTES
+from reknit.protocol.streams.inputs import PIECE_BYTES
 from reknit.wire.outcomes import Fate, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
@@ -253,9 +253,10 @@ class IncomingStreams:
         self._sub = sub
         self._open: dict[bytes, IncomingStream] = {}
 
-    def open(self, batch: Batch, on_begin: Callable[[], object]) -> None:
-        """The batch is handed to the application; its pieces come here."""
-        batch.stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+    def open(self, batch: Batch, on_begin: Callable[[], object]) -> IncomingStream:
+        """The stream of a batch that is delivered to the application; its chunks arrive here."""
+        stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+        return stream
 
     def receive(self, message: Piece | Abort) -> None:
         """More of a stream, or word that no more comes."""

@@ -19,20 +19,20 @@ import msgspec
 
 from reknit.errors import MalformedFrame, NotConnected, RemoteError
 from reknit.protocol.tunnel.client import (
-    Begin,
-    Changed,
-    Connect,
-    Cut,
-    Deliver,
+    BytesHeard,
+    ConnectionLost,
+    DeliverElements,
     Effect,
-    End,
-    Event,
-    Heard,
-    Signal,
-    State,
-    Status,
+    ElementsReceived,
+    OpenConnection,
+    SignalError,
+    StartTunnel,
+    StateChanged,
+    StatusReceived,
+    StopTunnel,
     TunnelClient,
 )
+from reknit.protocol.tunnel.client import TunnelState as State
 from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, ID, LOCATION, PAYLOAD, ROUTED_FROM, STATUS
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
 
@@ -161,7 +161,7 @@ class Tunnel:
 
     async def close(self) -> None:
         """End the tunnel."""
-        self._machine.receive(End(), "app", self._now())
+        self._machine.receive(StopTunnel(), "app", self._now())
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -179,7 +179,7 @@ class Tunnel:
         return asyncio.get_running_loop().time()
 
     async def _run(self) -> None:
-        self._machine.receive(Begin(self._checkpoint), "app", self._now())
+        self._machine.receive(StartTunnel(self._checkpoint), "app", self._now())
         while True:
             parameters = await self._perform()
             due = self._machine.next_deadline()
@@ -196,7 +196,7 @@ class Tunnel:
         """Do what the machine wants; gives the parameters where that is to connect."""
         parameters: dict[str, str] | None = None
         for effect in self._machine.take_effects():
-            if isinstance(effect, Connect):
+            if isinstance(effect, OpenConnection):
                 parameters = effect.parameters
             else:
                 await self._do(effect)
@@ -204,17 +204,17 @@ class Tunnel:
 
     async def _do(self, effect: Effect) -> None:
         match effect:
-            case Deliver(elements=elements):
+            case DeliverElements(elements=elements):
                 await self._events.put(TunnelEvent(elements))
-            case Signal(why=why):
+            case SignalError(why=why):
                 self._error = TunnelLost(why)
                 self._opened.set()
-            case Changed(state=state):
+            case StateChanged(state=state):
                 if state in (State.LIVE, State.RECOVERED):
                     self._opened.set()
                 if self._on_state is not None:
                     self._on_state(state)
-            case Connect():
+            case OpenConnection():
                 pass
 
     async def _attempt(self, parameters: dict[str, str]) -> None:
@@ -225,7 +225,7 @@ class Tunnel:
         except TimeoutError:
             why = f"nothing came for {self._quiet_s_max:.0f} s"
         self._last_cut = why
-        self._machine.receive(Cut(why), "server", self._now())
+        self._machine.receive(ConnectionLost(why), "server", self._now())
 
     async def _stream(self, parameters: dict[str, str]) -> str:
         """Read until the connection ends; gives why."""
@@ -237,11 +237,11 @@ class Tunnel:
                 data = await asyncio.wait_for(anext(chunks, b""), self._quiet_s_max)
                 if not data:
                     return f"the connection ended after HTTP {code}"
-                self._machine.receive(Heard(), "server", self._now())
+                self._machine.receive(BytesHeard(), "server", self._now())
                 for elements in decoder.feed(data):
                     if is_open and STATUS in elements and HASH not in elements and ID not in elements:
                         return elements[PAYLOAD].decode("utf-8", "replace")  # the server says why it closes
-                    message = Event(elements) if is_open else Status(elements)
+                    message = ElementsReceived(elements) if is_open else StatusReceived(elements)
                     is_open = True
                     self._machine.receive(message, "server", self._now())
                     await self._perform_within()

@@ -9,6 +9,7 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.protocol.machine import Peer
 from reknit.seqset import Range
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames
 from reknit.wire.recovery import Recover, Recovered, Span, Survey, Surveyed
 
@@ -35,8 +36,7 @@ class Inquiries:
     def __init__(self) -> None:
         self._asked: dict[int, tuple[Asker, Peer, int]] = {}
         self._count = 0
-        self._answer: Recovered | None = None
-        self._rest = 0
+        self._announced: Announced[Recovered] = Announced()
 
     def recover(
         self,
@@ -69,25 +69,24 @@ class Inquiries:
                 asker, cache, number = who
                 asker.told(cache, number, message.spans, message.is_last)
         elif message.size > 0:
-            self._answer, self._rest = message, message.size
+            self._announced.announce(message)
         else:
             self._end(message)
 
     def take_frames(self, frames: Frames) -> Frames | None:
         """Take what belongs to an answer; gives the rest, which is none of it."""
-        answer = self._answer
+        answer = self._announced.message
         if answer is None:
             return frames
         at = 0
         batches: list[Batch] = []
         for index, head in enumerate(frames.heads):
-            if self._rest <= 0:
+            if self._announced.take(head.length) is None:
                 self._hand(answer, batches)
                 return Frames(frames.data[at:], frames.heads[index:])
             data = memoryview(frames.data)[at : at + head.length]
             batches.append(Batch(head, data, whole=(frames.data, at)))
             at += head.length
-            self._rest -= head.length
         self._hand(answer, batches)
         return None
 
@@ -95,8 +94,7 @@ class Inquiries:
         asked = self._asked.get(answer.id)
         if asked is not None:
             asked[0].found(asked[1], batches)
-        if self._rest <= 0:
-            self._answer = None
+        if self._announced.message is None:
             self._end(answer)
 
     def _end(self, answer: Recovered) -> None:
@@ -114,7 +112,7 @@ class Inquiries:
     def lost(self) -> None:
         """The connection is gone, and with it the answers: everyone who waits is told."""
         asked, self._asked = self._asked, {}
-        self._answer, self._rest = None, 0
+        self._announced.clear()
         told: set[tuple[int, Peer]] = set()
         for asker, cache, _ in asked.values():
             if (id(asker), cache) not in told:

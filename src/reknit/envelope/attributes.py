@@ -20,7 +20,7 @@ from uuid import UUID
 import msgspec
 
 from reknit.address import Address
-from reknit.batch import TYPE_NOTIFICATION, TYPE_PUBLISH, TYPE_REQUEST, TYPE_RESPONSE
+from reknit.batch_layout import TYPE_NOTIFICATION, TYPE_PUBLISH, TYPE_REQUEST, TYPE_RESPONSE
 from reknit.envelope.ids import check_id, time_ms_of
 from reknit.errors import InvalidAttributes
 from reknit.outcome import Code

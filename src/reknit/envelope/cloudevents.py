@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -17,7 +18,6 @@ from reknit.address import Address
 from reknit.envelope.attributes import TTL_MS_MAX, Attributes, Format, Kind, Priority, check
 from reknit.envelope.ids import parse_id
 from reknit.errors import InvalidAddress, InvalidAttributes
-from reknit.event import Event
 from reknit.outcome import Code
 
 SPEC_VERSION: Final = "1.0"
@@ -103,7 +103,26 @@ def _data(form: Format, payload: bytes) -> dict[str, Any]:
     return {"data_base64": base64.b64encode(payload).decode()} if payload or form else {}
 
 
-def event_to_json(event: Event) -> bytes:
+class PlainEvent(Protocol):
+    """The parts of an event that become a CloudEvent: `reknit.batch.Event` is one."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def time(self) -> datetime: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+    @property
+    def attributes(self) -> Attributes | None: ...
+
+
+def event_to_json(event: PlainEvent) -> bytes:
     """Any event as a CloudEvent; one without attributes is known by its source and seq, and comes from its topic.
 
     >>> from reknit.batch import Batch

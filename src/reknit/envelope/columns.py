@@ -6,17 +6,26 @@ What a topic says already is not written again: the source of what is published,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from reknit.address import Address
-from reknit.batch import FLAG_ATTRIBUTES, TYPE_PUBLISH, Batch
+from reknit.batch_layout import FLAG_ATTRIBUTES, TYPE_PUBLISH, Head
 from reknit.envelope.attributes import NO_EXTENSIONS, Attributes, Format, Kind, Priority, check
 from reknit.errors import InvalidAddress, InvalidAttributes, MalformedFrame
 from reknit.outcome import Code, Reason
 
 ID: Final = "up.id"
 SOURCE: Final = "up.source"
+
+
+class EventColumns(Protocol):
+    """The part of a batch that attributes are read from: `reknit.batch.Batch` is one."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def columns(self) -> dict[str, list[Any]]: ...
 
 
 def _is(kind: type[Any]) -> Callable[[Any], Any]:
@@ -74,12 +83,12 @@ def fields_of(attributes: Sequence[Attributes]) -> dict[str, Any]:
     }
 
 
-def has_attributes(batch: Batch) -> bool:
+def has_attributes(batch: EventColumns) -> bool:
     """Whether a batch's events carry attributes."""
     return bool(batch.head.flags & FLAG_ATTRIBUTES)
 
 
-def read_attributes(batch: Batch, start: int = 0, stop: int | None = None) -> list[Attributes]:
+def read_attributes(batch: EventColumns, start: int = 0, stop: int | None = None) -> list[Attributes]:
     """The attributes of a batch's events, by index, each checked. Raises `InvalidAttributes`."""
     if not has_attributes(batch):
         if batch.head.type != TYPE_PUBLISH:
@@ -89,18 +98,18 @@ def read_attributes(batch: Batch, start: int = 0, stop: int | None = None) -> li
     if ID not in columns:
         raise InvalidAttributes("id", "is missing")
     shared = _shared(batch)
-    rows = range(start, batch.count if stop is None else stop)
+    rows = range(start, batch.head.count if stop is None else stop)
     return [check(_read(shared, columns, row)) for row in rows]
 
 
-def read_loosely(batch: Batch) -> list[Attributes | None]:
+def read_loosely(batch: EventColumns) -> list[Attributes | None]:
     """The attributes of a batch's events, sound or not; None where they can't even be read."""
     several: list[Attributes | None] = []
     try:
         columns, shared = batch.columns(), _shared(batch)
     except (InvalidAttributes, MalformedFrame):
         return several
-    for row in range(batch.count):
+    for row in range(batch.head.count):
         try:
             several.append(_read(shared, columns, row))
         except InvalidAttributes:
@@ -108,7 +117,7 @@ def read_loosely(batch: Batch) -> list[Attributes | None]:
     return several
 
 
-def _shared(batch: Batch) -> dict[str, Any]:
+def _shared(batch: EventColumns) -> dict[str, Any]:
     """What the header says of all events."""
     head = batch.head
     try:
@@ -140,7 +149,7 @@ def _read(shared: dict[str, Any], columns: dict[str, list[Any]], row: int) -> At
     return Attributes(**found)
 
 
-def problem_with(batch: Batch, now_ms: int, ahead_ms_max: int) -> tuple[Code, Reason, str] | None:
+def problem_with(batch: EventColumns, now_ms: int, ahead_ms_max: int) -> tuple[Code, Reason, str] | None:
     """Why a batch with attributes can't be taken: one of them is not sound, or from too far in the future."""
     try:
         for one in read_attributes(batch):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from reknit.attempts import TRIES_MAX
 from reknit.batch import Batch
+from reknit.config import Config
 from reknit.dead_letter import Letter, read_letter
 from reknit.ledger import Stream
+from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.seqset import SeqSet
+from reknit.store.journal import Journal
 from reknit.testing.clock import START_US
-
-if TYPE_CHECKING:
-    from reknit.testing.nodes import SimNode
-    from reknit.testing.verdict import Seen
+from reknit.testing.observed import ObservedSubscriber
 
 DEAD_LETTER_TOPIC = "reknit/dead-letters"
+
+
+class JudgedNode(Protocol):
+    """The parts of a simulated node that the judgement needs."""
+
+    name: str
+    core: Core
+    config: Config
+
+    @property
+    def journal(self) -> Journal: ...
 
 
 class WrittenLetters:
@@ -26,7 +37,7 @@ class WrittenLetters:
         self._letters: dict[str, dict[Stream, dict[int, list[Letter]]]] = {}
         self._read_to: dict[str, int] = {}
 
-    def read(self, node: SimNode) -> None:
+    def read(self, node: JudgedNode) -> None:
         """Look at what is new in a node's journal, before retention may take it."""
         journal = node.journal
         position = max(self._read_to.get(node.name, 0), journal.start)
@@ -57,12 +68,12 @@ class WrittenLetters:
 class Grounds:
     """What may be a reason, by the settings of a node."""
 
-    def __init__(self, node: SimNode, ttl_ms: int, lease_s: float) -> None:
+    def __init__(self, node: JudgedNode, ttl_ms: int, lease_s: float) -> None:
         self._config = node.config
         self._ttl_ms = ttl_ms
         self._lease_us = int(lease_s * 1e6)
 
-    def bears_out(self, letter: Letter, seen: Seen, put_s: float) -> bool:
+    def bears_out(self, letter: Letter, seen: ObservedSubscriber, put_s: float) -> bool:
         """Whether it is so what a letter says; the event was put at `put_s`, or later."""
         put_us, stream = START_US + int(put_s * 1e6), (letter.topic, letter.source)
         match letter.reason:
@@ -76,7 +87,7 @@ class Grounds:
             case _:
                 return False
 
-    def _is_exhausted(self, letter: Letter, seen: Seen, put_us: int) -> bool:
+    def _is_exhausted(self, letter: Letter, seen: ObservedSubscriber, put_us: int) -> bool:
         """As often as is allowed, each time because the application said so, or was silent for a lease."""
         limit = self._config.topic(letter.topic).attempts_max or self._config.dispatch.attempts_max
         outcomes = [one.outcome for one in letter.tries]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 from reknit.config import Config, DispatchSettings, RetentionSettings, TopicSettings
 from reknit.errors import JournalFull
@@ -16,6 +15,7 @@ from reknit.protocol.recovery.cache import answer, total
 from reknit.store.retention import Retention
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.network import End
+from reknit.testing.world import World
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import (
@@ -33,9 +33,6 @@ from reknit.wire.messages import (
 )
 from reknit.wire.recovery import Recover, Recovered
 
-if TYPE_CHECKING:
-    from reknit.testing.simulation import Simulation
-
 COMMIT_RETRY_S = 0.1
 MEMORY_TOPIC = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
 ORDERED_TOPIC = TopicSettings(pattern=Pattern("plant/a"), order="source", attempts_max=6)
@@ -44,12 +41,12 @@ ORDERED_TOPIC = TopicSettings(pattern=Pattern("plant/a"), order="source", attemp
 class SimNode:
     """One node: comes up, serves, crashes with what is not synced, and comes up again."""
 
-    def __init__(self, name: str, sim: Simulation, rng: Random) -> None:
+    def __init__(self, name: str, world: World, rng: Random) -> None:
         self.name = name
         self.is_up = False
-        self._sim = sim
+        self._world = world
         self._rng = rng
-        plan = sim.plan
+        plan = world.plan
         self.config = Config(
             retention=RetentionSettings(count_max=plan.retain_events, protect_unsettled=plan.retain_owed),
             dispatch=DispatchSettings(
@@ -61,11 +58,11 @@ class SimNode:
             topics=((MEMORY_TOPIC,) if plan.memory_topics else ())
             + ((ORDERED_TOPIC,) if plan.is_ordered else ()),
         )
-        self.journal = sim.parts.journal(
+        self.journal = world.parts.journal(
             Retention(count_max=plan.retain_events or None),
             staged_bytes_max=plan.staged_bytes_max,
             segment_bytes=plan.segment_bytes,
-            now_us=sim.clock.now_us,
+            now_us=world.clock.now_us,
         )
         self.core: Core
         self._life = 0
@@ -81,29 +78,29 @@ class SimNode:
         self._is_committing = False
         self._wanted: tuple[int, bool] | None = None
         self._timer: Timer | None = None
-        clock = self._sim.clock
+        clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
-        self.core = self._sim.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
+        self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
         self.is_up = True
-        self._sim.network.listen(self.name, self)
-        self._after(self._sim.plan.trim_s, self._trim)
-        self._sim.tell(self.name, "is up, its journal ends at", self.journal.end)
+        self._world.network.listen(self.name, self)
+        self._after(self._world.plan.trim_s, self._trim)
+        self._world.tell(self.name, "is up, its journal ends at", self.journal.end)
 
     def crash(self) -> None:
         """Lose everything that is not synced; what was being synced may have made it."""
         self.is_up = False
         self._life += 1
-        self._sim.network.fall_silent(self.name)
-        if self._is_committing and self._rng.random() < self._sim.plan.unsynced_survives_share:
+        self._world.network.fall_silent(self.name)
+        if self._is_committing and self._rng.random() < self._world.plan.unsynced_survives_share:
             self.journal.commit()  # nobody is told
         staged = self.journal.staged_bytes
-        self.journal = self.journal.crash(self.journal.end if self._sim.plan.memory_topics else None)
-        self._sim.tell(self.name, "crashed, bytes lost:", staged)
+        self.journal = self.journal.crash(self.journal.end if self._world.plan.memory_topics else None)
+        self._world.tell(self.name, "crashed, bytes lost:", staged)
 
     def _after(self, delay_s: float, action: Callable[[], None]) -> Timer:
         """Do something later, in this life of the node."""
         life = self._life
-        return self._sim.clock.after(delay_s, lambda: action() if self._life == life else None)
+        return self._world.clock.after(delay_s, lambda: action() if self._life == life else None)
 
     @property
     def is_busy(self) -> bool:
@@ -113,8 +110,8 @@ class SimNode:
 
     def order(self, what: str, pattern: str) -> None:
         """Pause or resume topics."""
-        self._sim.tell(self.name, what, pattern)
-        self.core.order(Ask(0, what, {"pattern": pattern}), "admin", self._sim.clock.now)
+        self._world.tell(self.name, what, pattern)
+        self.core.order(Ask(0, what, {"pattern": pattern}), "admin", self._world.clock.now)
         self._run()
 
     @property
@@ -125,7 +122,7 @@ class SimNode:
 
     def opened(self, end: End) -> None:
         self._peers[end.number] = (end, Decoder())
-        self.core.joined(end.number, self._sim.clock.now)
+        self.core.joined(end.number, self._world.clock.now)
 
     def received(self, end: End, data: bytes) -> None:
         known = self._peers.get(end.number)
@@ -142,28 +139,28 @@ class SimNode:
                 welcome = Welcome(VERSION, self.name, self.core.epoch, 1.0, 1 << 20)
                 self.send(end.number, [encode(welcome)])
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
-                self._sim.tell(f"{self.name} < {end.other.host}", item)
-                self.core.receive(item, end.number, self._sim.clock.now)
+                self._world.tell(f"{self.name} < {end.other.host}", item)
+                self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
-                self._sim.tell(f"{self.name} < {end.other.host}", item)
+                self._world.tell(f"{self.name} < {end.other.host}", item)
                 batches, covered = answer(JournalKeeper(self.journal), item)
                 head = encode(Recovered(item.id, total(batches), covered))
                 self.send(end.number, [head, *(batch.data for batch in batches)])
             case Ping() | Bye():
                 pass
             case _:
-                self._sim.witness.blame(f"{self.name} was sent {item!r}")
+                self._world.witness.blame(f"{self.name} was sent {item!r}")
 
     def blocked(self, end: End, is_blocked: bool) -> None:
         if end.number in self._peers:
-            self._sim.tell(self.name, "blocked" if is_blocked else "unblocked", end.other.host)
-            self.core.blocked(end.number, is_blocked, self._sim.clock.now)
+            self._world.tell(self.name, "blocked" if is_blocked else "unblocked", end.other.host)
+            self.core.blocked(end.number, is_blocked, self._world.clock.now)
             self._run()
 
     def lost(self, end: End) -> None:
         if self._peers.pop(end.number, None) is not None:
-            self._sim.tell(self.name, "lost the connection of", end.other.host)
-            self.core.left(end.number, self._sim.clock.now)
+            self._world.tell(self.name, "lost the connection of", end.other.host)
+            self.core.left(end.number, self._world.clock.now)
             self._run()
 
     # -- the core's shell
@@ -174,7 +171,7 @@ class SimNode:
             self._out.setdefault(peer, []).extend(buffers)
 
     def _run(self) -> None:
-        self.core.run(self._sim.clock.now)
+        self.core.run(self._world.clock.now)
         out, self._out = self._out, {}
         for peer, buffers in out.items():
             self._peers[peer][0].send(b"".join(buffers))
@@ -182,21 +179,21 @@ class SimNode:
         if due is not None and (self._timer is None or due < self._timer.due or self._timer.action is None):
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._after(max(due - self._sim.clock.now, 0.0), self._tick)
+            self._timer = self._after(max(due - self._world.clock.now, 0.0), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self.core.tick(self._sim.clock.now)
+        self.core.tick(self._world.clock.now)
         self._run()
 
     def _trim(self) -> None:
         start = self.journal.start
-        self._sim.witness.letters.read(self)
-        self.core.trim(self._sim.clock.now)
+        self._world.witness.letters.read(self)
+        self.core.trim(self._world.clock.now)
         if self.journal.start != start:
-            self._sim.tell(self.name, "removed what lies before", self.journal.start)
+            self._world.tell(self.name, "removed what lies before", self.journal.start)
         self._run()
-        self._after(self._sim.plan.trim_s, self._trim)
+        self._after(self._world.plan.trim_s, self._trim)
 
     def commit(self, number: int, sync: bool) -> None:
         """Group commit: what is staged during one sync is the next one's group."""
@@ -208,12 +205,12 @@ class SimNode:
         assert self._wanted is not None
         (number, sync), self._wanted = self._wanted, None
         self._is_committing = True
-        self._after(self._rng.uniform(0.0, self._sim.plan.commit_s_max), lambda: self._commit(number, sync))
+        self._after(self._rng.uniform(0.0, self._world.plan.commit_s_max), lambda: self._commit(number, sync))
 
     def _commit(self, number: int, sync: bool) -> None:
-        now = self._sim.clock.now
-        if not self._sim.is_calm and self._rng.random() < self._sim.plan.commit_failure_share:
-            self._sim.tell(self.name, "could not commit")
+        now = self._world.clock.now
+        if not self._world.is_calm and self._rng.random() < self._world.plan.commit_failure_share:
+            self._world.tell(self.name, "could not commit")
             self.core.failed(JournalFull("the disk is full", self.name), now)
             self._run()
             self._after(COMMIT_RETRY_S, lambda: self._commit(number, sync))

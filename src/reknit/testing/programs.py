@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
 from reknit.connection.cache_requests import Inquiries
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import End
+from reknit.testing.world import World
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import VERSION, Deliver, Hello, Welcome
 from reknit.wire.recovery import Recovered, Surveyed
-
-if TYPE_CHECKING:
-    from reknit.testing.simulation import Simulation
 
 
 class Program:
     """A process with one connection to one node, that crashes and starts again."""
 
-    def __init__(self, name: str, node: str, sim: Simulation, rng: Random) -> None:
+    def __init__(self, name: str, node: str, world: World, rng: Random) -> None:
         self.name = name
         self.node = node
-        self.sim = sim
+        self.world = world
         self.rng = rng
         self.is_up = False
         self.is_connected = False
@@ -36,7 +34,7 @@ class Program:
         self.life = 0
         self._end: End | None = None
         self._decoder = Decoder()
-        self._delivery: tuple[Deliver, int] | None = None
+        self._announced: Announced[Deliver] = Announced()
         self.inquiries = Inquiries()
 
     # -- life
@@ -44,32 +42,32 @@ class Program:
     def start(self) -> None:
         self.life += 1
         self.is_up = True
-        self.sim.tell(self.name, "starts")
+        self.world.tell(self.name, "starts")
         self.begin()
         self._connect()
 
     def crash(self) -> None:
-        self.sim.tell(self.name, "crashes")
+        self.world.tell(self.name, "crashes")
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
         self.inquiries = Inquiries()
-        self.sim.network.fall_silent(self.name)
+        self.world.network.fall_silent(self.name)
         self.end()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Do something later, in this life of the program."""
         life = self.life
-        self.sim.clock.after(delay_s, lambda: action() if self.life == life else None)
+        self.world.clock.after(delay_s, lambda: action() if self.life == life else None)
 
     # -- the connection
 
     def _connect(self) -> None:
-        if self._end is None and not self.sim.network.connect(self.name, self.node, self):
-            self.after(self.rng.uniform(0.0, self.sim.plan.reconnect_s_max) + 0.01, self._connect)
+        if self._end is None and not self.world.network.connect(self.name, self.node, self):
+            self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max) + 0.01, self._connect)
 
     def opened(self, end: End) -> None:
-        self._end, self._decoder, self._delivery = end, Decoder(), None
+        self._end, self._decoder, self._announced = end, Decoder(), Announced()
         end.send(encode(Hello(VERSION, self.name)))
 
     def lost(self, end: End) -> None:
@@ -78,10 +76,10 @@ class Program:
         self._end = None
         if self.is_connected:
             self.is_connected = False
-            self.sim.tell(self.name, "lost its connection")
+            self.world.tell(self.name, "lost its connection")
             self.inquiries.lost()
             self.unlinked()
-        self.after(self.rng.uniform(0.0, self.sim.plan.reconnect_s_max), self._connect)
+        self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
 
     def blocked(self, end: End, is_blocked: bool) -> None:
         """A client goes on: its windows bound what it sends."""
@@ -100,34 +98,33 @@ class Program:
         match item:
             case Welcome(epoch=epoch):
                 self.is_connected = True
-                self.sim.tell(self.name, "is connected")
+                self.world.tell(self.name, "is connected")
                 self.linked(epoch)
             case Deliver():
-                self._delivery = (item, item.size)
-            case Frames() if self._delivery is None:
+                self._announced.announce(item)
+            case Frames() if self._announced.message is None:
                 rest = self.inquiries.take_frames(item)
                 assert rest is None, "batches are announced"
             case Frames():
                 self._delivered(item)
             case Recovered() | Surveyed():
-                self.sim.tell(f"{self.name} < {self.node}", item)
+                self.world.tell(f"{self.name} < {self.node}", item)
                 self.inquiries.take(item)
             case _:
-                self.sim.tell(f"{self.name} < {self.node}", item)
+                self.world.tell(f"{self.name} < {self.node}", item)
                 self.take(item)
 
     def _delivered(self, frames: Frames) -> None:
-        assert self._delivery is not None, "batches are announced"
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
+        announced = self._announced.take(len(frames.data))
+        assert announced is not None, "batches are announced"
+        deliver, is_last = announced
         batches: list[Batch] = []
         at = 0
         for head in frames.heads:
             batches.append(Batch(head, frames.data[at : at + head.length]))
             at += head.length
-        position = deliver.position if rest <= 0 else -1
-        self.sim.tell(f"{self.name} < {self.node}", deliver, *batches)
+        position = deliver.position if is_last else -1
+        self.world.tell(f"{self.name} < {self.node}", deliver, *batches)
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         self.take(subscribing.Delivered(batches, position, *how))
 

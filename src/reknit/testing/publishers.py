@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from reknit.protocol.publish import publisher as publishing
 from reknit.testing.programs import Program
+from reknit.testing.world import World
 from reknit.wire.codec import encode
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
-
-if TYPE_CHECKING:
-    from reknit.testing.simulation import Simulation
 
 
 class PublisherProgram(Program):
     """Publishes at random times until the run is over, and remembers what it was promised."""
 
-    def __init__(self, name: str, node: str, sim: Simulation, rng: Random, topic: str, lasting: bool) -> None:
-        super().__init__(name, node, sim, rng)
+    def __init__(self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool) -> None:
+        super().__init__(name, node, world, rng)
         self.topic = topic
         self.lasting = lasting
         self.machine: publishing.Publisher
 
     def begin(self) -> None:
         source = f"{self.name}" if self.lasting else f"{self.name}.{self.life}"
-        self.machine = self.sim.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
+        self.machine = self.world.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
         self._confirmed: dict[int, bytes] = {}
         self._put_later()
 
     def _put_later(self) -> None:
-        self.after(self.rng.expovariate(self.sim.plan.put_rate), self._put)
+        self.after(self.rng.expovariate(self.world.plan.put_rate), self._put)
 
     def _put(self) -> None:
-        if self.sim.is_calm:
+        if self.world.is_calm:
             return
         if self.machine.numbered and self.machine.state is not publishing.State.REFUSED:
-            plan, machine = self.sim.plan, self.machine
+            plan, machine = self.world.plan, self.machine
             count = self.rng.randint(1, plan.burst_max)
             first, life = machine.next_seq, self.life
             marks = [f"{self.name} {life} {seq} ".encode() for seq in range(first, first + count)]
             payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
-            self.sim.witness.put((self.topic, machine.source), first, payloads, self.node)
+            self.world.witness.put((self.topic, machine.source), first, payloads, self.node)
             self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
-            batch = machine.put(payloads, self.sim.clock.now_us(), ttl_ms=plan.ttl_ms)
-            self.sim.tell(self.name, "publishes", batch)
+            batch = machine.put(payloads, self.world.clock.now_us(), ttl_ms=plan.ttl_ms)
+            self.world.tell(self.name, "publishes", batch)
             self._perform()
         self._put_later()
 
@@ -63,7 +60,7 @@ class PublisherProgram(Program):
                 self._receive(item)
 
     def _receive(self, item: publishing.Input) -> None:
-        self.machine.receive(item, self.node, self.sim.clock.now)
+        self.machine.receive(item, self.node, self.world.clock.now)
         self._perform()
 
     def _perform(self) -> None:
@@ -79,13 +76,13 @@ class PublisherProgram(Program):
                 case publishing.Numbered():
                     pass
                 case publishing.Refused(text=text):
-                    self.sim.witness.blame(f"{self.name} was refused: {text}")
+                    self.world.witness.blame(f"{self.name} was refused: {text}")
         if out:
             self.say(*out)
 
     def _confirm(self, stop: int) -> None:
         for seq in [seq for seq in self._confirmed if seq < stop]:
-            self.sim.witness.confirm((self.topic, self.machine.source), seq, self._confirmed.pop(seq))
+            self.world.witness.confirm((self.topic, self.machine.source), seq, self._confirmed.pop(seq))
 
     @property
     def is_done(self) -> bool:

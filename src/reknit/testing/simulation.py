@@ -13,18 +13,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from reknit.node.core.core import Core
-from reknit.protocol.publish.publisher import Publisher
-from reknit.protocol.subscribe.subscriber import Subscriber
-from reknit.store.memory import SimJournal
-from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
-from reknit.testing.network import Network
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
-from reknit.testing.verdict import Witness
+from reknit.testing.world import Parts, World
+
+__all__ = ["Parts", "Simulation", "Verdict", "run"]
 
 REST_S = 600.0
 """How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
@@ -33,16 +29,6 @@ GRACE_S = 1.0
 
 TOPICS = ("plant/a", "plant/b", "car/1")
 PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a simulation is made of. Replace one to see whether a bug in it would be found."""
-
-    core: Callable[..., Core] = Core
-    journal: Callable[..., SimJournal] = SimJournal
-    publisher: Callable[..., Publisher] = Publisher
-    subscriber: Callable[..., Subscriber] = Subscriber
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,47 +61,34 @@ class Simulation:
     """One fabric and one run of it."""
 
     def __init__(self, plan: FaultPlan, parts: Parts | None = None, is_traced: bool = False) -> None:
+        world = self._world = World(plan, parts or Parts(), is_traced)
         self.plan = plan
-        self.parts = parts or Parts()
-        self.clock = Clock()
-        self.witness = Witness(self.clock)
-        self.network = Network(self.clock, plan, self._rng("network"))
-        self.is_calm = False
-        """The faults are over, nobody publishes, and everything is accepted."""
-        self.trace: list[str] = []
-        self._is_traced = is_traced
-        self._faults = self._rng("faults")
-        self._moods = self._rng("moods")
-        self.nodes = [SimNode(f"n{i}", self, self._rng(f"node {i}")) for i in range(plan.nodes)]
+        self.clock, self.network, self.witness = world.clock, world.network, world.witness
+        self._tell = world.tell
+        self._faults = world.rng("faults")
+        self._moods = world.rng("moods")
+        self.nodes = [SimNode(f"n{i}", world, world.rng(f"node {i}")) for i in range(plan.nodes)]
         self.publishers: list[PublisherProgram] = []
         self.subscribers: list[SubscriberProgram] = []
-        self._people(self._rng("fabric"))
+        self._populate(world.rng("fabric"))
 
-    def _rng(self, name: str) -> Random:
-        return Random(f"{name} {self.plan.seed}")
-
-    def _people(self, rng: Random) -> None:
-        plan = self.plan
+    def _populate(self, rng: Random) -> None:
+        plan, world = self.plan, self._world
         for i in range(plan.publishers):
             name, node, topic = f"p{i}", rng.choice(self.nodes).name, rng.choice(TOPICS)
             lasting = rng.random() < plan.lasting_share
-            self.publishers.append(PublisherProgram(name, node, self, self._rng(name), topic, lasting))
+            self.publishers.append(PublisherProgram(name, node, world, world.rng(name), topic, lasting))
         for i in range(plan.durables + plan.ephemerals):
             durable = i < plan.durables
             name, node = f"{'d' if durable else 'e'}{i}", rng.choice(self.nodes).name
             history, pattern = rng.random() < 0.3, rng.choice(PATTERNS)
             self.subscribers.append(
-                SubscriberProgram(name, node, self, self._rng(name), pattern, durable, history)
+                SubscriberProgram(name, node, world, world.rng(name), pattern, durable, history)
             )
 
     @property
     def programs(self) -> list[Program]:
         return [*self.publishers, *self.subscribers]
-
-    def tell(self, who: str, *what: object) -> None:
-        """Write a line of the trace."""
-        if self._is_traced:
-            self.trace.append(f"{self.clock.now:9.4f}  {who:<10} {' '.join(map(_shown, what))}")
 
     # -- the run
 
@@ -126,7 +99,7 @@ class Simulation:
         except Exception as error:
             self.witness.blame("".join(traceback.format_exception(error)))
         events = sum(map(len, self.witness.confirmed.values()))
-        return Verdict(self.plan, self.witness.problems, self.clock.steps, events, self.trace)
+        return Verdict(self.plan, self.witness.problems, self.clock.steps, events, self._world.trace)
 
     def _run(self) -> None:
         problems = self.witness.problems
@@ -170,14 +143,14 @@ class Simulation:
             return
 
         def happen() -> None:
-            if not self.is_calm:
+            if not self._world.is_calm:
                 fault()
                 self.clock.after(self._faults.expovariate(rate), happen)
 
         self.clock.after(self._faults.expovariate(rate), happen)
 
     def _cut(self) -> None:
-        self.tell("network", "cut", self.network.cut_any())
+        self._tell("network", "cut", self.network.cut_any())
 
     def _partition(self) -> None:
         hosts = [program.name for program in self.programs]
@@ -185,12 +158,12 @@ class Simulation:
         nodes = {node.name for node in self.nodes}
         one_way = self._faults.random() < self.plan.one_way_share
         ones, others = (apart, nodes) if self._faults.random() < 0.5 else (nodes, apart)
-        self.tell("network", "partition", sorted(ones), "to" if one_way else "and", sorted(others))
+        self._tell("network", "partition", sorted(ones), "to" if one_way else "and", sorted(others))
         self.network.partition(ones, others, one_way)
         self.clock.after(self._faults.uniform(0.0, self.plan.partition_s_max), self._heal)
 
     def _heal(self) -> None:
-        self.tell("network", "heals")
+        self._tell("network", "heals")
         self.network.heal()
 
     def _pause(self) -> None:
@@ -223,8 +196,8 @@ class Simulation:
 
     def _calm(self) -> None:
         """The faults are over: everyone is there and connected, and what is open is finished."""
-        self.tell("all", "is calm now")
-        self.is_calm = True
+        self._tell("all", "is calm now")
+        self._world.is_calm = True
         self.network.heal()
         for node in self.nodes:
             _start(node)
@@ -251,11 +224,6 @@ class Simulation:
 def _start(member: SimNode | Program) -> None:
     if not member.is_up and not (isinstance(member, SubscriberProgram) and member.is_retired):
         member.start()
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 def run(seed: int, parts: Parts | None = None, is_traced: bool = False) -> Verdict:

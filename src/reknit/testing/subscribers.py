@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
 from reknit.client.subscribe.subscription import is_behind
@@ -13,12 +12,14 @@ from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery import recovery as recovering
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.held_series import HoldLimits
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.seqset import Range, SeqSet
 from reknit.testing.clock import START_US
+from reknit.testing.observed import ObservedSubscriber, name_of
 from reknit.testing.programs import Program
-from reknit.testing.verdict import Seen, name_of
+from reknit.testing.world import World
 from reknit.wire.codec import encode
 from reknit.wire.messages import (
     Lost,
@@ -32,9 +33,6 @@ from reknit.wire.messages import (
 )
 from reknit.wire.recovery import Span
 
-if TYPE_CHECKING:
-    from reknit.testing.simulation import Simulation
-
 CALM_THINK_S = 0.02
 """When all is calm nobody thinks for longer: there may be much to catch up with."""
 LEAVE_S = 0.3
@@ -45,28 +43,30 @@ class SubscriberProgram(Program):
     """Takes events at its own pace, and accepts, releases, fails and rejects them as its mood is."""
 
     def __init__(
-        self, name: str, node: str, sim: Simulation, rng: Random, pattern: str, durable: bool, history: bool
+        self, name: str, node: str, world: World, rng: Random, pattern: str, durable: bool, history: bool
     ) -> None:
-        super().__init__(name, node, sim, rng)
+        super().__init__(name, node, world, rng)
         self.pattern = pattern
         self.durable = durable
         self.history = history
-        self._recovers = Random(f"recovers {name} {sim.plan.seed}").random() < sim.plan.recover_share
+        self._recovers = Random(f"recovers {name} {world.plan.seed}").random() < world.plan.recover_share
         self.is_retired = False
         self.machine: subscribing.Subscriber
         self._recovery: recovering.Recovery | None = None
-        self.seen: Seen
+        self.seen: ObservedSubscriber
 
     def begin(self) -> None:
-        plan = self.sim.plan
+        plan = self.world.plan
         start = Start(history=self.history)
         name = self.name if self.durable else ""
         self._recovery = self._make_recovery() if not self.durable and self._recovers else None
-        self.machine = self.sim.parts.subscriber(
+        self.machine = self.world.parts.subscriber(
             1, self.pattern, name, start, plan.credit_bytes, recovery=self._recovery, zero_us=START_US
         )
         identity = self.name if self.durable else f"{self.name}.{self.life}"
-        self.seen = self.sim.witness.subscriber(identity, self.node, self.pattern, self.durable, self.history)
+        self.seen = self.world.witness.subscriber(
+            identity, self.node, self.pattern, self.durable, self.history
+        )
         self._leaves = ""
         self._inbox: deque[Batch] = deque()
         self._gone: dict[int, SeqSet] = {}
@@ -76,8 +76,8 @@ class SubscriberProgram(Program):
         self._said: deque[tuple[int, Stream, int, int, Outcome]] = deque()
 
     def _make_recovery(self) -> recovering.Recovery:
-        asking = Asking(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
-        return recovering.Recovery((subscribing.NODE,), asking, recovering.Holding(200, 1 << 14))
+        asking = SearchSettings(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
+        return recovering.Recovery((subscribing.NODE,), asking, HoldLimits(200, 1 << 14))
 
     def end(self) -> None:
         self.seen.crashed()
@@ -97,7 +97,7 @@ class SubscriberProgram(Program):
                 self._receive(item)
 
     def _receive(self, item: subscribing.Input, peer: Peer = subscribing.NODE) -> None:
-        self.machine.receive(item, peer, self.sim.clock.now)
+        self.machine.receive(item, peer, self.world.clock.now)
         self._perform()
 
     def _perform(self) -> None:
@@ -105,11 +105,11 @@ class SubscriberProgram(Program):
         due = self.machine.next_deadline()
         if due is not None and due < self._tick_at:
             self._tick_at = due
-            self.after(max(due - self.sim.clock.now, 0.0), self._tick)
+            self.after(max(due - self.world.clock.now, 0.0), self._tick)
 
     def _tick(self) -> None:
         self._tick_at = float("inf")
-        self.machine.tick(self.sim.clock.now)
+        self.machine.tick(self.world.clock.now)
         self._perform()
 
     def _perform_all(self) -> None:
@@ -128,9 +128,9 @@ class SubscriberProgram(Program):
                 case subscribing.Opened():
                     self.seen.opened()
                 case subscribing.Report():
-                    self.sim.tell(self.name, effect)
+                    self.world.tell(self.name, effect)
                     self.seen.reported_lost(effect)
-                case AskCache(cache=cache, number=number, stream=stream, ranges=ranges, bytes_max=bytes_max):
+                case AskCache(cache=cache, number=number, series=stream, ranges=ranges, bytes_max=bytes_max):
                     asked = (cache, number, stream, ranges, bytes_max)
                     out.append(self.inquiries.recover(self, *asked, deep=True))
                 case recovering.SurveyCache():
@@ -155,7 +155,7 @@ class SubscriberProgram(Program):
             return
         self._flush()
         self._leaves = "for good" if forget and self.durable else "for now"
-        self.sim.tell(self.name, "leaves", self._leaves)
+        self.world.tell(self.name, "leaves", self._leaves)
         if self._leaves == "for good" and self.is_connected:
             self.is_retired = self.seen.is_forgotten = True  # until the node has said that it is forgotten
         self.say(encode(Unsubscribe(1, forget=self._leaves == "for good")))
@@ -163,33 +163,33 @@ class SubscriberProgram(Program):
 
     def _ended(self, text: str) -> None:
         if not self._leaves:
-            self.sim.witness.blame(f"{self.name} was ended: {text}")
+            self.world.witness.blame(f"{self.name} was ended: {text}")
         elif self._leaves == "for good":
             self.is_retired = False
-            self.sim.witness.forget(self.name)
+            self.world.witness.forget(self.name)
 
     # -- answers about what is missing
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
-        self.sim.tell(self.name, "recovered", *batches)
-        self._receive(recovering.Found(batches), cache)
+        self.world.tell(self.name, "recovered", *batches)
+        self._receive(recovering.BatchesRecovered(batches), cache)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        self._receive(recovering.Answered(number, covered, is_last), cache)
+        self._receive(recovering.CacheAnswered(number, covered, is_last), cache)
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        self._receive(recovering.Told(number, spans, is_last), cache)
+        self._receive(recovering.CacheSurveyed(number, spans, is_last), cache)
 
     def unreachable(self, cache: Peer) -> None:
-        self._receive(recovering.Unreachable(), cache)
+        self._receive(recovering.CacheUnreachable(), cache)
 
     # -- the application
 
     def _think(self) -> None:
         if self._inbox and not self._is_thinking:
             self._is_thinking = True
-            think_s = self.rng.uniform(0.0, self.sim.plan.think_s_max)
-            self.after(min(think_s, CALM_THINK_S) if self.sim.is_calm else think_s, self._decide)
+            think_s = self.rng.uniform(0.0, self.world.plan.think_s_max)
+            self.after(min(think_s, CALM_THINK_S) if self.world.is_calm else think_s, self._decide)
 
     def _decide(self) -> None:
         self._is_thinking = False
@@ -199,7 +199,7 @@ class SubscriberProgram(Program):
         if batch.counted:
             self.machine.taken(batch.head.length)
         else:
-            self.machine.taken_recovered(batch.head.length, self.sim.clock.now)
+            self.machine.taken_recovered(batch.head.length, self.world.clock.now)
         if not self._hangs():
             self._settle_all(batch)
         self._perform()
@@ -208,8 +208,8 @@ class SubscriberProgram(Program):
 
     def _hangs(self) -> bool:
         """Whether the application never says a word about what it has taken: its lease will run out."""
-        plan = self.sim.plan
-        can_hang = bool(plan.lease_s) and self.durable and not self.sim.is_calm
+        plan = self.world.plan
+        can_hang = bool(plan.lease_s) and self.durable and not self.world.is_calm
         return can_hang and self.rng.random() < plan.hang
 
     def _settle_all(self, batch: Batch) -> None:
@@ -237,8 +237,8 @@ class SubscriberProgram(Program):
 
     def _settle(self, batch: Batch, start: int, stop: int) -> Outcome:
         outcome = Outcome.ACCEPTED
-        if not self.sim.is_calm:
-            plan = self.sim.plan
+        if not self.world.is_calm:
+            plan = self.world.plan
             moods = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
             outcome = self.rng.choices(moods, (plan.accept, plan.release, plan.fail, plan.reject))[0]
         self._say(batch, start, stop, outcome)
@@ -249,7 +249,7 @@ class SubscriberProgram(Program):
         self.seen.settled(stream, start, stop, outcome)
         self._said.append((-1, stream, start, stop, outcome))
         delay_s = self.rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
-        self.sim.tell(self.name, outcome.name, name_of(stream), start, stop)
+        self.world.tell(self.name, outcome.name, name_of(stream), start, stop)
         self.machine.settle(stream, start, stop, outcome, delay_s=delay_s, attempt=batch.attempt)
 
     def _flush(self) -> None:

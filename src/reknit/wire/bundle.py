@@ -23,7 +23,7 @@ from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.seqset import Range
-from reknit.wire.groups import AnyGroupMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece
 from reknit.wire.pieces import piece_count
 
 MAGIC: Final = 0x4752  # b"RG"
@@ -43,7 +43,7 @@ _KIND_MESSAGE: Final = 2
 _decoder = msgspec.msgpack.Decoder(AnyGroupMessage)
 _encoder = msgspec.msgpack.Encoder()
 
-Item = Piece | AnyGroupMessage
+Item = GroupPiece | AnyGroupMessage
 Datagram = list[Buffer]
 """A datagram's bytes, in parts."""
 
@@ -56,13 +56,13 @@ def group_hash(name: str) -> int:
 class Bundler:
     """Packs what one member says to one place in one turn into few datagrams.
 
-    >>> from reknit.wire.groups import Ack, AskStart
+    >>> from reknit.wire.groups import GroupAck, GroupAskStart
     >>> bundler = Bundler(group_hash("robots"), b"m" * 16, 1472)
-    >>> bundler.add(Ack(7))
-    >>> bundler.add(AskStart())
+    >>> bundler.add(GroupAck(7))
+    >>> bundler.add(GroupAskStart())
     >>> [datagram] = bundler.take(stable=0)
     >>> unbundle(datagram, group_hash("robots"))[1]
-    [Ack(seq=7), AskStart()]
+    [GroupAck(seq=7), GroupAskStart()]
     """
 
     def __init__(self, group: int, me: bytes, datagram_bytes: int) -> None:
@@ -88,7 +88,7 @@ class Bundler:
                 fields = (is_relayed, index, size, 0, head.first, head.count, head.length)
                 self._put(PIECE.pack(_KIND_PIECE, *fields) + origin, data[at : at + size])
 
-    def add_piece(self, piece: Piece) -> None:
+    def add_piece(self, piece: GroupPiece) -> None:
         """Bundle a piece of a batch that we have not whole."""
         fields = (True, piece.index, piece.size, 0, piece.first, piece.count, piece.length)
         self._put(PIECE.pack(_KIND_PIECE, *fields) + piece.source, piece.data)
@@ -141,7 +141,9 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     return sender, items
 
 
-def _piece(view: memoryview, at: int, sender: bytes, stable: int, whole: bytes | None) -> tuple[Piece, int]:
+def _piece(
+    view: memoryview, at: int, sender: bytes, stable: int, whole: bytes | None
+) -> tuple[GroupPiece, int]:
     _, is_relayed, index, size, _, first, count, length = PIECE.unpack_from(view, at)
     at += PIECE.size
     source = sender
@@ -153,7 +155,7 @@ def _piece(view: memoryview, at: int, sender: bytes, stable: int, whole: bytes |
     if not (at < stop <= len(view) and first and count and length <= FRAME_BYTES_MAX):
         raise MalformedFrame(f"a piece of {length} bytes, {size} each, can't be", f"byte {at} of a datagram")
     place = None if whole is None else (whole, at)
-    return Piece(source, first, count, length, size, index, stable, view[at:stop], place), stop
+    return GroupPiece(source, first, count, length, size, index, stable, view[at:stop], place), stop
 
 
 def _message(body: memoryview, length: int) -> AnyGroupMessage:

@@ -11,7 +11,7 @@ from reknit.batch import Batch, parse_head
 from reknit.errors import MalformedFrame
 from reknit.frame import Buffer
 from reknit.seqset import Range, SeqSet
-from reknit.wire.groups import Piece
+from reknit.wire.groups import GroupPiece
 
 
 def piece_count(length: int, size: int) -> int:
@@ -28,7 +28,7 @@ class Partial:
 
     __slots__ = ("_data", "_wanted", "count", "first", "length", "size")
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: GroupPiece) -> None:
         self.first, self.count = piece.first, piece.count
         self.length, self.size = piece.length, piece.size
         self._wanted = piece_count(piece.length, piece.size)
@@ -38,7 +38,7 @@ class Partial:
     def stop(self) -> int:
         return self.first + self.count
 
-    def add(self, piece: Piece) -> bool:
+    def add(self, piece: GroupPiece) -> bool:
         """True if the batch is whole with it. One that was there, or is cut otherwise, changes nothing."""
         if piece.length == self.length and piece.size == self.size and piece.count == self.count:
             self._data.setdefault(piece.index, piece.data)
@@ -53,16 +53,16 @@ class Partial:
         """Which pieces are there."""
         return SeqSet.from_ranges((index, index + 1) for index in sorted(self._data)).ranges()
 
-    def pieces(self, source: bytes) -> list[Piece]:
+    def pieces(self, source: bytes) -> list[GroupPiece]:
         """What is there, to be sent to another."""
         whole = (self.first, self.count, self.length, self.size)
-        return [Piece(source, *whole, index, 0, data) for index, data in sorted(self._data.items())]
+        return [GroupPiece(source, *whole, index, 0, data) for index, data in sorted(self._data.items())]
 
     def join(self) -> bytes:
         return b"".join([self._data[index] for index in range(self._wanted)])
 
 
-def parse_batch(piece: Piece, data: Buffer) -> Batch | None:
+def parse_batch(piece: GroupPiece, data: Buffer) -> Batch | None:
     """The batch, or None if its bytes are not what was promised: it is as if they had been lost."""
     try:
         head = parse_head(data)

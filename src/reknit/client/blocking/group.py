@@ -11,7 +11,7 @@ from reknit.client.group.group import SETTLE_S, Group
 from reknit.client.group.ledger import GroupLedger
 from reknit.event import Event
 from reknit.frame import Buffer
-from reknit.protocol.multicast.effects import Lost
+from reknit.protocol.multicast.effects import LostEvents
 from reknit.view import Member, View
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class SyncGroup:
         self._group.on_view = callback
 
     @property
-    def on_lost(self) -> Callable[[Lost], None]:
+    def on_lost(self) -> Callable[[LostEvents], None]:
         """Called with ranges that can't be had any more."""
         return self._group.on_lost
 
     @on_lost.setter
-    def on_lost(self, callback: Callable[[Lost], None]) -> None:
+    def on_lost(self, callback: Callable[[LostEvents], None]) -> None:
         self._group.on_lost = callback
 
     # -- sending

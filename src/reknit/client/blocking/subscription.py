@@ -9,6 +9,8 @@ from functools import partial
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.blocking.streams import read_pieces
@@ -107,8 +109,8 @@ class SyncSubscription:
         if not self._batches:
             raise StopIteration
         batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch, batch.settle)
-        return batch
+        settle = partial(self._settle, settle=batch.settle)
+        return batch.delivered(replace(batch.delivery, settle=settle))
 
     # -- outcomes
 
@@ -123,19 +125,20 @@ class SyncSubscription:
 
     def _accept(self, batch: Batch, stop: int) -> None:
         if batch.stream is not None:
-            self._settle(
-                batch, partial(self._subscription.accept_read, batch), batch.first, stop, Outcome.ACCEPTED
-            )
+            read = partial(self._subscription.accept_read, batch)
+            self._settle(batch, batch.first, stop, Outcome.ACCEPTED, settle=read)
         elif stop > batch.first and batch.settle is not None:
             batch.settle(batch.first, stop, Outcome.ACCEPTED)
 
-    def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
+    def _settle(
+        self, batch: Batch, start: int, stop: int, outcome: Outcome, *, settle: Any, **details: Any
+    ) -> None:
         """Keep an outcome for the loop, and wake it for the first."""
-        if batch.ordered_to and args[2] in GIVEN_BACK:  # what is behind has to wait
+        if batch.ordered_to and outcome in GIVEN_BACK:  # what is behind has to wait
             self._events = iter(()) if batch is self._current else self._events
             self._batches = deque(one for one in self._batches if not is_behind(one, batch))
         with self._lock:
-            self._outcomes.append(partial(settle, *args, **details))
+            self._outcomes.append(partial(settle, start, stop, outcome, **details))
             is_first = len(self._outcomes) == 1
         if is_first:
             self._thread.soon(self._settle_gathered)

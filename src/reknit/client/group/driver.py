@@ -12,14 +12,21 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.errors import LocalError, MalformedFrame
-from reknit.protocol.multicast.effects import GroupEffect, Send, SendBatch, SendPieces, SendTo, Viewed
+from reknit.protocol.multicast.effects import (
+    GroupEffect,
+    SendBatch,
+    SendPieces,
+    SendToAddress,
+    SendToGroup,
+    ViewInstalled,
+)
 from reknit.protocol.multicast.member import GivenMembership, GroupMember
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import OnDatagram
 from reknit.view import Member
 from reknit.wire.bundle import Bundler, Datagram, group_hash, unbundle
-from reknit.wire.groups import Hello
+from reknit.wire.groups import GroupHello
 
 NEVER: Final = float("inf")
 ADDRESSES_MAX: Final = 4096
@@ -171,7 +178,7 @@ class GroupDriver:
     # -- effects
 
     def _perform_all(self, now: float) -> None:
-        while effects := self.machine.take_effects(now):
+        while effects := self.machine.take_effects():
             for effect in effects:
                 self._perform(effect)
         self._flush()
@@ -184,11 +191,11 @@ class GroupDriver:
                 bundler = self._bundler(self._where(effect.peer))
                 for piece in effect.pieces:
                     bundler.add_piece(piece)
-            case Send():
+            case SendToGroup():
                 self._bundler(self._where(effect.peer)).add(effect.message)
-            case SendTo():
+            case SendToAddress():
                 self._bundler(effect.address).add(effect.message)
-            case Viewed():
+            case ViewInstalled():
                 members = effect.view.members
                 self._addresses = {member.id: member.address for member in members}
                 self.transport.set_peers([member.address for member in members])
@@ -202,7 +209,7 @@ class GroupDriver:
         try:
             sender, items = unbundle(data, self._hash)
         except MalformedFrame:
-            self.multicast.counts["dropped"] += 1
+            self.multicast.dropped()
             return
         if sender == self.id:
             return
@@ -215,7 +222,7 @@ class GroupDriver:
     def _learn(self, sender: bytes, item: object, address: tuple[str, int]) -> None:
         if self.transport.is_reply_possible:
             self._addresses[sender] = f"{address[0]}:{address[1]}"
-        elif isinstance(item, Hello):
+        elif isinstance(item, GroupHello):
             self._addresses[sender] = item.member.address
 
     def _where(self, peer: bytes | None) -> str:

@@ -29,14 +29,14 @@ from reknit.errors import Closed, Full, ReknitError
 from reknit.event import Event
 from reknit.frame import Buffer
 from reknit.protocol.multicast.effects import (
-    DeadLettered,
-    Deliver,
+    DeadLetteredEvents,
+    DeliverBatch,
     GroupEffect,
-    Left,
-    Lost,
-    NotSent,
-    Sent,
-    Viewed,
+    LeftGroup,
+    LostEvents,
+    SendDone,
+    SendFailed,
+    ViewInstalled,
 )
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import check_topic
@@ -98,15 +98,15 @@ class Group:
     ) -> None:
         self.name = check_topic(name)
         self.topic = topic_of(name)
-        self.lost: deque[Lost] = deque(maxlen=LOST_MAX)
+        self.lost: deque[LostEvents] = deque(maxlen=LOST_MAX)
         """The latest ranges that could not be had any more."""
         self.ledger = GroupLedger()
         """What became of every event: delivered or lost, by source; dead-lettered, by member."""
         self.why_left: str | None = None
         """Why we are out of the group, empty when we wished it; None while we are in."""
         self.on_view: Callable[[View], None] = lambda view: None
-        self.on_lost: Callable[[Lost], None] = lambda lost: None
-        self.on_dead_letter: Callable[[DeadLettered], None] = lambda letter: None
+        self.on_lost: Callable[[LostEvents], None] = lambda lost: None
+        self.on_dead_letter: Callable[[DeadLetteredEvents], None] = lambda letter: None
         self._driver = GroupDriver(self.name, self.topic, transport, self._perform)
         self._is_given = is_given
         self._journal = journal
@@ -114,7 +114,7 @@ class Group:
         self._seeds = seeds
         self._member = member
         self._settings = settings if settings is not None else GroupSettings()
-        self._items: deque[Batch | Lost] = deque()
+        self._items: deque[Batch | LostEvents] = deque()
         self._events: Iterator[Event] = iter(())
         self._last: Event | None = None
         """The last event of the batch that is being read: with it, the application has all of them."""
@@ -327,39 +327,39 @@ class Group:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
 
-    def _handed(self, item: Batch | Lost) -> None:
+    def _handed(self, item: Batch | LostEvents) -> None:
         self._driver.handed(item.source, item.stop - 1)
 
     # -- effects
 
     def _perform(self, effect: GroupEffect) -> None:
         match effect:
-            case Deliver():
+            case DeliverBatch():
                 batch = effect.batch
                 self.ledger.deliver(effect.source, batch.first, batch.stop)
                 if self._journal is not None:
                     self._journal.put(batch)
                 self._deliver(batch)
-            case Lost():
+            case LostEvents():
                 self._lose(effect)
-            case Sent():
+            case SendDone():
                 if not effect.ticket.done():
                     effect.ticket.set_result(None)
-            case NotSent():
+            case SendFailed():
                 self._not_sent(effect)
-            case DeadLettered():
+            case DeadLetteredEvents():
                 self._dead_letter(effect)
-            case Viewed():
+            case ViewInstalled():
                 _wake(self._joined)
                 if self._journal is not None:
                     self._journal.forget(set(effect.view.ids))
                 self.on_view(effect.view)
-            case Left():
+            case LeftGroup():
                 self._leave(effect.why)
             case _:
                 pass  # said to the network, or decided by the membership
 
-    def _deliver(self, item: Batch | Lost) -> None:
+    def _deliver(self, item: Batch | LostEvents) -> None:
         if self._discard_own and item.source == self._driver.id:
             self._driver.multicast.handed(item.source, item.stop - 1, monotonic())
             self._driver.turn_soon()  # not now: what is being performed comes first
@@ -367,7 +367,7 @@ class Group:
         self._items.append(item)
         _wake(self._reader)
 
-    def _lose(self, lost: Lost) -> None:
+    def _lose(self, lost: LostEvents) -> None:
         """Nobody has these events any more: say so, once, in every place where one may look."""
         log.warning("%s: events [%d, %d) of %s are lost", self.name, lost.start, lost.stop, lost.source.hex())
         self.ledger.lose(lost.source, lost.start, lost.stop)
@@ -375,13 +375,13 @@ class Group:
         self._deliver(lost)
         self.on_lost(lost)
 
-    def _dead_letter(self, letter: DeadLettered) -> None:
+    def _dead_letter(self, letter: DeadLetteredEvents) -> None:
         text = "%s: our events [%d, %d) are dead letters for %s, which took nothing for too long"
         log.warning(text, self.name, letter.start, letter.stop, letter.member.hex())
         self.ledger.dead_letter(letter.member, letter.start, letter.stop)
         self.on_dead_letter(letter)
 
-    def _not_sent(self, effect: NotSent) -> None:
+    def _not_sent(self, effect: SendFailed) -> None:
         if effect.ticket.done():
             return
         error: ReknitError = Closed(f"group {self.name!r}", "join it again")

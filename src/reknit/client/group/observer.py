@@ -10,7 +10,7 @@ from reknit.client.group.driver import GroupTransport
 from reknit.errors import MalformedFrame
 from reknit.view import View
 from reknit.wire.bundle import Bundler, group_hash, unbundle
-from reknit.wire.groups import AskView, Install
+from reknit.wire.groups import GroupAskView, GroupInstall
 
 ASK_S = 0.2
 """How often the question is asked while nobody has answered."""
@@ -29,7 +29,7 @@ async def look(
         except MalformedFrame:
             return
         for item in items:
-            if isinstance(item, Install):
+            if isinstance(item, GroupInstall):
                 known = views.get(item.view.fingerprint)
                 if known is None or known.key < item.view.key:
                     views[item.view.fingerprint] = item.view
@@ -40,7 +40,7 @@ async def look(
     bundler = Bundler(group, os.urandom(16), transport.datagram_bytes)
     try:
         for _ in range(max(1, round(wait_s / ASK_S))):
-            bundler.add(AskView())
+            bundler.add(GroupAskView())
             question = bundler.take_parts(0)
             transport.send_all(question)
             for seed in seeds:

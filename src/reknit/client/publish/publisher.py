@@ -19,7 +19,7 @@ from reknit.errors import Closed, Full, LocalError, Refused
 from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
 from reknit.protocol.publish.heartbeat import Heartbeats
-from reknit.protocol.recovery.cache import Cache
+from reknit.protocol.recovery.cache import MemoryCache
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer
 
@@ -54,7 +54,7 @@ class Publisher:
         self._session = session
         self._machine = machines.Publisher(source, topic, lasting, recovery.stored_by)
         self._offer = Offer(topic, source)
-        self._cache = Cache(Pattern(topic), recovery.bounds) if recovery.bounds is not None else None
+        self._cache = MemoryCache(Pattern(topic), recovery.bounds) if recovery.bounds is not None else None
         self._beats = Heartbeats(topic, source, recovery.heartbeat_s, recovery.is_periodic)
         self._beats_on = recovery.heartbeat_s > 0
         self._resends = recovery.stored_by > 1

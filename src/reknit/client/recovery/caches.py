@@ -120,10 +120,10 @@ class Cache:
     """
 
     def __init__(
-        self, session: Session, pattern: str, bounds: machines.Bounds | None = None, name: str = ""
+        self, session: Session, pattern: str, bounds: machines.CacheBounds | None = None, name: str = ""
     ) -> None:
         self.pattern = Pattern(pattern)
-        self.held = machines.Cache(self.pattern, bounds or bounds_of(session.config))
+        self.held = machines.MemoryCache(self.pattern, bounds or bounds_of(session.config))
         self._session = session
         self._name = name
         self._task: asyncio.Task[None] | None = None
@@ -156,17 +156,17 @@ class Cache:
                 ready.set_exception(error)
 
 
-def bounds_of(config: Config, events_max: int | None = None) -> machines.Bounds:
+def bounds_of(config: Config, events_max: int | None = None) -> machines.CacheBounds:
     """How much to hold, as configured; `events_max` if given."""
     settings = config.recovery
     count = settings.history_events_max if events_max is None else events_max
-    return machines.Bounds(count, settings.history_bytes_max, settings.history_age_s_max)
+    return machines.CacheBounds(count, settings.history_bytes_max, settings.history_age_s_max)
 
 
 class Recoverable(msgspec.Struct, frozen=True):
     """What a publisher does so that others can recover from it."""
 
-    bounds: machines.Bounds | None = None
+    bounds: machines.CacheBounds | None = None
     """How much its own cache holds; None: it has none."""
     heartbeat_s: float = 0.0
     is_periodic: bool = False
@@ -187,7 +187,7 @@ class Recoverable(msgspec.Struct, frozen=True):
         return cls(bounds_of(config, history) if cache else None, beat_s, is_periodic, stored_by)
 
 
-def reply(keepers: list[machines.Keeper], request: Recover | Survey) -> list[Buffer]:
+def reply(keepers: list[machines.EventHolder], request: Recover | Survey) -> list[Buffer]:
     """The frames that answer a node's question from what this session holds."""
     if isinstance(request, Survey):
         pattern = Pattern(request.pattern)

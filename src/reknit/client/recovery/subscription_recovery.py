@@ -13,9 +13,10 @@ from reknit.client.recovery.caches import FarCache
 from reknit.config import RecoverySettings
 from reknit.connection.cache_requests import Asker
 from reknit.protocol.machine import Peer
+from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.history import History
-from reknit.protocol.recovery.recovery import Holding, Recovery, SurveyCache
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.recovery import Recovery, SurveyCache
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe.subscriber import NODE
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ class Recovering(msgspec.Struct, frozen=True):
         """What sees to it."""
         return Recovery(
             (NODE, *self.caches) if self.is_on else (),
-            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s),
-            Holding(settings.hold_events_max, settings.hold_bytes_max),
+            SearchSettings(
+                settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s
+            ),
+            HoldLimits(settings.hold_events_max, settings.hold_bytes_max),
             self.history if self.caches else None,  # the node alone sees to its history itself
             self.query_s,
             self.after,
@@ -70,7 +73,7 @@ class Caches:
         if effect.cache == NODE:
             self._ask_node(effect)
         elif isinstance(effect, AskCache):
-            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+            asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
             self._far_cache(effect.cache).recover(self._asker, *asked)
         else:
             self._far_cache(effect.cache).survey(self._asker, effect.number, self._pattern, effect.age_s)
@@ -80,7 +83,7 @@ class Caches:
         if not session.link.is_up:
             asyncio.get_running_loop().call_soon(asker.unreachable, cache)
         elif isinstance(effect, AskCache):
-            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+            asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
             session.link.send(session.inquiries.recover(asker, cache, *asked, deep=True))
         else:
             survey = (effect.number, self._pattern, effect.age_s)

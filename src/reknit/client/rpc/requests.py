@@ -23,7 +23,7 @@ from reknit.envelope.ids import IdMaker
 from reknit.envelope.status import from_status
 from reknit.errors import Closed, Full, InvalidAttributes, Refused, ReknitError, RequestFailed
 from reknit.outcome import Code
-from reknit.protocol.rpc.requests import Answered, Failed, Requests, Sent
+from reknit.protocol.rpc.requests import Requests, RequestSent, RequestsFailed, ResponseReceived
 
 if TYPE_CHECKING:
     from reknit.client.session import Session
@@ -77,7 +77,7 @@ class Caller:
         due = self._loop.time() + attributes.ttl_ms / 1000 + self._session.config.rpc.grace_s
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[attributes.id] = (future, attributes)
-        self.requests.receive(Sent(attributes.id, due), "", self._loop.time())
+        self.requests.receive(RequestSent(attributes.id, due), "", self._loop.time())
         self._perform()
         try:
             await self._listen(future)
@@ -118,7 +118,7 @@ class Caller:
             self._fail([id_], Code.UNAVAILABLE, str(error))
 
     def _fail(self, ids: list[UUID], code: int, text: str) -> None:
-        self.requests.receive(Failed(ids, code, text), "", self._loop.time())
+        self.requests.receive(RequestsFailed(ids, code, text), "", self._loop.time())
         self._perform()
 
     # -- responses
@@ -156,7 +156,7 @@ class Caller:
             log.warning("%s got events that are no responses: %s", self._session.address, error)
             return
         for attributes, payload in zip(several, batch.payloads(), strict=False):
-            self.requests.receive(Answered(attributes, payload), "", self._loop.time())
+            self.requests.receive(ResponseReceived(attributes, payload), "", self._loop.time())
         self._perform()
 
     # -- the machine's side
@@ -187,9 +187,11 @@ class Caller:
                 future.set_exception(Closed("the session", "connect again"))
 
 
-def _settle(future: asyncio.Future[Reply], request: Attributes, answer: Answered | Failed) -> None:
+def _settle(
+    future: asyncio.Future[Reply], request: Attributes, answer: ResponseReceived | RequestsFailed
+) -> None:
     address = str(request.sink)
-    if isinstance(answer, Failed):
+    if isinstance(answer, RequestsFailed):
         future.set_exception(RequestFailed(answer.code, answer.text, address))
         return
     code = answer.attributes.commstatus or Code.OK

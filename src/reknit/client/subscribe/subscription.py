@@ -17,6 +17,7 @@ from reknit.checkpoint import Checkpoint
 from reknit.client.recovery.subscription_recovery import Caches, Recovering
 from reknit.client.streams import IncomingStream, IncomingStreams
 from reknit.connection.futures import resolve
+from reknit.delivery import Delivery
 from reknit.errors import Closed, Refused, ReknitError
 from reknit.event import FLAG_STREAM, Event
 from reknit.outcome import Code, Outcome
@@ -237,10 +238,13 @@ class Subscription:
         if self._taken >= FLUSH_BATCHES:
             self._flush()
         batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch)
+        stream = None
         if batch.head.flags & FLAG_STREAM:
             begin = partial(self._settle, batch, batch.first, batch.stop, Outcome.RECEIVED)
-            self._streams.open(batch, begin if self._auto_accept else bool)
+            stream = self._streams.open(batch, begin if self._auto_accept else bool)
+        batch = batch.delivered(
+            Delivery(batch.attempt, batch.counted, batch.ordered_to, self._settle, stream)
+        )
         if batch.counted:
             self._machine.taken(batch.head.length)
         else:
@@ -364,16 +368,16 @@ class Subscription:
             self._machine = SharedSubscriber.taking_over(self._machine)
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
-        self.receive(recovering.Found(batches), cache)
+        self.receive(recovering.BatchesRecovered(batches), cache)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        self.receive(recovering.Answered(number, covered, is_last), cache)
+        self.receive(recovering.CacheAnswered(number, covered, is_last), cache)
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        self.receive(recovering.Told(number, spans, is_last), cache)
+        self.receive(recovering.CacheSurveyed(number, spans, is_last), cache)
 
     def unreachable(self, cache: Peer) -> None:
-        self.receive(recovering.Unreachable(), cache)
+        self.receive(recovering.CacheUnreachable(), cache)
 
     def _set_timer(self) -> None:
         due = self._machine.next_deadline()

@@ -26,7 +26,7 @@ from reknit.node.anycast.gateway_api import (
 from reknit.node.api import GatewayNode
 from reknit.outcome import Code, Outcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.streams.streams import Aborted, Came
+from reknit.protocol.streams.inputs import ChunkReceived, StreamAborted
 from reknit.transport import memory
 
 log = logging.getLogger("reknit.amqp")
@@ -91,11 +91,11 @@ class Fabric:
 
     def piece(self, source: bytes, offset: int, data: bytes, is_last: bool, sender: Peer) -> None:
         """More of it."""
-        self._node.anycast.streams.give(Came(source, offset, data, is_last), sender)
+        self._node.anycast.streams.give(ChunkReceived(source, offset, data, is_last), sender)
 
     def abort(self, source: bytes, text: str, sender: Peer) -> None:
         """No more of it comes."""
-        self._node.anycast.streams.give(Aborted(source, text), sender)
+        self._node.anycast.streams.give(StreamAborted(source, text), sender)
         self._node.anycast.soon()
 
     def is_anycast(self, pattern: str) -> bool:

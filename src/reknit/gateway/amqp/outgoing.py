@@ -11,6 +11,7 @@ from itertools import accumulate, repeat
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.conditions import code_of, condition_of, modified_text
@@ -136,7 +137,7 @@ class Outgoing:
         if self.is_gone:
             self._taker.settle(batch, batch.first, batch.stop, Outcome.RELEASED, 0, "")
             return
-        batch.attempt = attempt
+        batch = batch if attempt == batch.attempt else batch.delivered(Delivery(attempt))
         self._asked -= batch.count
         self._queue.append(Handed(batch))
         self.connection.dirty(self)

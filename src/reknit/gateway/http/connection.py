@@ -17,7 +17,7 @@ from reknit.gateway.http.feed import Group, Sink, chunk
 from reknit.gateway.http.formats import Format
 from reknit.gateway.http.requests import Request, RequestReader, TooLarge, answer_head
 from reknit.gateway.http.scope import Scope
-from reknit.protocol.tunnel.server import Blocked, Closed, Open
+from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened
 
 if TYPE_CHECKING:
     from reknit.gateway.http.server import HttpServer
@@ -91,10 +91,10 @@ class HttpConnection(asyncio.Protocol, Sink):
             self._server.all_gone.set()
 
     def pause_writing(self) -> None:
-        self._server.tunnels.receive(Blocked(True), self, self._server.now())
+        self._server.tunnels.receive(TunnelBlocked(True), self, self._server.now())
 
     def resume_writing(self) -> None:
-        self._server.tunnels.receive(Blocked(False), self, self._server.now())
+        self._server.tunnels.receive(TunnelBlocked(False), self, self._server.now())
         self._server.feed.perform()
 
     # -- requests
@@ -149,10 +149,12 @@ class HttpConnection(asyncio.Protocol, Sink):
             self._ws = WsConnection(ConnectionType.SERVER)
         self.write(head)
 
-    def open_tunnel(self, format: Format, scope: Scope, is_raw: bool, first: bytes, request: Open) -> None:
+    def open_tunnel(
+        self, format: Format, scope: Scope, is_raw: bool, first: bytes, request: TunnelOpened
+    ) -> None:
         """Send the first event, then whatever follows the place that was granted."""
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
-        opened = Open("", self.address, request.place, request.journal)
+        opened = TunnelOpened("", self.address, request.place, request.journal)
         self.group = self._server.feed.open(self, format, scope, is_raw, opened)
 
     def refuse_tunnel(self, why: str, is_raw: bool) -> None:
@@ -196,7 +198,7 @@ class HttpConnection(asyncio.Protocol, Sink):
 
     def _leave(self) -> None:
         """It is no tunnel any more."""
-        self._server.tunnels.receive(Closed(), self, 0.0)
+        self._server.tunnels.receive(TunnelClosed(), self, 0.0)
         group, self.group = self.group, None
         if group is not None:
             self._server.feed.release(group)

@@ -19,12 +19,22 @@ from reknit.errors import Gone
 from reknit.gateway.http.formats import Format, Parcel
 from reknit.gateway.http.scope import Scope
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.routes import ROUTES_TOPIC
-from reknit.protocol.tunnel.server import Caught, Close, Effect, Grown, Open, Read, Refuse, TunnelServer
-from reknit.protocol.tunnel.server import State as TunnelState
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.server import (
+    CloseTunnel,
+    Effect,
+    LiveEdgeMoved,
+    ReadJournal,
+    RefuseTunnel,
+    ServedTunnelState,
+    TunnelCaughtUp,
+    TunnelOpened,
+    TunnelServer,
+)
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC
 from reknit.store.journal import Journal
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 
 READ_BYTES: Final = 128 << 10
 """How much of the journal one step of a tunnel that is behind takes."""
@@ -89,7 +99,7 @@ class Feed:
         self._indexed: dict[Group, list[Pattern]] = {}
         self._behind: deque[Peer] = deque()
         self._is_serving = False
-        self._cache: OrderedDict[tuple[Hashable, Place], tuple[bytes, Place]] = OrderedDict()
+        self._cache: OrderedDict[tuple[Hashable, JournalPlace], tuple[bytes, JournalPlace]] = OrderedDict()
         self._cache_bytes = 0
         self.on_routes: Callable[[Entry, Batch], None] = lambda entry, batch: None
         """Told of every batch on a topic of routes, before anyone is sent it."""
@@ -112,11 +122,13 @@ class Feed:
 
     # -- tunnels
 
-    def open(self, sink: Sink, format: Format, scope: Scope, is_raw: bool, request: Open) -> Group | None:
+    def open(
+        self, sink: Sink, format: Format, scope: Scope, is_raw: bool, request: TunnelOpened
+    ) -> Group | None:
         """Put a tunnel to its group. None if that was refused: it was told."""
         group = Group(format, scope, is_raw)
         group = self._groups.get(group.key) or group
-        request = Open(group.key, request.address, request.place, request.journal)
+        request = TunnelOpened(group.key, request.address, request.place, request.journal)
         self._server.receive(request, sink, self._loop.time())
         if self._server.tunnel(sink) is None:
             self.perform()
@@ -161,12 +173,12 @@ class Feed:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Read(peer=peer):
+            case ReadJournal(peer=peer):
                 self._behind.append(peer)
                 if not self._is_serving:
                     self._is_serving = True
                     self._loop.call_soon(self._serve)
-            case Close(peer=peer, why=why) | Refuse(peer=peer, why=why):
+            case CloseTunnel(peer=peer, why=why) | RefuseTunnel(peer=peer, why=why):
                 cast(Sink, peer).end(why)
 
     # -- the live edge
@@ -183,7 +195,7 @@ class Feed:
                 self._gather(run, at, entry, pending)
             position = run.next_position
         now = self._loop.time()
-        self._server.receive(Grown(end), JOURNAL, now)
+        self._server.receive(LiveEdgeMoved(end), JOURNAL, now)
         for group, parts in pending.items():
             self.write_live(group, b"".join(parts), now)
         self.perform()
@@ -229,7 +241,7 @@ class Feed:
     def heartbeat(self, quiet_s: float) -> None:
         """A sign of life to the tunnels of quiet groups."""
         now = self._loop.time()
-        place = Place(self.epoch, self._server.position)
+        place = JournalPlace(self.epoch, self._server.position)
         for group in list(self._groups.values()):
             if now - group.written_at >= quiet_s:
                 self.write_live(group, group.format.heartbeat(place), now)
@@ -249,7 +261,7 @@ class Feed:
 
     def _serve_one(self, peer: Peer) -> None:
         tunnel = self._server.tunnel(peer)
-        if tunnel is None or tunnel.state is not TunnelState.BEHIND:
+        if tunnel is None or tunnel.state is not ServedTunnelState.BEHIND:
             return
         group = self._groups[tunnel.group]
         try:
@@ -257,12 +269,12 @@ class Feed:
         except Gone:
             self._server.lose(peer, "lost: retention removed what it has not taken yet")
         else:
-            self._server.receive(Caught(place), peer, self._loop.time())
+            self._server.receive(TunnelCaughtUp(place), peer, self._loop.time())
             if data:
                 cast(Sink, peer).write(group.frame(data))
         self.perform()
 
-    def _replayed(self, group: Group, place: Place) -> tuple[bytes, Place]:
+    def _replayed(self, group: Group, place: JournalPlace) -> tuple[bytes, JournalPlace]:
         """What a group's tunnel gets next behind a place, and the place after that."""
         key = (group.key, place)
         found = self._cache.get(key)
@@ -274,7 +286,7 @@ class Feed:
                 self._cache_bytes -= len(self._cache.popitem(last=False)[1][0])
         return found
 
-    def _replay(self, group: Group, place: Place) -> tuple[bytes, Place]:
+    def _replay(self, group: Group, place: JournalPlace) -> tuple[bytes, JournalPlace]:
         position, skip = place.position, place.index
         edge = self._server.position
         parts: list[bytes] = []
@@ -285,7 +297,7 @@ class Feed:
                 parts += self._replayed_parts(group, run, at, entry, skip)
                 skip = 0
             position = run.next_position
-        return b"".join(parts), Place(self.epoch, min(position, edge))
+        return b"".join(parts), JournalPlace(self.epoch, min(position, edge))
 
     def _replayed_parts(self, group: Group, run: Run, at: int, entry: Entry, skip: int) -> list[bytes]:
         parts: list[bytes] = []

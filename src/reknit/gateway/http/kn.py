@@ -36,8 +36,8 @@ from reknit.protocol.tunnel.elements import (
     is_hop_by_hop,
     refusal,
 )
-from reknit.protocol.tunnel.promise import Denied, since_age, since_checkpoint
-from reknit.protocol.tunnel.routes import ROUTES_TOPIC, Route, is_journal
+from reknit.protocol.tunnel.reconnect import ReconnectDenied, since_age, since_checkpoint
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC, TopicRoute, is_journal
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -275,10 +275,10 @@ class Kn:
         if router.is_full:
             return Answer("500 Internal Server Error", "there are too many routes")
         since = self._since(form, from_topic)
-        if isinstance(since, Denied):
+        if isinstance(since, ReconnectDenied):
             return Answer(since.status, since.why)
         count = _count(first(form, "do_max_n"))
-        route = Route(id, from_topic, to_topic_, -1, since, count, first(form, "kn_uri"))
+        route = TopicRoute(id, from_topic, to_topic_, -1, since, count, first(form, "kn_uri"))
         await asyncio.wait_for(router.put(route), self._server.settings.request_timeout_s)
         return Answer("200 Routed", "", elements)
 
@@ -293,7 +293,7 @@ class Kn:
             return Answer("403 Forbidden", f"{user} may not post to /{to}")
         return None
 
-    def _since(self, form: Form, from_topic: str) -> int | Denied:
+    def _since(self, form: Form, from_topic: str) -> int | ReconnectDenied:
         """Where a new route's population begins; -1: there is none."""
         held = self._server.held(self._tunnel.plain_scope(Pattern(from_topic)))
         if checkpoint := first(form, "do_since_checkpoint"):
@@ -302,7 +302,7 @@ class Kn:
             granted = since_age(age_s, self._server.settings.grace_s, held)
         else:
             return held.start if _count(first(form, "do_max_n")) else -1
-        return granted if isinstance(granted, Denied) else granted.place.position
+        return granted if isinstance(granted, ReconnectDenied) else granted.place.position
 
 
 def _failed(kept: Kept) -> bool:

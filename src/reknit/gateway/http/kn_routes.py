@@ -11,7 +11,7 @@ from reknit.gateway.http.feed import Feed, Group, is_expired
 from reknit.gateway.http.formats import Parcel
 from reknit.gateway.http.inlet import Inlet, Kept
 from reknit.gateway.http.scope import TopicScope
-from reknit.protocol.tunnel.routes import ROUTES_MAX, ROUTES_TOPIC, Route, Routes
+from reknit.protocol.tunnel.topic_routes import ROUTES_MAX, ROUTES_TOPIC, TopicRoute, TopicRoutes
 from reknit.store.journal import Journal
 
 SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
@@ -21,7 +21,7 @@ class Router:
     """The routes of a node, kept in its journal."""
 
     def __init__(self, journal: Journal, feed: Feed, inlet: Inlet, populate_events_max: int) -> None:
-        self.routes = Routes()
+        self.routes = TopicRoutes()
         self._journal = journal
         self._feed = feed
         self._inlet = inlet
@@ -45,7 +45,7 @@ class Router:
 
     # -- changing
 
-    def put(self, route: Route) -> Kept:
+    def put(self, route: TopicRoute) -> Kept:
         """Keep a route. It counts from where it is kept."""
         headers = {"kn_id": route.id, SINCE: str(route.since), COUNT: str(route.count)}
         if route.position >= 0:
@@ -54,7 +54,7 @@ class Router:
             headers["kn_uri"] = route.location
         return self._inlet.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
 
-    def remove(self, route: Route) -> Kept:
+    def remove(self, route: TopicRoute) -> Kept:
         """Delete a route: an event without a destination."""
         return self._inlet.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
 
@@ -92,7 +92,7 @@ class Router:
             position = int(headers.get(POSITION, entry.position))
             since = int(headers.get(SINCE, position))
             count = int(headers.get(COUNT, 0))
-            route = Route(
+            route = TopicRoute(
                 id,
                 from_topic,
                 to,
@@ -119,10 +119,10 @@ class Router:
                 found += self._population(route)
         return found
 
-    def _population(self, route: Route) -> list[Parcel]:
+    def _population(self, route: TopicRoute) -> list[Parcel]:
         """The last events before a route that it was to be populated with."""
         parcels: list[Parcel] = []
-        lanes = {lane.topic: lane.position for lane in self.routes.lanes(route.from_topic)}
+        lanes = {lane.topic: lane.position for lane in self.routes.routed_topics(route.from_topic)}
         position = max(route.since, self._journal.start)
         while position < route.position:
             try:
@@ -153,5 +153,5 @@ def last(parcels: list[Parcel], count: int) -> list[Parcel]:
     return kept[::-1]
 
 
-def _topic(route: Route) -> str:
+def _topic(route: TopicRoute) -> str:
     return f"{route.from_topic}/{ROUTES_TOPIC}"

@@ -14,10 +14,16 @@ from reknit.gateway.http.scope import PatternScope, Scope, TopicScope
 from reknit.gateway.http.subtopics import Subtopics, SubtopicsScope
 from reknit.gateway.http.topics import SUBTOPICS, to_topic
 from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT, refusal
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.promise import Denied, Granted, live, since_age, since_checkpoint
-from reknit.protocol.tunnel.routes import is_journal
-from reknit.protocol.tunnel.server import Open
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.reconnect import (
+    ReconnectDenied,
+    ReconnectGranted,
+    live,
+    since_age,
+    since_checkpoint,
+)
+from reknit.protocol.tunnel.server import TunnelOpened
+from reknit.protocol.tunnel.topic_routes import is_journal
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ class KnTunnel:
     ) -> None:
         """Make the connection a tunnel, or say with a status event why not."""
         granted = self._granted(request, form, name)
-        if isinstance(granted, Denied):
+        if isinstance(granted, ReconnectDenied):
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
@@ -57,7 +63,9 @@ class KnTunnel:
         status = format.status(self._status(form, scope, place))
         prelude = b"<!DOCTYPE html>\n" if isinstance(format, Js) else b""
         extra = self._subtopics.population(scope, format)
-        connection.open_tunnel(format, scope, is_raw, prelude + status + extra, Open("", "", place, journal))
+        connection.open_tunnel(
+            format, scope, is_raw, prelude + status + extra, TunnelOpened("", "", place, journal)
+        )
 
     def _head(self, request: Request, format: Format, is_raw: bool) -> bytes:
         headers = [
@@ -70,7 +78,7 @@ class KnTunnel:
             headers.append(("Transfer-Encoding", "chunked"))
         return answer_head(200, headers, "Watching topic", keep_alive=False)
 
-    def _status(self, form: Form, scope: Scope, place: Place) -> dict[str, str]:
+    def _status(self, form: Form, scope: Scope, place: JournalPlace) -> dict[str, str]:
         settings = self._server.settings
         elements = {
             STATUS: "200 Watching topic",
@@ -82,7 +90,12 @@ class KnTunnel:
         return elements | {SCHEME: settings.scheme, TIMEOUT: f"{settings.grace_s:g}", CHECKPOINT: place.text}
 
     def _deny(
-        self, connection: HttpConnection, request: Request, form: Form, format: Format, denied: Denied
+        self,
+        connection: HttpConnection,
+        request: Request,
+        form: Form,
+        format: Format,
+        denied: ReconnectDenied,
     ) -> None:
         elements = {STATUS: denied.status, LOCATION: first(form, "kn_status_from")}
         body = format.status(elements, denied.why)
@@ -92,29 +105,31 @@ class KnTunnel:
 
     # -- where it begins
 
-    def _granted(self, request: Request, form: Form, name: str) -> tuple[Scope, Place] | Denied:
+    def _granted(
+        self, request: Request, form: Form, name: str
+    ) -> tuple[Scope, JournalPlace] | ReconnectDenied:
         access = self._server.access
         user = access.who(request.token)
         if user is None:
-            return Denied("403 Forbidden", "the token is not known")
+            return ReconnectDenied("403 Forbidden", "the token is not known")
         try:
             topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
-            return Denied("400 Bad Request", str(error))
+            return ReconnectDenied("400 Bad Request", str(error))
         if why := refusal(name for name, value in form if value):
-            return Denied("400 Bad Request", why)
+            return ReconnectDenied("400 Bad Request", why)
         readable = access.readable(user)
         if readable is not None and not any(one.matches(topic) for one in readable):
-            return Denied("403 Forbidden", f"{user} may not read /{topic}")
+            return ReconnectDenied("403 Forbidden", f"{user} may not read /{topic}")
         if topic.rpartition("/")[2] == SUBTOPICS:
-            return SubtopicsScope(topic.rpartition("/")[0]), Place(
+            return SubtopicsScope(topic.rpartition("/")[0]), JournalPlace(
                 self._server.node.epoch, self._server.tunnels.position
             )
         scope = TopicScope(topic, self._server.router.routes, readable)
         granted = self._place(form, scope)
-        return granted if isinstance(granted, Denied) else (scope, granted.place)
+        return granted if isinstance(granted, ReconnectDenied) else (scope, granted.place)
 
-    def _place(self, form: Form, scope: TopicScope) -> Granted | Denied:
+    def _place(self, form: Form, scope: TopicScope) -> ReconnectGranted | ReconnectDenied:
         held = self._server.held(scope)
         checkpoint, age, count = (
             first(form, f"do_{name}") for name in ("since_checkpoint", "max_age", "max_n")
@@ -123,7 +138,7 @@ class KnTunnel:
             age_s = float(age) if age else float("inf") if count else None
             count_max = int(count) if count else None
         except ValueError:
-            return Denied(
+            return ReconnectDenied(
                 "400 Bad Request", "do_max_age is a number of seconds or infinity, do_max_n a number"
             )
         if checkpoint:
@@ -132,11 +147,11 @@ class KnTunnel:
             granted = since_age(age_s, self._server.settings.grace_s, held)
         else:
             granted = live(held)
-        if count_max is not None and isinstance(granted, Granted):
-            granted = Granted(self._last(scope, granted.place, count_max), granted.recovered)
+        if count_max is not None and isinstance(granted, ReconnectGranted):
+            granted = ReconnectGranted(self._last(scope, granted.place, count_max), granted.recovered)
         return granted
 
-    def _last(self, scope: TopicScope, place: Place, count: int) -> Place:
+    def _last(self, scope: TopicScope, place: JournalPlace, count: int) -> JournalPlace:
         """The place from which on there are at most `count` events."""
         journal, edge = self._server.node.journal, self._server.tunnels.position
         found: list[tuple[int, int, int]] = []
@@ -156,6 +171,6 @@ class KnTunnel:
         for at, events, skip in reversed(found):
             if count <= events:
                 index = skip + events - count
-                return Place(place.epoch, at, index) if count else Place(place.epoch, edge)
+                return JournalPlace(place.epoch, at, index) if count else JournalPlace(place.epoch, edge)
             count -= events
-        return place if found else Place(place.epoch, edge)
+        return place if found else JournalPlace(place.epoch, edge)

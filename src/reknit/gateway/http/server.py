@@ -26,8 +26,8 @@ from reknit.gateway.http.requests import Request
 from reknit.gateway.http.scope import Scope
 from reknit.gateway.http.sse import Streams
 from reknit.node.api import GatewayNode
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.promise import Held
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.reconnect import HeldJournal
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.file_limits import files_max
 
@@ -80,7 +80,7 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
-        self._known: dict[Place, None] = {}
+        self._known: dict[JournalPlace, None] = {}
         self.all_gone = asyncio.Event()
         """Set when the last connection goes."""
 
@@ -243,7 +243,7 @@ class HttpServer:
 
     # -- what can be promised
 
-    def held(self, scope: Scope) -> Held:
+    def held(self, scope: Scope) -> HeldJournal:
         """What the journal holds of a tunnel's topics."""
         journal = self.node.journal
 
@@ -257,7 +257,7 @@ class HttpServer:
 
         is_new = self.node.config.journal.kind == "memory" or journal.report.missing_bytes
         known_s = time.time() - self.node.started_at if is_new else float("inf")
-        return Held(
+        return HeldJournal(
             epoch=self.node.epoch,
             start=journal.start,
             end=self.tunnels.position,
@@ -267,7 +267,7 @@ class HttpServer:
             is_boundary=self._is_boundary,
         )
 
-    def _is_boundary(self, place: Place) -> bool:
+    def _is_boundary(self, place: JournalPlace) -> bool:
         if place in self._known:
             return True
         is_known = self._find_boundary(place)
@@ -275,7 +275,7 @@ class HttpServer:
             self._known[place] = None
         return is_known
 
-    def _find_boundary(self, place: Place) -> bool:
+    def _find_boundary(self, place: JournalPlace) -> bool:
         """Whether a place came from us. The index decides: bytes that only look like a batch are in none."""
         journal = self.node.journal
         if place.position == journal.end:

@@ -15,8 +15,8 @@ from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.formats import FORMATS, Format
 from reknit.gateway.http.requests import Request, answer_head, first, parse_form
 from reknit.gateway.http.scope import PatternScope
-from reknit.protocol.tunnel.promise import Granted, live, since_checkpoint
-from reknit.protocol.tunnel.server import Open
+from reknit.protocol.tunnel.reconnect import ReconnectGranted, live, since_checkpoint
+from reknit.protocol.tunnel.server import TunnelOpened
 from reknit.topic import Pattern
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Streams:
         held = server.held(scope)
         granted = since_checkpoint(checkpoint, held) if checkpoint else live(held)
         why = ""
-        if isinstance(granted, Granted):
+        if isinstance(granted, ReconnectGranted):
             state = "recovered" if granted.recovered else "live"
         else:
             state, why, granted = "lost", granted.why, live(held)
@@ -123,4 +123,6 @@ class Streams:
             "retry": f"{retry_ms:.0f}",
             "checkpoint": granted.place.text,
         }
-        connection.open_tunnel(format, scope, is_raw, format.status(opened, why), Open("", "", granted.place))
+        connection.open_tunnel(
+            format, scope, is_raw, format.status(opened, why), TunnelOpened("", "", granted.place)
+        )

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-import reknit
 from reknit.config import Config
 from reknit.ledger import Stream
 from reknit.node.admin.pipelines import Pipelines
@@ -19,6 +18,7 @@ from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
 from reknit.seqset import SeqSet
+from reknit.version import __version__
 
 SAMPLE_S: Final = 1.0
 DOORS: Final = ("http", "amqp")
@@ -51,7 +51,7 @@ class NodeFigures:
     ) -> None:
         self.pipelines = Pipelines()
         self._config = config
-        self._identity = {"node": node_name, "version": reknit.__version__, "epoch": epoch}
+        self._identity = {"node": node_name, "version": __version__, "epoch": epoch}
         self._urls = urls
         self._started_at = started_at
         self._core = core

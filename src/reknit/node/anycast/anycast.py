@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from reknit.backoff import Backoff
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
@@ -31,19 +32,18 @@ from reknit.node.peers.peers import Peers, PeerState
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.streams.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.outcome import Code, Outcome
+from reknit.protocol.anycast.delivery import HERE
 from reknit.protocol.anycast.inputs import (
     Attach,
-    Hand,
+    AttemptEnded,
+    DeliverLocally,
+    ForwardToNeighbour,
     Input,
-    Pass,
+    NeighbourOutcomes,
     Resolve,
-    Returns,
-    Rows,
-    Tried,
+    SubscriberOutcomes,
 )
-from reknit.protocol.anycast.machine import Anycast, Limits
-from reknit.protocol.anycast.state import HERE
-from reknit.protocol.dispatch.retry import Retry
+from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
 from reknit.protocol.machine import Peer
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
@@ -72,7 +72,7 @@ class NodeAnycast:
         self._core = core
         self._peers = peers
         self._neighbours = neighbours
-        self.machine = Anycast(node_name, neighbours.routes, rng, _limits(config))
+        self.machine = AnycastMachine(node_name, neighbours.routes, rng, _limits(config))
         self.distributions = Distributions(config)
         self.ledger = AnycastLedger(core, self.distributions.patterns)
         self.notifier = OutcomeNotifier(
@@ -221,13 +221,13 @@ class NodeAnycast:
         while effects := self.machine.take_effects():
             for effect in effects:
                 match effect:
-                    case Hand():
+                    case DeliverLocally():
                         self._deliver(effect)
-                    case Pass():
+                    case ForwardToNeighbour():
                         self._forward(effect, at)
                     case Resolve():
                         self._resolve(effect)
-                    case Tried():
+                    case AttemptEnded():
                         self._tried(effect)
             self.offers.offer()
         if self.notifier.is_due:
@@ -239,7 +239,7 @@ class NodeAnycast:
         """Whether `run` has something to do."""
         return self.machine.has_effects or self.notifier.is_due
 
-    def _load(self, effect: Hand | Pass) -> Batch | None:
+    def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:
         """The events, cut to the range; None if retention has removed them."""
         if effect.batch is not None:
             if effect.batch.head.flags & FLAG_STREAM and effect.source not in self.streams.topics:
@@ -250,7 +250,7 @@ class NodeAnycast:
             return found[0]
         return None
 
-    def _deliver(self, effect: Hand) -> None:
+    def _deliver(self, effect: DeliverLocally) -> None:
         batch = self._load(effect)
         if batch is None:
             self._vanish(effect)
@@ -264,17 +264,17 @@ class NodeAnycast:
         if batch is not None and batch.head.flags & FLAG_STREAM:
             self.streams.delivered(batch.source, effect.key)
 
-    def _vanish(self, effect: Hand | Pass) -> None:
+    def _vanish(self, effect: DeliverLocally | ForwardToNeighbour) -> None:
         text = "retention removed it before it was delivered"
         fate = Fate(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._name)
-        if isinstance(effect, Pass):
+        if isinstance(effect, ForwardToNeighbour):
             # as if the neighbour had said so
-            self.give(Returns([Return(effect.topic, effect.source, fate, [])]), effect.key)
+            self.give(NeighbourOutcomes([Return(effect.topic, effect.source, fate, [])]), effect.key)
         else:
             row = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
-            self.give(Rows([row]), effect.key)
+            self.give(SubscriberOutcomes([row]), effect.key)
 
-    def _forward(self, effect: Pass, at: float) -> None:
+    def _forward(self, effect: ForwardToNeighbour, at: float) -> None:
         batch = self._load(effect)
         if batch is None:
             self._vanish(effect)
@@ -294,7 +294,7 @@ class NodeAnycast:
             row = Return(effect.topic, effect.source, effect.fate, effect.visited)
             self._neighbours.give_back(str(effect.up), row)
 
-    def _tried(self, effect: Tried) -> None:
+    def _tried(self, effect: AttemptEnded) -> None:
         if effect.source in self.streams.topics:
             self.streams.tried(effect.source)
         self._attempts.add(effect)
@@ -326,7 +326,7 @@ class NodeAnycast:
         return {} if self.offers.is_behind else self.ledger.in_hand()
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config) -> AnycastLimits:
     dispatch = config.dispatch
-    retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
-    return Limits(config.links.window_events, config.links.window_bytes, retry)
+    backoff = Backoff(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
+    return AnycastLimits(config.links.window_events, config.links.window_bytes, backoff)

@@ -8,15 +8,15 @@ from typing import Any
 from reknit.node.anycast.neighbours import Neighbours
 from reknit.node.anycast.trail import Attempt, Trail
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Tried
-from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.inputs import AttemptEnded
+from reknit.protocol.anycast.machine import AnycastMachine
 
 
 class NodeAttempts:
     """The attempts that one node remembers."""
 
     def __init__(
-        self, machine: Anycast, *, attempts_max: int, node_name: str, neighbours: Neighbours
+        self, machine: AnycastMachine, *, attempts_max: int, node_name: str, neighbours: Neighbours
     ) -> None:
         self._machine = machine
         self._node_name = node_name
@@ -28,7 +28,7 @@ class NodeAttempts:
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: AttemptEnded) -> None:
         """An attempt ended."""
         sent_us = self._time_us(tried.sent_at)
         self._trail.add(

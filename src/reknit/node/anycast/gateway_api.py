@@ -20,7 +20,7 @@ from reknit.batch import Batch
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.streams.streams import Input as StreamInput
+from reknit.protocol.streams.inputs import Input as StreamInput
 from reknit.wire.outcomes import Fate
 
 Result = Fate

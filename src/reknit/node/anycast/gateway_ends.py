@@ -15,7 +15,7 @@ from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, Stre
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Grant, Rows
+from reknit.protocol.anycast.inputs import Grant, SubscriberOutcomes
 from reknit.topic import Pattern, check_topic
 from reknit.wire.messages import Row
 from reknit.wire.outcomes import Fate
@@ -139,7 +139,7 @@ class GatewayReceiver:
         rows = [Row(topic, source, start, stop, int(outcome), code, text)]
         if self.streams is not None and self._node_streams.topics:
             rows = self._node_streams.checked(rows)
-        self._paths.give(Rows(rows), self)
+        self._paths.give(SubscriberOutcomes(rows), self)
         self._paths.soon()
 
     def give_room(self, source: bytes, total: int) -> None:

@@ -12,8 +12,8 @@ from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.anycast.local_paths import LocalPaths, now
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
-from reknit.protocol.anycast.inputs import Offered
-from reknit.protocol.anycast.state import HERE
+from reknit.protocol.anycast.delivery import HERE
+from reknit.protocol.anycast.inputs import OfferEvents
 from reknit.store.journal import Journal
 
 READ_BYTES: Final = 1 << 20
@@ -86,5 +86,5 @@ class JournalOffers:
             ranges = self._ledger.owed(stream, *ranges[0])
         for start, stop in ranges:
             self._ledger.start(batch.position, stream, start, stop)
-            offered = Offered(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
+            offered = OfferEvents(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
             self._paths.give(offered, HERE)

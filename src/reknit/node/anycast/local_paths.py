@@ -9,7 +9,7 @@ from collections.abc import Callable
 from reknit.node.anycast.neighbours import Neighbours
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
 from reknit.protocol.anycast.inputs import Attach, Detach, Input
-from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 
@@ -19,7 +19,7 @@ class LocalPaths:
 
     def __init__(
         self,
-        machine: Anycast,
+        machine: AnycastMachine,
         *,
         neighbours: Neighbours,
         notifier: OutcomeNotifier,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from reknit.batch import Batch
-from reknit.protocol.anycast.inputs import Pass
-from reknit.protocol.routing.routes import Interest, Routes
+from reknit.protocol.anycast.inputs import ForwardToNeighbour
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import Routes
 from reknit.wire.links import Return
 from reknit.wire.messages import Message
 
@@ -19,7 +20,7 @@ class Neighbours(Protocol):
     def interest(self, added: list[Interest], removed: list[Interest]) -> None:
         """Subscribers of this node came and went."""
 
-    def forward(self, effect: Pass, batch: Batch, now: float) -> None:
+    def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
         """Forward events to a neighbour."""
 
     def give_back(self, name: str, row: Return) -> None:

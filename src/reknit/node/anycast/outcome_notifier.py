@@ -12,7 +12,7 @@ from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.store.journal import Journal
 from reknit.wire.messages import Refuse
 from reknit.wire.outcomes import Fate, PathThere, Told, Want
@@ -48,7 +48,7 @@ class OutcomeNotifier:
         node_name: str,
         journal: Journal,
         peers: Peers,
-        machine: Anycast,
+        machine: AnycastMachine,
         distributions: Distributions,
         ledger: AnycastLedger,
     ) -> None:

@@ -9,7 +9,7 @@ from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.peers.peers import PeerState
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Code
-from reknit.protocol.anycast.inputs import Attach, Grant, Rows, Stall
+from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.messages import Credit, Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
@@ -49,7 +49,7 @@ class SharedSubscriptions:
                 self._paths.give(Grant(total), key)
             case Settle(number=number, rows=rows):
                 checked = self._streams.checked(rows) if self._streams.topics else rows
-                self._paths.give(Rows(checked), key)
+                self._paths.give(SubscriberOutcomes(checked), key)
                 peer.send(Settled(item.sub, number))
             case Unsubscribe():
                 self._drop(key, is_clean=True)

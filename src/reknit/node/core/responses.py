@@ -25,13 +25,13 @@ from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Problem, Refused
 from reknit.protocol.rpc.open_requests import (
-    Asked,
-    Carried,
-    Died,
-    Handed,
+    OpenRequests,
+    RequestAccepted,
+    RequestsDelivered,
+    RequestsForwarded,
+    RequestsUndeliverable,
     Respond,
-    Responded,
-    Watch,
+    ResponseAccepted,
     answer_code,
 )
 from reknit.store.journal import Journal
@@ -52,7 +52,7 @@ class Responses:
     def __init__(
         self, name: str, journal: Journal, config: Config, zero_us: int, now_us: Callable[[], int]
     ) -> None:
-        self.watch = Watch(config.rpc.watched_max)
+        self.watch = OpenRequests(config.rpc.watched_max)
         self._name = name
         self._journal = journal
         self._zero_us = zero_us
@@ -79,7 +79,7 @@ class Responses:
                 continue
             for index, entry in enumerate(run.entries):
                 if entry.head.type in _KINDS:
-                    self._note(Batch.parse(run.cut(index, index + 1)), is_handed=True)
+                    self._note(Batch.parse(run.cut(index, index + 1)), is_delivered=True)
             position = run.next_position
 
     # -- intake
@@ -103,7 +103,7 @@ class Responses:
                 self._note(Batch(head, memoryview(data)[at : at + head.length]))
             at += head.length
 
-    def _note(self, batch: Batch, is_handed: bool = False) -> None:
+    def _note(self, batch: Batch, is_delivered: bool = False) -> None:
         try:
             several = read_attributes(batch)
         except InvalidAttributes:  # stored by an older node, which did not check
@@ -112,12 +112,12 @@ class Responses:
         for seq, one in enumerate(several, batch.first):
             if one.type is Kind.RESPONSE:
                 if one.reqid is not None:
-                    self.watch.receive(Responded(one.reqid), JOURNAL, now)
+                    self.watch.receive(ResponseAccepted(one.reqid), JOURNAL, now)
                 continue
             deadline = self._deadline(one)
-            if not is_handed or deadline > now:
+            if not is_delivered or deadline > now:
                 stream = (batch.topic, batch.source)
-                self.watch.receive(Asked(one, stream, seq, deadline, is_handed), JOURNAL, now)
+                self.watch.receive(RequestAccepted(one, stream, seq, deadline, is_delivered), JOURNAL, now)
 
     def _deadline(self, request: Attributes) -> float:
         """When a request expires, on the node's clock. One that was made in the future counts from now on."""
@@ -134,19 +134,21 @@ class Responses:
 
     def delivered_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
         """Events `[start, stop)` are delivered to a subscriber of exactly their topic."""
-        self.watch.receive(Handed((topic, source), start, stop), JOURNAL, 0.0)
+        self.watch.receive(RequestsDelivered((topic, source), start, stop), JOURNAL, 0.0)
 
     def forwarded(self, head: Head) -> None:
         """This batch is forwarded to another node."""
         if head.type == TYPE_REQUEST:
-            self.watch.receive(Carried((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0)
+            self.watch.receive(
+                RequestsForwarded((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0
+            )
 
     def dead_lettered(self, letter: DeadLetter) -> None:
         """A dead letter was written. If the subscriber served the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:
-            died = Died(
-                stream=(letter.topic, letter.source),
+            died = RequestsUndeliverable(
+                series=(letter.topic, letter.source),
                 start=letter.start,
                 stop=letter.stop,
                 code=letter.code,
@@ -161,7 +163,7 @@ class Responses:
         problem, batch = refused.problem, refused.batch
         if problem.reason is None or problem.code == Code.UNAUTHENTICATED or batch.head.type != TYPE_REQUEST:
             return
-        code = answer_code(problem.reason, problem.code, is_handed=False)
+        code = answer_code(problem.reason, problem.code, is_delivered=False)
         for seq, one in enumerate(read_loosely(batch), batch.first):
             if one is not None and _is_answerable(one) and may_be(refused.peer, one.source):
                 self._effects.append(Respond(one, code, problem.text, (batch.topic, batch.source), seq))
@@ -177,8 +179,8 @@ class Responses:
         served = {account.pattern.text for account in self._journal.ledger.accounts.values()}
         for effect in effects:
             self._effects.append(effect)
-            if effect.code is Code.UNAVAILABLE and effect.stream[0] not in served:
-                self._effects.append(_unroutable(*effect.stream, effect.seq, effect.text))
+            if effect.code is Code.UNAVAILABLE and effect.series[0] not in served:
+                self._effects.append(_unroutable(*effect.series, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""

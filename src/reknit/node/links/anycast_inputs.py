@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from reknit.batch import Batch
-from reknit.protocol.anycast.inputs import Input, Offered
+from reknit.protocol.anycast.inputs import Input, OfferEvents
 from reknit.protocol.machine import Peer
 from reknit.wire.streams import Abort, Piece, Room
 
@@ -16,7 +16,7 @@ class NeighbourStreams(Protocol):
     def take_from_node(self, item: Piece | Room | Abort, name: str) -> None:
         """A message of a stream came from a neighbour."""
 
-    def begin_from_node(self, batch: Batch, offered: Offered, name: str) -> None:
+    def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
         """A neighbour begins a stream."""
 
     def lost_node(self, name: str) -> None:

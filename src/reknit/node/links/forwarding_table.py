@@ -9,7 +9,8 @@ from typing import Final
 from reknit.ledger import Stream
 from reknit.node.anycast.ledger import ACCOUNT
 from reknit.node.core.core import Core
-from reknit.protocol.routing.routes import Interest, Routes
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import Routes
 
 log = logging.getLogger("reknit.node")
 

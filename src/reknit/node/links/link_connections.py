@@ -16,6 +16,7 @@ from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code
 from reknit.transport.tcp import parse_url
 from reknit.wire import links as link_messages
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import Carry, Forward
 from reknit.wire.messages import Message, Welcome
@@ -23,7 +24,6 @@ from reknit.wire.messages import Message, Welcome
 log = logging.getLogger("reknit.node")
 
 RETRY_S: Final = 0.5
-Announced = Forward | Carry
 
 
 class LinkConnection:
@@ -36,7 +36,7 @@ class LinkConnection:
         """Why there is no link, in the other node's words or ours."""
         self._origins_told: set[bytes] = set()
         """Sources whose origin the other node was told."""
-        self._announced: tuple[Announced, int] | None = None
+        self._announced: Announced[Forward | Carry] = Announced()
 
     @property
     def name(self) -> str:
@@ -82,18 +82,17 @@ class LinkConnection:
         """The origin of a source changed."""
         self._origins_told.discard(source)
 
-    def announce(self, message: Announced) -> None:
+    def announce(self, message: Forward | Carry) -> None:
         """The next bytes belong to this message."""
-        self._announced = (message, message.size)
+        self._announced.announce(message)
 
-    def take(self, frames: Frames) -> tuple[Announced, list[Batch], bool] | None:
+    def take(self, frames: Frames) -> tuple[Forward | Carry, list[Batch], bool] | None:
         """The message that announced these batches, and whether they are its last ones; None if there was none."""
-        if self._announced is None:
+        announced = self._announced.take(len(frames.data))
+        if announced is None:
             return None
-        message, rest = self._announced
-        rest -= len(frames.data)
-        self._announced = (message, rest) if rest > 0 else None
-        return message, frames.batches(), rest <= 0
+        message, is_last = announced
+        return message, frames.batches(), is_last
 
 
 class IncomingLink(LinkConnection):
@@ -203,7 +202,7 @@ class OutgoingLink(LinkConnection):
         if not self.name and self._link.last_words:
             self.problem = self._link.last_words
         self._owner.lost(self)
-        self._announced = None
+        self._announced.clear()
 
     def items(self, items: list[Item]) -> None:
         """Messages and batches came in."""

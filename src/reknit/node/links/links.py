@@ -28,15 +28,24 @@ from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.state_file import StateFile
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import (
+    ForwardToNeighbour,
     NeighbourDown,
+    NeighbourOutcomes,
     NeighbourUp,
-    NewRoutes,
-    Offered,
-    Pass,
-    Returns,
+    OfferEvents,
+    RoutesChanged,
     Stall,
 )
-from reknit.protocol.routing.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import (
+    DropLink,
+    Interests,
+    LinkDown,
+    LinkUp,
+    Rerouted,
+    Routes,
+    SendToNeighbour,
+)
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import (
     Announce,
@@ -151,7 +160,7 @@ class Links:
             case Piece() | Room() | Abort():
                 self._anycast.streams.take_from_node(item, name)
             case Returned(rows=rows):
-                self._anycast.give(Returns(rows), name)
+                self._anycast.give(NeighbourOutcomes(rows), name)
             case Pull():
                 self.flows.pulled(name, item, connection)
             case Got(position=position):
@@ -177,7 +186,7 @@ class Links:
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
-            offered = Offered(
+            offered = OfferEvents(
                 batch,
                 message.mode,
                 message.resend,
@@ -269,22 +278,22 @@ class Links:
         return is_on and bool(self._returns or self.routes.has_effects or self.table.is_due)
 
     def _tell_routes(self) -> None:
-        is_new = has_new_ways = False
+        is_new = has_new_routes = False
         for effect in self.routes.take_effects():
             match effect:
-                case Tell(peer=peer, message=message):
+                case SendToNeighbour(peer=peer, message=message):
                     self.say(str(peer), message)
-                case Drop(peer=peer):
+                case DropLink(peer=peer):
                     log.warning("%s sent nothing for too long: the link is closed", peer)
                     for connection in list(self._connections.get(str(peer), [])):
                         connection.drop()
-                case Rerouted(has_new_ways=yes):
-                    is_new, has_new_ways = True, has_new_ways or yes
+                case Rerouted(has_new_routes=yes):
+                    is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
             self.table.forget()
-            self._anycast.give(NewRoutes(), self.routes.name)
+            self._anycast.give(RoutesChanged(), self.routes.name)
             self._anycast.paths_changed()
-        if has_new_ways:
+        if has_new_routes:
             self.flows.look_back()
 
     def say(self, name: str, message: Message) -> None:
@@ -299,7 +308,7 @@ class Links:
         """Subscribers of this node came and went: all other nodes are told."""
         self.routes.receive(Interests(added, removed), self.routes.name, self._now())
 
-    def forward(self, effect: Pass, batch: Batch, now: float) -> None:
+    def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
         """Forward events to a neighbour, after all messages about routes."""
         self._tell_routes()
         several = self._connections.get(str(effect.key))
@@ -346,7 +355,7 @@ class Links:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
-        ways = self.routes.ways()
+        ways = self.routes.reachable()
         rows: list[dict[str, Any]] = [
             {
                 "node": name,

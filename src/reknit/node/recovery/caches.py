@@ -25,7 +25,7 @@ from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Problem, Refused
 from reknit.protocol.recovery.cache import answer, total
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
@@ -217,7 +217,7 @@ class NodeCaches:
 
     def _ask(self, who: PeerSearch, effect: AskCache) -> None:
         """Request ranges over a connection or from a further node."""
-        number, stream, ranges, bytes_max = effect.number, effect.stream, effect.ranges, effect.bytes_max
+        number, stream, ranges, bytes_max = effect.number, effect.series, effect.ranges, effect.bytes_max
         if isinstance(effect.cache, str):
             self._far[effect.cache].recover(who, number, stream, ranges, bytes_max)
         elif (peer := self._peers.get(effect.cache)) is not None:
@@ -237,10 +237,10 @@ class NodeCaches:
             who.unreachable(cache)
 
     @property
-    def _asking(self) -> Asking:
+    def _asking(self) -> SearchSettings:
         """Further caches get half of the time that the peer gives this node, so that it is answered in time."""
         settings = self._config.recovery
-        return Asking(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
+        return SearchSettings(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
 
 
 def _reason(text: str) -> Reason:

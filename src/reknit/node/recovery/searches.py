@@ -10,7 +10,7 @@ from reknit.ledger import Stream
 from reknit.node.peers.peers import PeerState
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import total
-from reknit.protocol.recovery.search import AskCache, Asking, Search
+from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
 from reknit.seqset import Range, SeqSet
 from reknit.wire.codec import encode
 from reknit.wire.recovery import Recover, Recovered, Span, Survey, Surveyed
@@ -38,7 +38,7 @@ class PeerSearch:
         peer: PeerState,
         others: Sequence[Peer],
         *,
-        asking: Asking,
+        asking: SearchSettings,
         ask: Callable[[PeerSearch, AskCache], None],
         on_done: Callable[[PeerSearch], None],
     ) -> None:

@@ -24,16 +24,16 @@ from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.remote_session import ConnectSession
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.alignment import (
-    Aligned,
     Alignment,
+    AlignmentDone,
     AskBuckets,
     AskDigest,
-    AskRows,
-    Buckets,
+    AskSpans,
+    BucketFingerprints,
     Digest,
-    Rows,
+    HeldSpans,
 )
-from reknit.protocol.recovery.search import AskCache, Asking, Search
+from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
 from reknit.seqset import Range
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -69,7 +69,7 @@ class Aligner:
         self._session = connect(url, config=config, token=token, wait_s=ask_s)
         self._cache = FarCache(url, f"aligner/{name}", config, token)
         self._publisher = make_publisher(f"aligner/{url}", lambda batch: None)
-        self._search = Search([url], Asking(ask_s, ask_s, self._settings.ask_bytes_max))
+        self._search = Search([url], SearchSettings(ask_s, ask_s, self._settings.ask_bytes_max))
         self._is_news = asyncio.Event()
         self._is_open = False
         self._published: dict[Stream, int] = {}
@@ -110,14 +110,16 @@ class Aligner:
                     case AskDigest():
                         self._alignment.receive(msgspec.convert(await self._ask("digest"), Digest))
                     case AskBuckets():
-                        self._alignment.receive(msgspec.convert(await self._ask("buckets"), Buckets))
-                    case AskRows(buckets=chosen):
-                        self._alignment.receive(msgspec.convert(await self._ask("rows", chosen), Rows))
-                    case Aligned(is_comparable=is_comparable):
+                        self._alignment.receive(
+                            msgspec.convert(await self._ask("buckets"), BucketFingerprints)
+                        )
+                    case AskSpans(buckets=chosen):
+                        self._alignment.receive(msgspec.convert(await self._ask("rows", chosen), HeldSpans))
+                    case AlignmentDone(is_comparable=is_comparable):
                         if not is_comparable:
                             log.warning("%s holds other topics: not aligned", self.url)
                     case _:
-                        await self._fetch(effect.stream, effect.ranges)
+                        await self._fetch(effect.series, effect.ranges)
                         await self._aligned.save()
         return self.fetched - before
 
@@ -142,7 +144,7 @@ class Aligner:
     def _continue(self) -> None:
         for effect in self._search.take_effects():
             if isinstance(effect, AskCache):
-                self._cache.recover(self, effect.number, effect.stream, effect.ranges, effect.bytes_max)
+                self._cache.recover(self, effect.number, effect.series, effect.ranges, effect.bytes_max)
         self._is_news.set()
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:

@@ -19,10 +19,11 @@ from reknit.event import FLAG_STREAM
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Input, Offered, Resolve, Withdraw
+from reknit.protocol.anycast.inputs import Input, OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Problem
-from reknit.protocol.streams import streams as machines
+from reknit.protocol.streams import inputs as machines
+from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
 from reknit.wire.links import Return
 from reknit.wire.messages import Message, Row
@@ -89,8 +90,8 @@ class NodeStreams:
         held = {"held_bytes": buffer.held_bytes, "spilled_bytes": buffer.spilled_bytes}
         return {"open": len(self.topics), **held}
 
-    def _new_machine(self) -> machines.Streams:
-        return machines.Streams(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
+    def _new_machine(self) -> StreamMachine:
+        return StreamMachine(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
 
     def close(self) -> None:
         """Release everything: open streams end with their connections."""
@@ -115,16 +116,16 @@ class NodeStreams:
     def _take(self, item: Piece | Room | Abort, up: Peer, path: Peer) -> None:
         match item:
             case Piece(source=source, offset=offset, data=data, is_last=is_last):
-                self.give(machines.Came(source, offset, data, is_last), up)
+                self.give(machines.ChunkReceived(source, offset, data, is_last), up)
             case Room(source=source, total=total):
                 self.give_room(source, total, path)
             case Abort(source=source, text=text):
-                self.give(machines.Aborted(source, text), up)
+                self.give(machines.StreamAborted(source, text), up)
 
     def give_room(self, source: bytes, total: int, path: Peer) -> None:
         """A path takes more of a stream. If the stream was given up before the path began to read, it is told now."""
         if source in self.topics:
-            self.give(machines.Roomy(source, total), path)
+            self.give(machines.PathCredit(source, total), path)
         else:
             self._cut(path, source, OVER)
 
@@ -145,11 +146,11 @@ class NodeStreams:
 
     def left(self, peer_id: int) -> None:
         """A connection is gone: the streams that it had begun to send are incomplete."""
-        self.give(machines.Gone(is_final=False), peer_id)
+        self.give(machines.UpstreamGone(is_final=False), peer_id)
 
     def lost_node(self, name: str) -> None:
         """The link to a neighbour is gone."""
-        self.give(machines.Gone(is_final=True), name)
+        self.give(machines.UpstreamGone(is_final=True), name)
 
     # -- beginnings
 
@@ -164,9 +165,9 @@ class NodeStreams:
         if batch.head.ttl_ms:
             deadline = time.monotonic() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
-        self._give(Offered(batch, mode, resend, deadline=deadline), Here(batch.source))
+        self._give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
 
-    def begin_from_node(self, batch: Batch, offered: Offered, name: str) -> None:
+    def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
         """A neighbour forwards a stream; if this node can't take it, the neighbour tries its next path."""
         problem = self._problem(batch, offered.mode)
         if problem is not None:
@@ -198,17 +199,17 @@ class NodeStreams:
 
     def _open(self, batch: Batch, resend: bool, up: Peer) -> None:
         self.topics[batch.source], self._ups[batch.source] = batch.topic, up
-        self.give(machines.Begun(batch.source, resend), up)
+        self.give(machines.StreamStarted(batch.source, resend), up)
 
     # -- effects of anycast
 
     def delivered(self, source: bytes, path: Peer) -> None:
         """A stream was delivered to a subscriber or forwarded to a neighbour."""
-        self.give(machines.Handed(source), path)
+        self.give(machines.PathAssigned(source), path)
 
     def tried(self, source: bytes) -> None:
         """An attempt at a stream ended."""
-        self.give(machines.Left(source), "")
+        self.give(machines.PathReleased(source), "")
 
     def resolved(self, effect: Resolve) -> None:
         """A stream has an outcome, or is not tried along another path."""
@@ -216,7 +217,7 @@ class NodeStreams:
         is_final = effect.fate.outcome != Outcome.RECEIVED
         if not isinstance(up, str):
             self._tell_up(up, source, effect.fate)
-        self.give(machines.Ended(source) if is_final else machines.Pinned(source), "")
+        self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
     def checked(self, rows: list[Row]) -> list[Row]:
         """The dispositions of a subscriber. One that accepts a stream before its end can't have had all of it."""
@@ -240,37 +241,39 @@ class NodeStreams:
 
     def _perform(self, effect: machines.Effect) -> None:
         match effect:
-            case machines.Keep() | machines.Drop() | machines.Convey():
+            case machines.StoreChunk() | machines.DiscardBefore() | machines.SendChunk():
                 self._handle_bytes(effect)
-            case machines.GiveRoom(up=up, source=source, total=total):
+            case machines.GrantUpstream(up=up, source=source, total=total):
                 self._give_room(up, source, total)
-            case machines.Cut(path=path, source=source, text=text):
+            case machines.AbortDownstream(path=path, source=source, text=text):
                 self._cut(path, source, text)
-            case machines.GiveUp(up=up, source=source, code=code, text=text):
-                self._give(Withdraw(self.topics[source], source, text), "")
+            case machines.AbandonStream(up=up, source=source, code=code, text=text):
+                self._give(WithdrawStream(self.topics[source], source, text), "")
                 self._give_up(up, source, code, text)
-            case machines.Forget(source=source):
+            case machines.ForgetStream(source=source):
                 self.buffer.forget(source)
                 self.topics.pop(source, None)
                 self._ups.pop(source, None)
 
-    def _handle_bytes(self, effect: machines.Keep | machines.Drop | machines.Convey) -> None:
+    def _handle_bytes(
+        self, effect: machines.StoreChunk | machines.DiscardBefore | machines.SendChunk
+    ) -> None:
         source = effect.source
         if source not in self.topics:
             return  # given up in this very turn
         try:
             match effect:
-                case machines.Keep(data=data):
+                case machines.StoreChunk(data=data):
                     self.buffer.put(source, data)
-                case machines.Drop(stop=stop):
+                case machines.DiscardBefore(stop=stop):
                     self.buffer.drop(source, stop)
-                case machines.Convey():
+                case machines.SendChunk():
                     self._convey(effect)
         except OSError as error:
             text = f"there is no room to store it: {error.strerror or error}"
-            self.give(machines.Broken(source, Code.RESOURCE_EXHAUSTED, text), "")
+            self.give(machines.StorageFailed(source, Code.RESOURCE_EXHAUSTED, text), "")
 
-    def _convey(self, effect: machines.Convey) -> None:
+    def _convey(self, effect: machines.SendChunk) -> None:
         for start in range(effect.start, max(effect.stop, effect.start + 1), machines.PIECE_BYTES):
             stop = min(start + machines.PIECE_BYTES, effect.stop)
             data = self.buffer.read(effect.source, start, stop)

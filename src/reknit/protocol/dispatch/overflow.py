@@ -17,7 +17,8 @@ from reknit.protocol.dispatch.rules import Rules
 from reknit.protocol.effects import Withhold
 from reknit.records import OutcomeRow
 from reknit.seqset import Range
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 
 RESERVED_FROM: Final = 5
 """CS5 and CS6 may use the reserve."""

@@ -14,7 +14,7 @@ from reknit.protocol.dispatch.rules import Rules
 from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send, Withhold
 from reknit.protocol.machine import Peer
 from reknit.records import Record
-from reknit.topic import TopicIndex
+from reknit.topic_index import TopicIndex
 from reknit.wire.messages import Message
 
 Effect = AppendRecord | DeadLetter | Deliver | Redeliver | Scan | Send | Withhold

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from reknit.backoff import Backoff
 from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.ledger import Stream
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.dispatch.expiry import TRIED
@@ -110,8 +111,8 @@ class Hands:
             )
             self._bury([part], reason, word.code, why)
             return
-        part.attempt += 1
-        self._given_back.append((max(word.delay_s, AGAIN.ceiling_s(max(failed, 1))), part))
+        again = _part(part, part.first, part.stop, part.attempt + 1)
+        self._given_back.append((max(word.delay_s, AGAIN.ceiling_s(max(failed, 1))), again))
 
     def _bury(self, batches: list[Batch], reason: Reason, code: int, text: str) -> None:
         for batch in batches:
@@ -161,6 +162,4 @@ class Hands:
 
 def _part(batch: Batch, start: int, stop: int, attempt: int) -> Batch:
     """Some events of a batch as one of their own."""
-    part = batch.cut(start, stop) if batch.count > 1 else Batch(batch.head, batch.data)
-    part.attempt, part.counted = attempt, False
-    return part
+    return batch.cut(start, stop).delivered(Delivery(attempt, counted=False))

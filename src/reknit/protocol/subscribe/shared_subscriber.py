@@ -6,6 +6,7 @@ what is said of it goes back. What was in hand when the connection broke is in d
 
 from __future__ import annotations
 
+from reknit.delivery import Delivery
 from reknit.ledger import Stream
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
@@ -37,11 +38,12 @@ class SharedSubscriber(Subscriber):
             self._position = -1  # it never goes on anywhere, it takes part again
 
     def _hand_over(self, message: Delivered) -> None:
-        for batch in message.batches:
-            batch.attempt, batch.counted = message.attempt, True
+        delivery = Delivery(message.attempt)
+        batches = [batch.delivered(delivery) for batch in message.batches]
+        for batch in batches:
             self._buffered += batch.head.length
             self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
-        self._effects.append(Hand(message.batches))
+        self._effects.append(Hand(batches))
 
     def in_hand(self) -> list[tuple[Stream, int, int]]:
         """What came and is not settled."""

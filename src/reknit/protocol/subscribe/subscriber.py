@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from reknit.batch import Batch
+from reknit.delivery import RECOVERED, Delivery
 from reknit.ledger import Stream
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.machine import Peer
@@ -120,10 +121,10 @@ class Subscriber:
                     self._connect(epoch)
             case Disconnected():
                 self.state = State.APART if self.state is not State.ENDED else State.ENDED
-                self._tell_recovery(recovering.Unreachable(), NODE, now)
+                self._tell_recovery(recovering.CacheUnreachable(), NODE, now)
             case Subscribed(position=position, resumed=resumed):
                 self._hands.trials = Trials(message.handling, message.never)
-                self._tell_recovery(recovering.Reachable(), NODE, now)
+                self._tell_recovery(recovering.CacheReachable(), NODE, now)
                 self._subscribed(position, resumed, now)
             case Unsubscribed(code=code, text=text):
                 self.state = State.ENDED
@@ -232,9 +233,9 @@ class Subscriber:
         else:
             fresh = [kept for batch in message.batches if (kept := self._order(batch)) is not None]
             self._move(message.position)
+        delivery = Delivery(message.attempt, message.counted, message.ordered_to)
+        fresh = [batch.delivered(delivery) for batch in fresh]
         for batch in fresh:
-            batch.attempt, batch.counted = message.attempt, message.counted
-            batch.ordered_to = message.ordered_to
             self._recovered_bytes += 0 if batch.counted else batch.head.length
             self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
         if message.counted:
@@ -255,8 +256,8 @@ class Subscriber:
         """Pass on what follows; what does not is held until the gap before it is filled or lost."""
         self._move(message.position)
         passed: list[Batch] = []
-        for batch in message.batches:
-            batch.counted = message.counted
+        for arrived in message.batches:
+            batch = arrived if message.counted else arrived.delivered(RECOVERED)
             self._buffered += batch.head.length if message.counted else 0
             if recovery.arrive(batch, now):
                 passed.append(batch)
@@ -293,15 +294,15 @@ class Subscriber:
         assert self._recovery is not None
         for effect in self._recovery.take_effects():
             match effect:
-                case recovering.Release(batches=batches):
+                case recovering.ReleaseBatches(batches=batches):
                     for batch in batches:
                         if not batch.counted:
                             self._hands.hand(batch)
                     self._hand(batches)
-                case recovering.Dropped(size=size):
+                case recovering.HeldBatchesDropped(size=size):
                     self._buffered -= size
                     self._owe(size)
-                case recovering.Gap(stream=stream, start=start, stop=stop):
+                case recovering.UnrecoverableGap(series=stream, start=start, stop=stop):
                     self._lose(stream, start, stop, str(Reason.RETENTION))
                 case AskCache() | recovering.SurveyCache():
                     self._effects.append(effect)

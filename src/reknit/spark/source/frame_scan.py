@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from reknit.batch import HEADER_BYTES, SOURCE_BYTES
+from reknit.batch_layout import HEADER_BYTES, HEADER_FIELDS
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_RECORD, MAGIC, PREFIX, PREFIX_BYTES
 
@@ -20,24 +20,9 @@ __all__ = ["HEADER_TYPE", "Frames", "scan"]
 
 Ints = npt.NDArray[np.int64]
 
-HEADER_TYPE: Final = np.dtype(
-    [
-        ("magic", "<u2"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("length", "<u4"),
-        ("checksum", "<u8"),
-        ("source", f"V{SOURCE_BYTES}"),
-        ("first", "<i8"),
-        ("count", "<u4"),
-        ("topic_len", "<u2"),
-        ("priority", "u1"),
-        ("type", "u1"),
-        ("time_us", "<i8"),
-        ("ttl_ms", "<u4"),
-        ("columns_len", "<u4"),
-    ]
-)
+# Seqs and times are below 2**63, and NumPy computes with signed numbers more readily.
+_NUMPY_TYPES: Final = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<i8", "16s": "V16"}
+HEADER_TYPE: Final = np.dtype([(name, _NUMPY_TYPES[code]) for name, code in HEADER_FIELDS])
 assert HEADER_TYPE.itemsize == HEADER_BYTES
 
 _HEADER_PLACES: Final = np.arange(HEADER_BYTES, dtype=np.int64)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from reknit.batch import HEADER
+from reknit.batch_layout import COUNT, HEADER
 from reknit.errors import Gone, JournalCorrupt, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
 from reknit.spark.source.frame_scan import Frames, scan
@@ -76,7 +76,7 @@ class LogFiles:
             while at < size:
                 _, kind, _, length = LEAD.unpack_from(window, at)
                 if kind == KIND_BATCH:
-                    place, count = start + at, HEADER.unpack_from(window, at)[7]
+                    place, count = start + at, HEADER.unpack_from(window, at)[COUNT]
                     if events + count > events_max and place > origin:
                         yield Survey(marks, events, place, True)
                         return

@@ -1,0 +1,55 @@
+"""The world of one simulation: its plan, clock, network and witness, which nodes and programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from reknit.node.core.core import Core
+from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.subscribe.subscriber import Subscriber
+from reknit.store.memory import SimJournal
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
+from reknit.testing.witness import Witness
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts under test. Replace one with a faulty copy to see whether the simulation finds the fault."""
+
+    core: Callable[..., Core] = Core
+    journal: Callable[..., SimJournal] = SimJournal
+    publisher: Callable[..., Publisher] = Publisher
+    subscriber: Callable[..., Subscriber] = Subscriber
+
+
+class World:
+    """Shared by everything that runs in one simulation."""
+
+    def __init__(self, plan: FaultPlan, parts: Parts, is_traced: bool) -> None:
+        self.plan = plan
+        self.parts = parts
+        self.clock = Clock()
+        self.witness = Witness(self.clock)
+        self.network = Network(self.clock, plan, self.rng("network"))
+        self.is_calm = False
+        """The faults are over, nobody publishes, and everything is accepted."""
+        self.trace: list[str] = []
+        self._is_traced = is_traced
+
+    def rng(self, name: str) -> Random:
+        """Random numbers of its own for everything with a name, so that one draws none of another's."""
+        return Random(f"{name} {self.plan.seed}")
+
+    def tell(self, who: str, *what: object) -> None:
+        """Write a line of the trace."""
+        if self._is_traced:
+            self.trace.append(f"{self.clock.now:9.4f}  {who:<10} {' '.join(map(_shown, what))}")
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"
