@@ -24,7 +24,7 @@ SLOW_S = 0.005
 RESPITE_S = 10.0
 
 
-class Committer:
+class CommitThread:
     """Runs `journal.commit()` for as long as something is staged.
 
     Under load it does so off the event loop, and all that arrives during one sync is the next group. A small commit

@@ -20,13 +20,13 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.frame import Buffer
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.admin.admin_requests import AdminRequests
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.api import Attachment, Door, GatewayNode
 from reknit.node.clock import time_us
-from reknit.node.committer import Committer
+from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
@@ -61,7 +61,7 @@ class NodeShell(msgspec.Struct, frozen=True):
     """Runs the core: sends over connections, and commits in a thread."""
 
     peers: Peers
-    committer: Committer
+    committer: CommitThread
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
         self.peers.send_buffers(peer, buffers)
@@ -136,7 +136,7 @@ class Node:
         self.peers = Peers(config)
         self._permissions = Permissions(config, self.peers, published) if config.security.allow else None
         in_memory = config.journal.kind == "memory"
-        self._committer = Committer(self.journal, self._on_durable, self._on_failed, in_memory)
+        self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
         self.core: Core = Core(
             self.name,
             self.epoch,
@@ -343,7 +343,7 @@ class Node:
             self.core.run(now)
         self._housekeeping.reschedule()
 
-    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
+    def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
         return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
 

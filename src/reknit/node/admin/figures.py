@@ -11,9 +11,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reknit.config import Config
-from reknit.ledger import Stream
+from reknit.ledger import ANYCAST, Series
 from reknit.node.admin.pipelines import Pipelines
-from reknit.node.anycast.ledger import ACCOUNT
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
@@ -47,7 +46,7 @@ class NodeFigures:
         peers: Peers,
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
-        in_hand: Callable[[], dict[str, dict[Stream, SeqSet]]],
+        in_hand: Callable[[], dict[str, dict[Series, SeqSet]]],
     ) -> None:
         self.pipelines = Pipelines()
         self._config = config
@@ -136,7 +135,7 @@ class NodeFigures:
                     {
                         "name": name,
                         "pattern": account.pattern.text,
-                        "state": "anycast" if name.startswith(ACCOUNT) else "away",
+                        "state": "anycast" if name.startswith(ANYCAST) else "away",
                         "waiting_bytes": journal.end - account.floor,
                     }
                     | {"unsettled": 0, "again": 0, "peer": ""}

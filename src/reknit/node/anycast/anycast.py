@@ -14,7 +14,7 @@ from reknit.backoff import Backoff
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.anycast.attempts import NodeAttempts
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
@@ -320,7 +320,7 @@ class NodeAnycast:
         """The attempts at one event on this node, the open ones last, and the addresses of its neighbours."""
         return self._attempts.of(source, seq)
 
-    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
+    def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account the events in flight, once all durable events were offered."""
         self.writer.write()
         return {} if self.offers.is_behind else self.ledger.in_hand()

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from reknit.node.anycast.neighbours import Neighbours
-from reknit.node.anycast.trail import Attempt, Trail
+from reknit.node.anycast.trail import PathAttempt, Trail
 from reknit.outcome import Outcome
 from reknit.protocol.anycast.inputs import AttemptEnded
 from reknit.protocol.anycast.machine import AnycastMachine
@@ -32,7 +32,7 @@ class NodeAttempts:
         """An attempt ended."""
         sent_us = self._time_us(tried.sent_at)
         self._trail.add(
-            Attempt(
+            PathAttempt(
                 topic=tried.topic,
                 source=tried.source,
                 start=tried.start,
@@ -53,9 +53,9 @@ class NodeAttempts:
         urls = {one.path: self._neighbours.url(one.path) for one in attempts if one.is_node}
         return {"node": self._node_name, "attempts": [one.row() for one in attempts], "urls": urls}
 
-    def _open(self, source: bytes, seq: int) -> list[Attempt]:
+    def _open(self, source: bytes, seq: int) -> list[PathAttempt]:
         return [
-            Attempt(
+            PathAttempt(
                 one.topic,
                 source,
                 one.start,

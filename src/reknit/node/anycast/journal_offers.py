@@ -75,7 +75,7 @@ class JournalOffers:
             self.cursor = run.next_position
 
     def _offer(self, batch: Batch, mode: str) -> None:
-        stream, head = (batch.topic, batch.source), batch.head
+        series, head = (batch.topic, batch.source), batch.head
         watcher = self._notifier.watchers.get(batch.source)
         deadline = None
         if head.ttl_ms:
@@ -83,8 +83,8 @@ class JournalOffers:
         resend, keeps = (watcher.resend, False) if watcher is not None else (True, True)
         ranges = [(head.first, head.stop)]
         if batch.position < self._resumed_to:
-            ranges = self._ledger.owed(stream, *ranges[0])
+            ranges = self._ledger.owed(series, *ranges[0])
         for start, stop in ranges:
-            self._ledger.start(batch.position, stream, start, stop)
+            self._ledger.start(batch.position, series, start, stop)
             offered = OfferEvents(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
             self._paths.give(offered, HERE)

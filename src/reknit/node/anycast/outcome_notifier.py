@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from reknit.config import Config
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.peers.peers import Peers, PeerState
@@ -113,19 +113,19 @@ class OutcomeNotifier:
         if source in self.watchers:
             self._told.setdefault(source, []).append(fate)
 
-    def _tell_past(self, stream: Stream, want: Want) -> None:
+    def _tell_past(self, series: Series, want: Want) -> None:
         stop = max(want.kept + 1, want.first)
-        for start, end, how in self._ledger.ends(stream, want.first, stop):
+        for start, end, how in self._ledger.ends(series, want.first, stop):
             is_accepted = how is End.ACCEPTED
             outcome = Outcome.ACCEPTED if is_accepted else Outcome.MODIFIED
             text = "" if is_accepted else "it ended meanwhile, see the dead letters"
-            self.tell(stream[1], Fate(start, end, outcome, 0, text, self._node_name))
-        published = self._journal.ledger.published.get(stream)
+            self.tell(series[1], Fate(start, end, outcome, 0, text, self._node_name))
+        published = self._journal.ledger.published.get(series)
         text = "this node's journal does not have it"
         if want.first < stop:
             missing = published.missing(want.first, stop) if published else [(want.first, stop)]
             for start, end in missing:
-                self.tell(stream[1], Fate(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name))
+                self.tell(series[1], Fate(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name))
 
     def tell_all(self) -> None:
         """Tell all watchers."""

@@ -23,8 +23,8 @@ class WaitingDeadLetters:
     (None, '2 dead letters wait (limits.dead_letters_max): redrive or drop some')
     """
 
-    def __init__(self, journal: Journal, stream: tuple[str, bytes], limits: LimitSettings) -> None:
-        self._journal, self._stream = journal, stream
+    def __init__(self, journal: Journal, series: tuple[str, bytes], limits: LimitSettings) -> None:
+        self._journal, self._series = journal, series
         self._count_max = limits.dead_letters_max or 1 << 62
         self._bytes_max = limits.dead_letters_bytes_max or 1 << 62
         self._is_weighed = bool(limits.dead_letters_bytes_max)
@@ -91,7 +91,7 @@ class WaitingDeadLetters:
         for start, stop in ranges:
             for at in range(start, stop, PAGE_SEQS):
                 page = (at, min(at + PAGE_SEQS, stop))
-                for entry in self._journal.find(*self._stream, *page):
+                for entry in self._journal.find(*self._series, *page):
                     head = entry.head
                     low, high = max(head.first, page[0]), min(head.stop, page[1])
                     yield low, high, head.length / head.count

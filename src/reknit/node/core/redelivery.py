@@ -57,12 +57,12 @@ class Redelivery:
         self, effect: Redeliver, missing: list[Range], overdue: list[Range], found: SeqSet, now: float
     ) -> None:
         """Some events are not held any more, or not to be tried again: reported in their place, before later effects."""
-        key, stream = (effect.peer, effect.sub), (effect.topic, effect.source)
+        key, series = (effect.peer, effect.sub), (effect.topic, effect.source)
         later = self._dispatch.take_effects()
         for bounds in overdue:
             found.discard(*bounds)
-        ends: list[Vanished | Outlived] = [Vanished(key, *stream, *bounds) for bounds in missing]
-        ends += [Outlived(key, *stream, *bounds) for bounds in overdue]
+        ends: list[Vanished | Outlived] = [Vanished(key, *series, *bounds) for bounds in missing]
+        ends += [Outlived(key, *series, *bounds) for bounds in overdue]
         parts = [replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()]
         for part in sorted([*ends, *parts], key=lambda part: part.start):
             if isinstance(part, Redeliver):

@@ -116,8 +116,8 @@ class Responses:
                 continue
             deadline = self._deadline(one)
             if not is_delivered or deadline > now:
-                stream = (batch.topic, batch.source)
-                self.watch.receive(RequestAccepted(one, stream, seq, deadline, is_delivered), JOURNAL, now)
+                series = (batch.topic, batch.source)
+                self.watch.receive(RequestAccepted(one, series, seq, deadline, is_delivered), JOURNAL, now)
 
     def _deadline(self, request: Attributes) -> float:
         """When a request expires, on the node's clock. One that was made in the future counts from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.errors import InvalidCheckpoint
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.dispatch.inputs import Open
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -52,13 +52,13 @@ def _recent(journal: Journal, pattern: Pattern, start: Start, now_us: int) -> tu
     return max(position, journal.start), after
 
 
-def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:
+def _since_now(journal: Journal, pattern: Pattern) -> dict[Series, int]:
     """A new durable subscriber is owed the events after those that are published by now."""
     published = journal.ledger.published
     return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
 
 
-def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Stream, int]:
+def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Series, int]:
     """A new durable subscriber with history is owed the held events after its checkpoint."""
     return {
         (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
@@ -67,14 +67,14 @@ def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> 
     }
 
 
-def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Stream, int]:
+def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Series, int]:
     """One with a position is owed the events after it: all but those that the journal holds before it."""
     since = _since_now(journal, pattern)
     while position < journal.end:
         run = journal.read(position)
         for entry in run.entries:
-            stream = (entry.head.topic, entry.head.source)
-            if stream in since:
-                since[stream] = min(since[stream], entry.head.first)
+            series = (entry.head.topic, entry.head.source)
+            if series in since:
+                since[series] = min(since[series], entry.head.first)
         position = run.next_position
     return since

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from reknit.ledger import Stream
-from reknit.node.anycast.ledger import ACCOUNT
+from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
 from reknit.protocol.routing.known_node import Interest
 from reknit.protocol.routing.routes import Routes
@@ -78,7 +77,7 @@ class ForwardingTable:
         self._distribution = distribution
         self._announce = announce
         self._announced: set[str] = set()
-        self._wanted: dict[tuple[str, Stream], bool] = {}
+        self._wanted: dict[tuple[str, Series], bool] = {}
         self._signature = (-1, -1)
         self._is_moved = False
 
@@ -100,7 +99,7 @@ class ForwardingTable:
         self._is_moved, self._signature = False, signature
         accounts = self._ledger.accounts.items()
         wanted = {queue.pattern.text for queue in queues.values()}
-        wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ACCOUNT)}
+        wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ANYCAST)}
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted
@@ -111,21 +110,21 @@ class ForwardingTable:
         """Routes or subscriptions changed: decide anew."""
         self._wanted.clear()
 
-    def is_wanted(self, name: str, stream: Stream) -> bool:
+    def is_wanted(self, name: str, series: Series) -> bool:
         """Whether a neighbour gets a series from here."""
-        key = (name, stream)
+        key = (name, series)
         found = self._wanted.get(key)
         if found is None:
             if len(self._wanted) >= ORIGINS_MAX:
                 self._wanted.clear()
-            found = self._wanted[key] = self._find(name, stream)
+            found = self._wanted[key] = self._find(name, series)
         return found
 
-    def _find(self, name: str, stream: Stream) -> bool:
-        nodes = self._routes.destinations(stream[0], "journal")
-        if not nodes or self._distribution(stream[0]) != "journal":
+    def _find(self, name: str, series: Series) -> bool:
+        nodes = self._routes.destinations(series[0], "journal")
+        if not nodes or self._distribution(series[0]) != "journal":
             return False
-        return name in self._routes.children(self.origins.of(stream[1]), nodes, with_lost=True)
+        return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
 
     def declared(self, source: bytes) -> bool:
         """A publisher with a lasting source is here now; gives whether it was elsewhere before."""

@@ -22,7 +22,7 @@ from reknit.config import Config, LinkSettings
 from reknit.entries import Run
 from reknit.errors import Gone
 from reknit.frame import Buffer
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.links.forwarding_table import ForwardingTable
 from reknit.node.links.link_connections import LinkConnection
 from reknit.node.links.positions import NeighbourPositions
@@ -67,7 +67,7 @@ class OutgoingReplication:
         """(position, bytes) of events that were sent and are not acknowledged."""
         self._bytes = 0
         self._is_scheduled = False
-        self._passed: dict[Stream, int] = {}
+        self._passed: dict[Series, int] = {}
         """The seq up to which a series was sent there, or came from there."""
         self.events = 0
         """How many events were sent."""
@@ -96,10 +96,10 @@ class OutgoingReplication:
         """The connection is gone."""
         self._connection, self._cursor = None, -1
 
-    def came(self, stream: Stream, stop: int) -> None:
+    def came(self, series: Series, stop: int) -> None:
         """Events came from there: they need not go back."""
-        if stop > self._passed.get(stream, 0):
-            self._passed[stream] = stop
+        if stop > self._passed.get(series, 0):
+            self._passed[series] = stop
 
     def got(self, position: int) -> None:
         """Everything up to a position is stored there."""
@@ -163,10 +163,10 @@ class OutgoingReplication:
             connection.send_buffers([encode(Carry(size, run.next_position, origins)), *pieces])
 
     def _is_wanted(self, head: Head) -> bool:
-        stream = (head.topic, head.source)
-        if head.stop <= self._passed.get(stream, 0) or not self._table.is_wanted(self._name, stream):
+        series = (head.topic, head.source)
+        if head.stop <= self._passed.get(series, 0) or not self._table.is_wanted(self._name, series):
             return False
-        self._passed[stream] = head.stop
+        self._passed[series] = head.stop
         self.events += head.count
         self._on_forwarded(head)
         return True
@@ -196,7 +196,7 @@ class IncomingReplication:
         make_publisher: MakePublisher,
         positions: NeighbourPositions,
         learn_origin: Callable[[bytes, str], None],
-        on_received: Callable[[Stream, int], None],
+        on_received: Callable[[Series, int], None],
     ) -> None:
         self._neighbour = neighbour
         self._positions = positions

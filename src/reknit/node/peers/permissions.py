@@ -23,7 +23,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
@@ -159,13 +159,13 @@ def read_pattern(text: str) -> Pattern:
 class Permissions:
     """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, peers: Peers, streams: Iterable[Stream] = ()) -> None:
+    def __init__(self, config: Config, peers: Peers, series: Iterable[Series] = ()) -> None:
         self._rules = PermissionRules(config.security.allow, read_tokens(config.security.tokens_file))
         self._peers = peers
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
         """By source: the name that first published as it, while the node runs."""
-        self._topics = {source: topic for topic, source in streams}
+        self._topics = {source: topic for topic, source in series}
         """By source: the one topic that it publishes on, from the journal or as permitted since."""
         self._subscribers: dict[str, str] = {}
         """By durable subscriber: the name that first subscribed as it, while the node runs."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.journals import open_journal
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.recovery import alignment
@@ -89,18 +89,18 @@ class AlignedEvents:
 
     # -- both journals, to be compared with another node's
 
-    def holdings(self, pattern: Pattern) -> tuple[dict[Stream, SeqSet], dict[Stream, int]]:
+    def holdings(self, pattern: Pattern) -> tuple[dict[Series, SeqSet], dict[Series, int]]:
         """The seqs that the node holds of every series, and the first one that retention has left."""
-        held: dict[Stream, SeqSet] = {}
-        floors: dict[Stream, int] = {}
+        held: dict[Series, SeqSet] = {}
+        floors: dict[Series, int] = {}
         for journal in (self._main, self._journal) if self._journal is not None else (self._main,):
-            for stream, seqs in journal.ledger.published.items():
-                if seqs and pattern.matches(stream[0]):
-                    floor = journal.first_held(*stream)
+            for series, seqs in journal.ledger.published.items():
+                if seqs and pattern.matches(series[0]):
+                    floor = journal.first_held(*series)
                     seqs_left = seqs.copy()
                     seqs_left.discard(0, floor)
-                    held[stream] = seqs_left.union(held.get(stream, SeqSet()))
-                    floors[stream] = max(floor, floors.get(stream, 0))
+                    held[series] = seqs_left.union(held.get(series, SeqSet()))
+                    floors[series] = max(floor, floors.get(series, 0))
         return held, floors
 
     def compare(self, args: dict[str, Any]) -> alignment.Input:
@@ -115,12 +115,12 @@ class AlignedEvents:
             case _:
                 return alignment.rows(held, [int(number) for number in args["buckets"]])
 
-    def _hot(self) -> list[Stream]:
+    def _hot(self) -> list[Series]:
         """The series that changed lately, the latest first."""
         journal = self._main
         position = journal.position_at(time.time_ns() // 1000 - int(HOT_S * 1e6))
         stop = journal.end
-        hot: dict[Stream, bool] = {}
+        hot: dict[Series, bool] = {}
         for _ in range(HOT_RUNS_MAX):
             if position >= stop:
                 break

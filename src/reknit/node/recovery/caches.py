@@ -217,12 +217,12 @@ class NodeCaches:
 
     def _ask(self, who: PeerSearch, effect: AskCache) -> None:
         """Request ranges over a connection or from a further node."""
-        number, stream, ranges, bytes_max = effect.number, effect.series, effect.ranges, effect.bytes_max
+        number, series, ranges, bytes_max = effect.number, effect.series, effect.ranges, effect.bytes_max
         if isinstance(effect.cache, str):
-            self._far[effect.cache].recover(who, number, stream, ranges, bytes_max)
+            self._far[effect.cache].recover(who, number, series, ranges, bytes_max)
         elif (peer := self._peers.get(effect.cache)) is not None:
             requests = self._requests[peer.id]
-            peer.send(requests.recover(who, peer.id, number, stream, ranges, bytes_max, deep=False))
+            peer.send(requests.recover(who, peer.id, number, series, ranges, bytes_max, deep=False))
         else:
             asyncio.get_running_loop().call_soon(who.unreachable, effect.cache)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reknit.batch import Batch
 from reknit.errors import Gone
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.recovery.cache import EventHolder, total
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
@@ -78,10 +78,10 @@ class Keepers:
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that any of them holds of every series that matches."""
-        spans: dict[Stream, tuple[SeqSet, int]] = {}
+        spans: dict[Series, tuple[SeqSet, int]] = {}
         for keeper in self._keepers:
             for span in keeper.survey(pattern, age_s):
-                stream = (span.topic, span.source)
-                seqs, last = spans.get(stream, (SeqSet(), 0))
-                spans[stream] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
-        return [Span(*stream, seqs.ranges(), last) for stream, (seqs, last) in sorted(spans.items())]
+                series = (span.topic, span.source)
+                seqs, last = spans.get(series, (SeqSet(), 0))
+                spans[series] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
+        return [Span(*series, seqs.ranges(), last) for series, (seqs, last) in sorted(spans.items())]

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.clock import time_us
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
@@ -38,9 +38,9 @@ class LossRecorder:
         self._opening: set[tuple[Peer, int]] = set()
         """Durable subscriptions that are being opened."""
 
-    def skip(self, stream: Stream, start: int, stop: int, text: str = TEXT) -> None:
+    def skip(self, series: Series, start: int, stop: int, text: str = TEXT) -> None:
         """`[start, stop)` will never come: continue after it, and report it to the subscribers that are owed it."""
-        topic, source = stream
+        topic, source = series
         if fresh := self._ledger.skip(topic, source, start, stop):
             log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)
         for low, high in fresh:
@@ -49,8 +49,8 @@ class LossRecorder:
         for queue in self._durable() if fresh else ():
             account = self._ledger.accounts.get(queue.name)
             if account is not None:
-                parts = [part for bounds in fresh for part in account.open_within(stream, *bounds)]
-                self._report(queue, [(stream, *part) for part in parts])
+                parts = [part for bounds in fresh for part in account.open_within(series, *bounds)]
+                self._report(queue, [(series, *part) for part in parts])
 
     def subscribing(self, request: Subscribe, peer: Peer) -> None:
         """A subscription is requested: it is told its losses when it is open."""
@@ -72,18 +72,18 @@ class LossRecorder:
     def _durable(self) -> list[Queue]:
         return [queue for queue in self._core.dispatch.queues.values() if queue.is_durable]
 
-    def _report(self, queue: Queue, untold: list[tuple[Stream, int, int]]) -> None:
+    def _report(self, queue: Queue, untold: list[tuple[Series, int, int]]) -> None:
         """Report ranges to a connected subscriber, and record them as lost to it."""
         peer = self._peers.get(queue.peer)
         if peer is None or not untold:
             return
         reason = Reason.RETENTION
-        for stream, start, stop in untold:
-            peer.send(Lost(queue.sub, *stream, start, stop, str(reason)))
+        for series, start, stop in untold:
+            peer.send(Lost(queue.sub, *series, start, stop, str(reason)))
         code, now_us = int(CODE_OF[reason]), time_us()
         rows = [
-            OutcomeRow(*stream, start, stop, End.LOST, code, str(reason), TEXT, 0, now_us)
-            for stream, start, stop in untold
+            OutcomeRow(*series, start, stop, End.LOST, code, str(reason), TEXT, 0, now_us)
+            for series, start, stop in untold
         ]
         self._store(Outcomes(queue.name, rows))
 

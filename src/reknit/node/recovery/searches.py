@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.peers.peers import PeerState
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import total
@@ -46,7 +46,7 @@ class PeerSearch:
         self._request = request
         self._ask = ask
         self._on_done = on_done
-        self._stream: Stream = (request.topic, request.source)
+        self._series: Series = (request.topic, request.source)
         self._search = Search(others, asking)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -55,17 +55,17 @@ class PeerSearch:
 
     def begin(self, ranges: list[Range]) -> None:
         """Search for these ranges."""
-        self._search.want_all(self._stream, ranges, self._loop.time())
+        self._search.want_all(self._series, ranges, self._loop.time())
         self._run()
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         """Pass on at once the events that are still wanted."""
         self._search.heard(cache, self._loop.time())
-        wanted = self._search.wanted(self._stream)
+        wanted = self._search.wanted(self._series)
         parts = [
             batch.cut(*bounds)
             for batch in batches
-            if (batch.topic, batch.source) == self._stream
+            if (batch.topic, batch.source) == self._series
             for bounds in wanted.overlap(batch.first, batch.stop)
         ]
         if parts and not self._is_done:
@@ -73,7 +73,7 @@ class PeerSearch:
             head = Recovered(self._request.id, total(parts), covered, is_last=False)
             self.peer.send_buffers([encode(head), *(part.data for part in parts)])
         for part in parts:
-            self._search.found(self._stream, part.first, part.stop)
+            self._search.found(self._series, part.first, part.stop)
         self._run()
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reknit.ledger import Ledger, Stream
+from reknit.ledger import Ledger, Series
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import End, Outcome
 from reknit.seqset import SeqSet
@@ -19,7 +19,7 @@ class StoredEvents:
         self._publishers: dict[bytes, tuple[int, str]] = {}
         """By source: the connection of the publisher that requires storage acks, and its topic."""
         self._caches: dict[tuple[int, int], str] = {}
-        self._stored: dict[tuple[str, Stream], SeqSet] = {}
+        self._stored: dict[tuple[str, Series], SeqSet] = {}
 
     def require(self, message: Require, peer: PeerState) -> None:
         """A publisher is told of every cache that stores its events; those that are stored already are told at once."""
@@ -39,20 +39,20 @@ class StoredEvents:
             return
         for row in message.rows:
             if row.outcome == Outcome.ACCEPTED and row.start < row.stop:
-                stream = (row.topic, row.source)
-                self._stored.setdefault((name, stream), SeqSet()).add(row.start, row.stop)
+                series = (row.topic, row.source)
+                self._stored.setdefault((name, series), SeqSet()).add(row.start, row.stop)
                 if row.source in self._publishers:
-                    self._tell(key, name, stream)
+                    self._tell(key, name, series)
 
-    def _tell(self, key: tuple[int, int], name: str, stream: Stream) -> None:
-        peer_id, topic = self._publishers[stream[1]]
+    def _tell(self, key: tuple[int, int], name: str, series: Series) -> None:
+        peer_id, topic = self._publishers[series[1]]
         peer = self._peers.get(peer_id)
-        stored = self._stored.get((name, stream), SeqSet())
+        stored = self._stored.get((name, series), SeqSet())
         account = self._ledger.accounts.get(name)
         if account is not None:
-            stored = stored.union(account.ends.get(stream, {}).get(End.ACCEPTED, SeqSet()))
-        if peer is not None and topic == stream[0] and stored:
-            peer.send(Stored(stream[1], stored.first_missing(stored.first) - 1, name))
+            stored = stored.union(account.ends.get(series, {}).get(End.ACCEPTED, SeqSet()))
+        if peer is not None and topic == series[0] and stored:
+            peer.send(Stored(series[1], stored.first_missing(stored.first) - 1, name))
 
     def left(self, peer_id: int) -> None:
         """A connection is gone: its caches may come back without what they stored, unless they are durable."""

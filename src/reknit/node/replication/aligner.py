@@ -18,7 +18,7 @@ from reknit.batch import Batch
 from reknit.client.recovery.caches import FarCache
 from reknit.config import Config
 from reknit.errors import JournalError, ReknitError
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.recovery.aligned import AlignedEvents
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.remote_session import ConnectSession
@@ -72,7 +72,7 @@ class Aligner:
         self._search = Search([url], SearchSettings(ask_s, ask_s, self._settings.ask_bytes_max))
         self._is_news = asyncio.Event()
         self._is_open = False
-        self._published: dict[Stream, int] = {}
+        self._published: dict[Series, int] = {}
         """The last seq of each series that was given to the intake and may not be durable yet."""
         self._task: asyncio.Task[None] | None = None
 
@@ -129,9 +129,9 @@ class Aligner:
 
     # -- fetching
 
-    async def _fetch(self, stream: Stream, ranges: Sequence[Range]) -> None:
+    async def _fetch(self, series: Series, ranges: Sequence[Range]) -> None:
         loop = asyncio.get_running_loop()
-        self._search.want_all(stream, ranges, loop.time())
+        self._search.want_all(series, ranges, loop.time())
         self._continue()
         while self._search:
             self._is_news.clear()
@@ -150,17 +150,17 @@ class Aligner:
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         """The other node sent events."""
         for batch in batches:
-            stream = (batch.topic, batch.source)
-            for bounds in self._search.wanted(stream).overlap(batch.first, batch.stop):
-                self._store(stream, batch.cut(*bounds))
-            self._search.found(stream, batch.first, batch.stop)
+            series = (batch.topic, batch.source)
+            for bounds in self._search.wanted(series).overlap(batch.first, batch.stop):
+                self._store(series, batch.cut(*bounds))
+            self._search.found(series, batch.first, batch.stop)
         self._continue()
 
-    def _store(self, stream: Stream, batch: Batch) -> None:
-        known = self._ledger.existing(stream)
-        last = max(known.last if known else 0, self._published.get(stream, 0))
+    def _store(self, series: Series, batch: Batch) -> None:
+        known = self._ledger.existing(series)
+        last = max(known.last if known else 0, self._published.get(series, 0))
         if not last or batch.first == last + 1:
-            self._published[stream] = batch.stop - 1
+            self._published[series] = batch.stop - 1
             self._publisher.put([batch])
             self.fetched += batch.count
             return

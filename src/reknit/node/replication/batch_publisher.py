@@ -14,7 +14,7 @@ from typing import Protocol
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.node_connection import Link
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.recovery.loss_recorder import TEXT
 from reknit.wire.codec import Frames, Item
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse, Welcome
@@ -34,7 +34,7 @@ OnLinked = Callable[[Welcome | None], None]
 class ReportLoss(Protocol):
     """Tells the node that events are lost."""
 
-    def __call__(self, stream: Stream, start: int, stop: int, text: str) -> None:
+    def __call__(self, series: Series, start: int, stop: int, text: str) -> None:
         """`[start, stop)` will never come."""
 
 

@@ -17,7 +17,7 @@ import msgspec
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Refused, ReknitError
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.replication.batch_publisher import BatchPublisher, OnDurable, OnGap
 from reknit.node.replication.gap_filler import RETRY_S, GapFiller
 from reknit.node.replication.local_publisher import MakePublisher
@@ -97,8 +97,8 @@ class BridgeTarget:
             self.visited[source] = nodes
             self.publisher.send(Via(source, nodes))
 
-    def _report_loss(self, stream: Stream, start: int, stop: int, text: str) -> None:
-        self.publisher.send(Skip(*stream, start, stop, text))
+    def _report_loss(self, series: Series, start: int, stop: int, text: str) -> None:
+        self.publisher.send(Skip(*series, start, stop, text))
 
     def _linked(self, welcome: Welcome | None) -> None:
         self.node = welcome.node if welcome is not None else ""

@@ -51,8 +51,8 @@ class GapFiller:
         self._count += 1
         self._gaps[self._count] = OpenGap(batch, seq, [])
         ranges = [(seq, batch.first)]
-        stream = (batch.topic, batch.source)
-        self._cache.recover(self, self._count, stream, ranges, self._bytes_max, deep=True)
+        series = (batch.topic, batch.source)
+        self._cache.recover(self, self._count, series, ranges, self._bytes_max, deep=True)
 
     # -- the cache's answers
 
