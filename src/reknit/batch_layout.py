@@ -129,7 +129,7 @@ def parse_head(buffer: Buffer, offset: int = 0, bytes_max: int = FRAME_BYTES_MAX
     view = memoryview(buffer)
     kind, length = peek(view, offset, len(view) - offset, bytes_max)
     if kind != KIND_BATCH or length < HEADER_BYTES:
-        raise MalformedFrame(f"a frame of kind {kind} with {length} bytes is not a batch", f"offset {offset}")
+        raise _malformed(f"a frame of kind {kind} with {length} bytes is not a batch", offset)
     if offset + length > len(view):
         raise MalformedFrame(
             f"a batch of {length} bytes is cut off after {len(view) - offset}", f"offset {offset}"
@@ -157,21 +157,19 @@ def check_head(view: memoryview, offset: int, length: int) -> Head:
     ) = HEADER.unpack_from(view, offset)
     seed = _SEED.unpack_from(view, offset)[0]
     if xxh3_64_intdigest(view[offset + PREFIX_BYTES : offset + length], seed=seed) != found:
-        raise MalformedFrame(
-            f"the checksum of a batch of {length} bytes does not match its content", f"offset {offset}"
-        )
+        raise _malformed(f"the checksum of a batch of {length} bytes does not match its content", offset)
     columns_at, lengths_at, block_at = sections(topic_len, columns_len, count)
     if not 0 < count <= COUNT_MAX or not 1 <= first <= SEQ_MAX - count or block_at > length:
-        raise MalformedFrame(f"{length} bytes can't hold {count} events from seq {first}", f"offset {offset}")
+        raise _malformed(f"{length} bytes can't hold {count} events from seq {first}", offset)
     if time_us >= TIME_US_MAX:
-        raise MalformedFrame(f"the time {time_us} µs is after the year 9999", f"offset {offset}")
+        raise _malformed(f"the time {time_us} µs is after the year 9999", offset)
     if columns_len:
         _check_columns(view[offset + columns_at : offset + columns_at + columns_len], count, offset)
     _check_lengths(view[offset + lengths_at : offset + lengths_at + 4 * count], block_at, length, offset)
     try:
         topic = str(view[offset + HEADER_BYTES : offset + HEADER_BYTES + topic_len], "utf-8")
     except UnicodeDecodeError as error:
-        raise MalformedFrame(f"the topic of a batch is not UTF-8 ({error})", f"offset {offset}") from None
+        raise _malformed(f"the topic of a batch is not UTF-8 ({error})", offset) from None
     return Head(source, topic, first, count, length, time_us, ttl_ms, priority, type_, flags)
 
 
@@ -180,9 +178,7 @@ def _check_lengths(lengths: memoryview, block_at: int, length: int, offset: int)
     same = same_length(packed)
     payload_bytes = sum(memoryview(packed).cast("I")) if same is None else same * (len(packed) // 4)
     if pad8(block_at + payload_bytes) != length:
-        raise MalformedFrame(
-            f"payloads of {payload_bytes} bytes do not fill a batch of {length}", f"offset {offset}"
-        )
+        raise _malformed(f"payloads of {payload_bytes} bytes do not fill a batch of {length}", offset)
 
 
 def _check_columns(packed: memoryview, count: int, offset: int) -> None:
@@ -190,16 +186,16 @@ def _check_columns(packed: memoryview, count: int, offset: int) -> None:
     columns = decode_columns(packed)
     for name, values in columns.items():
         if len(values) != count:
-            raise MalformedFrame(
-                f"column {name!r} has {len(values)} values for {count} events", f"offset {offset}"
-            )
+            raise _malformed(f"column {name!r} has {len(values)} values for {count} events", offset)
         high = _COLUMN_LIMITS.get(name)
         if high is not None and not all(type(value) is int and 0 <= value < high for value in values):
-            raise MalformedFrame(
-                f"column {name!r} must have numbers from 0 to {high - 1}", f"offset {offset}"
-            )
+            raise _malformed(f"column {name!r} must have numbers from 0 to {high - 1}", offset)
         if name == "headers" and not all(value is None or isinstance(value, dict) for value in values):
-            raise MalformedFrame("column 'headers' must have maps", f"offset {offset}")
+            raise _malformed("column 'headers' must have maps", offset)
+
+
+def _malformed(what: str, offset: int) -> MalformedFrame:
+    return MalformedFrame(what, f"offset {offset}")
 
 
 def decode_columns(packed: memoryview) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 from tests.client.node_thread import serving
 
 pytestmark = pytest.mark.real
@@ -28,7 +28,7 @@ def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
+def test_a_member_prints_what_others_send_and_is_listed() -> None:
     command = [*REKNIT, "join", "robots", "--as", "reader", "--count", "3", "--address", ADDRESS]
     with start_tied(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
@@ -38,31 +38,34 @@ def test_what_is_sent_is_printed_by_who_joined_and_members_are_listed() -> None:
                 assert line, "it ended before it joined"
             [view] = json.loads(reknit("members", "robots", "--json").stdout)
             assert [member["name"] for member in view["members"]] == ["reader"]
-            assert reknit("send", "robots", "hello", "--as", "a").stdout == "1 sent to 1 others\n"
-            assert reknit("send", "robots", "--as", "b", text="one\ntwo\n").stdout == "2 sent to 1 others\n"
+            assert reknit("send", "robots", "hello", "--as", "a").stdout == "1 event sent to 1 other member\n"
+            assert (
+                reknit("send", "robots", "--as", "b", text="one\ntwo\n").stdout
+                == "2 events sent to 1 other member\n"
+            )
             assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
             assert reader.wait(timeout=20) == 0
         finally:
             reader.kill()
 
 
-def test_sending_where_nobody_is_says_so_and_fails() -> None:
+def test_sending_to_an_empty_group_fails_with_a_hint() -> None:
     done = reknit("send", "nobody", "hello", "--wait", "0.1")
     assert done.returncode == 1
-    assert "0 other members in nobody after 0.1 s: join one, or pass --members 1" in done.stderr
+    assert "0 other members in group 'nobody' after 0.1 s: join one, or pass --members 1" in done.stderr
 
 
-def test_members_of_no_group_says_so_and_fails() -> None:
+def test_listing_the_members_of_an_unknown_group_fails() -> None:
     done = reknit("members", "nobody")
     assert done.returncode == 1
-    assert "nobody answers for group nobody" in done.stderr
+    assert "no member of group 'nobody' answers" in done.stderr
 
 
-def test_what_is_sent_with_a_node_is_seen_by_who_subscribes_there_and_in_its_ledger() -> None:
+def test_events_sent_with_a_node_reach_its_subscribers_and_its_ledger() -> None:
     with serving() as node:
         url = node.urls[0]
         sent = reknit("send", "robots", "hello", "--members", "1", "--as", "a", "--node", url)
-        assert sent.stdout == "1 sent to 0 others\n"
+        assert sent.stdout == "1 event sent to 0 other members\n"
         words = ("sub", "group/**", "--history", "--count", "1", "--name", "reader")
         assert "hello" in at_node(url, *words).stdout
         ledger = at_node(url, "ledger")

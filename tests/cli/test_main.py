@@ -1,4 +1,4 @@
-"""The command line starts at once, and says what there is."""
+"""The command line starts fast, and every command has help."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reknit.cli.main import app
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 
 runner = CliRunner()
 
@@ -45,11 +45,11 @@ def test_no_command_shows_the_help() -> None:
     assert "Commands:" in runner.invoke(app, []).output
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert runner.invoke(app, ["--version"]).stdout.startswith("reknit ")
 
 
-def test_a_setting_by_set_stands_where_its_flag_is_not_given(tmp_path: Path) -> None:
+def test_a_setting_by_set_applies_unless_its_flag_is_given(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "reknit", "up", "--journal", "memory", "--listen", "tcp://127.0.0.1:0"]
     node = start_tied(
         [*command, "--set", "node.name=by-set"], stdout=subprocess.PIPE, cwd=tmp_path, text=True

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, Process, ending
+from reknit.processes.process import NodeProcess, Process, ending
 
 pytestmark = pytest.mark.real
 
@@ -84,13 +84,13 @@ def test_the_answer_is_what_the_command_prints(node: NodeProcess) -> None:
     assert request(node, SHOUT, "").stdout == b""
 
 
-def test_the_command_is_told_who_asks(node: NodeProcess) -> None:
+def test_the_command_gets_the_address_of_the_client(node: NodeProcess) -> None:
     first, second = (request(node, WHO, "", "--name", "me").stdout for _ in range(2))
     assert first.startswith(b"up://")
     assert first == second != request(node, WHO, "").stdout
 
 
-def test_a_command_that_fails_is_told_with_its_last_words(node: NodeProcess) -> None:
+def test_the_last_line_of_stderr_of_a_failing_command_is_returned(node: NodeProcess) -> None:
     assert request(node, FAIL, "x", code=1).stderr == b"error: UNKNOWN: no such door\n"
 
 
@@ -116,9 +116,9 @@ def test_an_address_that_nobody_serves_is_unavailable(node: NodeProcess) -> None
     assert b"UNAVAILABLE" in request(node, "//vcu/10/1/99", "x", "--ttl", "200", code=1).stderr
 
 
-def test_an_address_that_is_none_is_told_in_one_line(node: NodeProcess) -> None:
+def test_an_invalid_address_is_refused_in_one_line(node: NodeProcess) -> None:
     done = request(node, "doors", "x", code=1)
-    assert done.stderr.startswith(b"error: address 'doors' is none")
+    assert done.stderr.startswith(b"error: address 'doors' is not a valid address")
     assert done.stderr.count(b"\n") == 1
 
 
@@ -134,15 +134,15 @@ CLOUDEVENT = {
 }
 
 
-def test_cloudevents_are_published_and_printed_a_line_each(node: NodeProcess) -> None:
+def test_cloudevents_are_published_and_printed_one_per_line(node: NodeProcess) -> None:
     line = json.dumps(CLOUDEVENT).encode() + b"\n"
     done = reknit_(node, "pub", "--format", "cloudevents", stdin=line * 2)
-    assert done.stdout == b"2 events kept on their topics\n"
+    assert done.stdout == b"2 events stored on their topics\n"
     done = reknit_(node, "sub", "up/vcu/10/0/1/8001", "--format", "cloudevents", "--history", "--count", "2")
     assert [json.loads(row) for row in done.stdout.splitlines()] == [CLOUDEVENT] * 2
 
 
-def test_what_is_no_cloudevent_is_told_and_those_before_it_are_kept(node: NodeProcess) -> None:
+def test_an_invalid_cloudevent_is_refused_and_those_before_it_are_stored(node: NodeProcess) -> None:
     other = json.dumps({**CLOUDEVENT, "source": "//vcu/10/1/8002"}).encode()
     done = reknit_(node, "pub", "--format", "cloudevents", stdin=other + b"\n{}\n", code=1)
     assert done.stderr.startswith(b"error: attribute specversion")

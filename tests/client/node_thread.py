@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from reknit.client.blocking.session import LoopThread
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.config import Config, JournalSettings, NodeSettings
 from reknit.node.node import Node
 from reknit.server import build_node

@@ -140,7 +140,7 @@ def test_who_gives_back_an_ordered_event_without_a_name_is_told_what_to_do(
     with node(topics=(rule,)) as url, caplog.at_level(logging.WARNING, "reknit.client"):
         run(program(url))
     assert [record.getMessage() for record in caplog.records] == [
-        "accounts/a is ordered, but this subscriber has no name, so what follows does not wait: "
+        "accounts/a is ordered, but this subscriber has no name, so later events do not wait for a redelivery: "
         "subscribe with name=…"
     ]
 

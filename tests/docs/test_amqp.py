@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import free_port
+from reknit.processes.process import free_port
 from tests.docs.test_examples import ROOT, Terminal, commands, comparable, save
 
 pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 ROOT = Path(__file__).parents[2]
 

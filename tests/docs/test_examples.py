@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import free_port, start_tied
+from reknit.processes.process import free_port, start_tied
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import Process, ending, free_port
+from reknit.processes.process import Process, ending, free_port
 
 pytestmark = pytest.mark.real
 

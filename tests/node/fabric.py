@@ -64,7 +64,9 @@ async def until(is_so: Callable[[], object]) -> None:
 class Losing:
     """Loses what is delivered to a subscription, while it is told to: a network's doing."""
 
-    def __init__(self, events: Subscription) -> None:
+    def __init__(self, events: Subscription, session: Session) -> None:
+        self.session = session
+        """The session of the subscription."""
         self._receive = events.receive
         self.is_on = False
         self.lost: list[Batch] = []
@@ -74,11 +76,11 @@ class Losing:
     def count(self) -> int:
         return sum(batch.count for batch in self.lost)
 
-    def receive(self, message: subscribing.Input, peer: Any = "node") -> None:
+    def receive(self, message: subscribing.Input) -> None:
         if self.is_on and isinstance(message, subscribing.Delivered):
             self.lost += message.batches
         else:
-            self._receive(message, peer)
+            self._receive(message)
 
 
 def numbers(first: int, stop: int) -> list[bytes]:
@@ -97,7 +99,7 @@ class Told:
         self.ranges: list[tuple[int, int]] = []
         self.reasons: set[str] = set()
 
-    def __call__(self, report: subscribing.Report) -> None:
+    def __call__(self, report: subscribing.LossReport) -> None:
         self.ranges.append((report.start, report.stop))
         self.reasons.add(report.reason)
 
@@ -124,7 +126,7 @@ async def flowing(
         publisher = session.publisher(TOPIC, cache=cache, heartbeat_s=heartbeat_s)
         await publisher.publish(b"1")
         assert await take(events, 1) == [1]
-        yield events, publisher, Losing(events)
+        yield events, publisher, Losing(events, session)
 
 
 async def fed(node: Node, *batches: Batch) -> None:

@@ -12,7 +12,7 @@ from reknit.client.session import Session, connect
 from reknit.errors import Undelivered
 from reknit.event import Event
 from reknit.outcome import Outcome
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 CONFIG = """
 [links]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reknit.node.message_table import MessageRouter
+from reknit.node.message_table import NodeMessages
 from reknit.node.peers.peers import PeerState
 from reknit.node.peers.reception import MessageTable, Reception
 from reknit.outcome import Code
@@ -72,7 +72,7 @@ def reception(table: MessageTable) -> tuple[Reception, PeerState, Line]:
 
 def test_every_message_is_for_a_node_or_for_a_client() -> None:
     nothing: Any = None
-    router = MessageRouter(
+    router = NodeMessages(
         core=nothing, links=nothing, anycast=nothing, caches=nothing, bridges=nothing, admin=nothing
     )
     assert set(router.table()) == (kinds() | {Frames}) - TO_CLIENTS - {Hello}

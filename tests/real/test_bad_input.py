@@ -16,7 +16,7 @@ import reknit
 from reknit.batch import Batch
 from reknit.frame import KIND_MESSAGE, KIND_RECORD, wrap
 from reknit.outcome import Code
-from reknit.testing.processes import NodeProcess
+from reknit.processes.process import NodeProcess
 from reknit.wire.codec import encode
 from reknit.wire.messages import (
     VERSION,

@@ -12,11 +12,11 @@ import reknit
 from reknit.batch import Batch
 from reknit.dead_letter import Letter, read_letter
 from reknit.outcome import End, Outcome
+from reknit.processes.process import NodeProcess, Process, ending
+from reknit.processes.workers import subscriber_command
 from reknit.seqset import SeqSet
 from reknit.store.journal import Readable
 from reknit.store.reader import open_reader
-from reknit.testing.processes import NodeProcess, Process, ending
-from reknit.testing.workers import subscriber_command
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

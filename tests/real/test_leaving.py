@@ -17,7 +17,7 @@ import pytest
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import connect
 from reknit.outcome import Outcome
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.processes.process import NodeProcess, ending, free_port
 from tests.node.node_processes import (
     CONFIG,
     ORDERS,

@@ -9,7 +9,7 @@ import pytest
 
 from reknit.client.session import connect
 from reknit.config import Config, RecoverySettings
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 from tests.node.fabric import QUICK, TOPIC, numbers
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]

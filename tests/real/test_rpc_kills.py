@@ -15,7 +15,7 @@ import reknit
 from reknit.config import Config, RpcSettings
 from reknit.errors import RequestFailed
 from reknit.outcome import Code
-from reknit.testing.processes import NodeProcess, Process, ending
+from reknit.processes.process import NodeProcess, Process, ending
 from tests.client.rpc.shared import DOORS, all_kept, run, until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -1,4 +1,4 @@
-"""A node for tests of Spark: the real thing in a thread of its own, and events put into it as batches."""
+"""A node for tests of Spark: a real one, in a thread of its own, and functions that publish batches to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reknit.errors import NotConnected
 from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
 from reknit.server import build_node
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.blocking_connection import BlockingConnection
 from reknit.wire.messages import Ack, Refuse
 
 T = TypeVar("T")
@@ -73,22 +73,22 @@ class RunningNode:
         self._loop.close()
 
     def metrics(self) -> str:
-        """What Prometheus would get."""
+        """The metrics for Prometheus."""
         assert self.node is not None
         registry = CollectorRegistry(auto_describe=False)
         registry.register(NodeCollector(self.node.figures, self._loop))
         return generate_latest(registry).decode()
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Publish batches, and return when they are durable."""
+        """Publish batches; returns when they are durable."""
         keep(self.url, batches)
 
 
 def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str = "") -> None:
-    """Publish batches to a node, without a gap, and return when they are durable. Raises `NotConnected`."""
+    """Publish batches without gaps to a node; returns when they are durable. Raises `NotConnected`."""
     batches, deadline = list(batches), time.monotonic() + 60
     wanted = {batch.source: batch.stop - 1 for batch in batches}
-    with NodeLink(url, token, tls_ca_file=tls_ca_file) as link:
+    with BlockingConnection(url, token, tls_ca_file=tls_ca_file) as link:
         link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
         while wanted:
             message = link.receive()
@@ -99,7 +99,7 @@ def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str =
 
 
 def keep_on(url: str, batches: Iterable[Batch], patience_s: float = 60.0) -> None:
-    """As `keep`, once more whenever the node is killed meanwhile: it knows what it has already."""
+    """As `keep`, and again if the node is killed meanwhile: it drops the batches that it has."""
     batches, deadline = list(batches), time.monotonic() + patience_s
     while True:
         try:
@@ -112,7 +112,7 @@ def keep_on(url: str, batches: Iterable[Batch], patience_s: float = 60.0) -> Non
 
 
 class Feeder:
-    """Publishes from several sources at once, in steps, until it is stopped. `stop` gives the last seq of each."""
+    """Publishes from several sources at once, in steps, until it is stopped. `stop` returns the last seq of each."""
 
     def __init__(self, keep: Callable[[list[Batch]], None], names: Sequence[str], step: int = 40) -> None:
         self._keep, self._names, self._step = keep, names, step
@@ -139,10 +139,10 @@ class Feeder:
             self._error = error
 
     def stop(self) -> int:
-        """End after a whole step. Raises what went wrong meanwhile."""
+        """Stop after a whole step. Raises the error that ended it, if there is one."""
         self._is_over.set()
         self._thread.join(60)
-        assert not self._thread.is_alive(), "it waits for a node"
+        assert not self._thread.is_alive(), "the feeder still waits for a node"
         if self._error is not None:
             raise self._error
         return self.published
@@ -164,7 +164,7 @@ def batch(
 def batches(
     name: str, first: int, stop: int, size: int = 10, topic: str = "plant/temp", **fields: Any
 ) -> list[Batch]:
-    """Events `[first, stop)` of source `name`, so many a batch; the payload is source and seq."""
+    """Events `[first, stop)` of source `name`, `size` per batch; the payload is source and seq."""
     return [
         batch(name, low, [f"{name}-{seq}" for seq in range(low, min(low + size, stop))], topic, **fields)
         for low in range(first, stop, size)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from reknit.processes.process import start_tied
 from reknit.store.disk import DiskJournal
-from reknit.testing.processes import start_tied
 from tests.store.journals import SOURCE_A, SOURCE_B, entries
 
 WRITER = """

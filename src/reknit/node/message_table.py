@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reknit.node.admin.admin_requests import AdminRequests
+from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
 from reknit.node.links.links import Links
@@ -49,7 +49,7 @@ from reknit.wire.recovery import (
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
 
-class MessageRouter:
+class NodeMessages:
     """Passes the messages of peers to the parts of one node. `table` has a handler for every type."""
 
     def __init__(
@@ -60,7 +60,7 @@ class MessageRouter:
         anycast: NodeAnycast,
         caches: NodeCaches,
         bridges: Bridges,
-        admin: AdminRequests,
+        admin: AdminResponder,
     ) -> None:
         self._core = core
         self._links = links

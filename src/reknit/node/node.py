@@ -21,7 +21,7 @@ from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.frame import Buffer
 from reknit.ledger import Series
-from reknit.node.admin.admin_requests import AdminRequests
+from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.api import Attachment, Door, GatewayNode
@@ -31,7 +31,7 @@ from reknit.node.core.core import Core
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
 from reknit.node.links.links import Links
-from reknit.node.message_table import MessageRouter
+from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
 from reknit.node.peers.peers import Peers
 from reknit.node.peers.permissions import Permissions
@@ -42,7 +42,7 @@ from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code
-from reknit.protocol.dispatch.inputs import Trimmed
+from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
@@ -186,7 +186,7 @@ class Node:
             config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
         )
 
-    def _make_admin(self) -> AdminRequests:
+    def _make_admin(self) -> AdminResponder:
         config, core = self.config, self.core
         self.figures: NodeFigures = NodeFigures(
             config=config,
@@ -200,7 +200,7 @@ class Node:
             doors=self.doors,
             in_hand=self.in_hand,
         )
-        return AdminRequests(
+        return AdminResponder(
             config=config,
             core=core,
             figures=self.figures,
@@ -211,9 +211,9 @@ class Node:
             report_loss=self._losses.skip,
         )
 
-    def _make_reception(self, admin: AdminRequests) -> None:
+    def _make_reception(self, admin: AdminResponder) -> None:
         config, core = self.config, self.core
-        router = MessageRouter(
+        router = NodeMessages(
             core=core,
             links=self.links,
             anycast=self.anycast,
@@ -247,7 +247,7 @@ class Node:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
         lost = self.journal.report.lost
         if lost:
-            self.core.dispatch.receive(Trimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            self.core.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
 """A client program in a simulation: the production machines behind a simulated connection.
 
-What a session does over asyncio is done here over the virtual clock: introduce itself, connect again, and bring
-every message to the machine that it is for.
+It does over the virtual clock what a session does over asyncio: introduce itself, reconnect, and pass every message to
+its machine.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.testing.network import End
+from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
 from reknit.wire.announced import Announced
 from reknit.wire.codec import Decoder, Frames, Item, encode
@@ -21,7 +21,7 @@ from reknit.wire.recovery import Recovered, Surveyed
 
 
 class Program:
-    """A process with one connection to one node, that crashes and starts again."""
+    """A process with one connection to one node, that crashes and restarts."""
 
     def __init__(self, name: str, node: str, world: World, rng: Random) -> None:
         self.name = name
@@ -32,10 +32,10 @@ class Program:
         self.is_connected = False
         """The node has introduced itself."""
         self.life = 0
-        self._end: End | None = None
+        self._end: ConnectionEnd | None = None
         self._decoder = Decoder()
         self._announced: Announced[Deliver] = Announced()
-        self.inquiries = Inquiries()
+        self.inquiries = CacheRequests()
 
     # -- life
 
@@ -51,12 +51,12 @@ class Program:
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
-        self.inquiries = Inquiries()
-        self.world.network.fall_silent(self.name)
+        self.inquiries = CacheRequests()
+        self.world.network.crash(self.name)
         self.end()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something later, in this life of the program."""
+        """Run an action later, unless the program has crashed by then."""
         life = self.life
         self.world.clock.after(delay_s, lambda: action() if self.life == life else None)
 
@@ -66,11 +66,11 @@ class Program:
         if self._end is None and not self.world.network.connect(self.name, self.node, self):
             self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max) + 0.01, self._connect)
 
-    def opened(self, end: End) -> None:
+    def opened(self, end: ConnectionEnd) -> None:
         self._end, self._decoder, self._announced = end, Decoder(), Announced()
         end.send(encode(Hello(VERSION, self.name)))
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: ConnectionEnd) -> None:
         if end is not self._end:
             return
         self._end = None
@@ -81,14 +81,14 @@ class Program:
             self.unlinked()
         self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
 
-    def blocked(self, end: End, is_blocked: bool) -> None:
-        """A client goes on: its windows bound what it sends."""
+    def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
+        """Ignored: its windows limit what a client sends."""
 
     def say(self, *data: bytes) -> None:
         if self._end is not None and self.is_connected:
             self._end.send(b"".join(data))
 
-    def received(self, end: End, data: bytes) -> None:
+    def received(self, end: ConnectionEnd, data: bytes) -> None:
         if end is not self._end:
             return
         for item in self._decoder.feed(data):
@@ -128,7 +128,7 @@ class Program:
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         self.take(subscribing.Delivered(batches, position, *how))
 
-    # -- what a kind of program adds
+    # -- overridden by publishers and subscribers
 
     def begin(self) -> None: ...
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import tied
+from reknit.processes.process import tied
 from tests.spark.quick import quick_environ
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]

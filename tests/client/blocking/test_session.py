@@ -11,7 +11,7 @@ import pytest
 import reknit
 from reknit.config import Config, LimitSettings
 from reknit.errors import Closed, Full, InvalidTopic, LocalError, NotConnected
-from reknit.protocol.subscribe.subscriber import Report
+from reknit.protocol.subscribe.subscriber import LossReport
 
 pytestmark = pytest.mark.real
 
@@ -194,14 +194,14 @@ def test_a_callback_can_not_wait_for_itself(url: str) -> None:
     raised: list[BaseException] = []
     with reknit.connect_sync(url) as session:
 
-        def on_lost(report: Report) -> None:
+        def on_lost(report: LossReport) -> None:
             try:
                 session.status()
             except LocalError as error:
                 raised.append(error)
 
         subscription = session.subscribe("a", on_lost=on_lost)
-        session._loop.call(lambda: on_lost(Report("a", bytes(16), 1, 2, "RETENTION")))
+        session._loop.call(lambda: on_lost(LossReport("a", bytes(16), 1, 2, "RETENTION")))
         assert len(raised) == 1
         del subscription
 

@@ -179,7 +179,7 @@ def test_members_with_names_of_their_own_may_bring_each_other_s_events(tmp_path:
             c = b"c" * 16
             b._journal.put(Batch.build(c, b.topic, 1, [b"1"], time_us=0))
             b._journal.put(Batch.build(c, b.topic, 3, [b"3"], time_us=0))
-            await asyncio.gather(*(relay.flush() for relay in b._journal._relays.values()))
+            await asyncio.gather(*(one.flush() for one in b._journal._publishers.values()))
             sources += [a.id, c]
 
     sources: list[bytes] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 from tests.client.group.member_process import digest_of
 from tests.client.group.namespaces import Namespaces, why_not
 

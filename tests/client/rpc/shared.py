@@ -10,7 +10,7 @@ import pytest
 
 import reknit
 from reknit.address import Address
-from reknit.client.rpc.attribute_publisher import Outlet
+from reknit.client.rpc.attribute_publisher import AttributePublisher
 from reknit.client.rpc.service import Request
 from reknit.errors import RequestFailed
 from reknit.node.core.dead_letters import Letter, read_letter
@@ -61,5 +61,5 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def all_kept(session: reknit.Session) -> bool:
     """Whether everything with attributes that a session sent is kept, and it sent something."""
-    outlets = [one for one in session.switchboard.senders.values() if isinstance(one, Outlet)]
-    return bool(outlets) and all(outlet.is_idle for outlet in outlets)
+    made = [one for one in session.router.publishers.values() if isinstance(one, AttributePublisher)]
+    return bool(made) and all(publisher.is_idle for publisher in made)

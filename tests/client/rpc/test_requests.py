@@ -242,9 +242,9 @@ def test_a_malformed_request_of_another_client_is_answered_and_dead(url: str) ->
             await failure(session, 1)  # it listens for responses from now on
             bad = Attributes(id=IdMaker()(), type=Kind.REQUEST, source=session.address, sink=DOORS)
             async with session.subscribe(session.address.topic) as events:
-                outlet = session.outlets._outlet(DOORS.topic)
+                publisher = session.attribute_publishers.publisher(DOORS.topic)
                 with pytest.raises(Refused) as caught:
-                    await outlet.put(bad, b"open")
+                    await publisher.put(bad, b"open")
                 assert caught.value.code == Code.INVALID_ARGUMENT
                 response = (await anext(events)).attributes
                 assert response is not None
@@ -627,7 +627,7 @@ def test_a_session_writes_to_any_number_of_addresses_but_few_at_a_time(url: str)
             for one in made:
                 await session.publish_event(one, b"x")
             both = [session.publish_event(one, b"y") for one in made[:2]]
-            with pytest.raises(Full, match="none of them is done"):
+            with pytest.raises(Full, match="publishers to 2 addresses are all busy"):
                 session.publish_event(made[2], b"y")
             await asyncio.gather(*both)
             await session.publish_event(made[2], b"y")

@@ -23,7 +23,7 @@ from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOptio
 from reknit.config import AmqpSettings, Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.gateway.amqp.server import AmqpServer
 from reknit.node.node import Node
-from reknit.testing.processes import NodeProcess
+from reknit.processes.process import NodeProcess
 from tests.client.node_thread import serving
 
 WAIT_S = 30.0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reknit.gateway.amqp.encoding import encode, listed
 from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.processes.process import NodeProcess, ending, free_port
 from tests.client.node_thread import serving
 from tests.gateway.amqp.clients import WAIT_S, Client, amqp_of, broker, config, start, url_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reknit.testing.processes import ending, free_port
+from reknit.processes.process import ending, free_port
 from tests.gateway.amqp.clients import WAIT_S, Client, say, start
 from tests.node.node_processes import NEAR, ORDERS, Fabric, announced
 

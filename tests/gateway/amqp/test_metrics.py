@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.processes.process import NodeProcess, ending, free_port
 from tests.gateway.amqp.clients import WAIT_S, Client, start
 
 pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.client.blocking.session import LoopThread
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.session import Session, connect
 from reknit.config import AnycastSettings, Config, TopicSettings
 from reknit.errors import Aborted, Released

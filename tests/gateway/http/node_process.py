@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from reknit.testing.processes import free_port, start_tied
+from reknit.processes.process import free_port, start_tied
 
 STOP_S = 30
 

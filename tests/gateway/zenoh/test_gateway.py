@@ -17,8 +17,8 @@ from reknit.gateway.zenoh.gateway import ZenohGateway, zenoh_config  # noqa: E40
 from reknit.gateway.zenoh.samples import is_from_zenoh  # noqa: E402
 from reknit.gateway.zenoh.threads import call, leave  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
+from reknit.processes.process import free_port  # noqa: E402
 from reknit.server import build_node  # noqa: E402
-from reknit.testing.processes import free_port  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]

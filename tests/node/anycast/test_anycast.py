@@ -319,7 +319,7 @@ def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another(tmp_path: P
                 await until(waits)
                 async with subscribing(made, log, ORDERS, a1=accept):
                     await until(lambda: bool(log))
-                    slow.link.drop()
+                    slow.connection.drop()
                     said = await asyncio.gather(*published, return_exceptions=True)
                 assert {type(one) for one in said} == {Outcome, Modified}
                 assert len(log) == sum(one is Outcome.ACCEPTED for one in said)
@@ -390,7 +390,7 @@ def test_a_lost_subscriber_leaves_what_it_had_in_doubt(tmp_path: Path) -> None:
                 async with subscribing(made, log, ORDERS, b1=hold) as found:
                     said = asyncio.create_task(outcome(resending(session, ORDERS)))
                     await until(lambda: bool(log))
-                    found["b1"].session.link.drop()
+                    found["b1"].session.connection.drop()
                     assert await said is Outcome.MODIFIED
                 await announced(made, ORDERS, set())
 
@@ -408,7 +408,7 @@ def test_a_publisher_that_was_cut_off_hears_the_outcome_when_it_is_back(tmp_path
                 await until(lambda: len(held) == 1)
                 second = asyncio.create_task(outcome(publisher))
                 await until(lambda: len(held) == 2)
-                session.link.drop()
+                session.connection.drop()
                 await until(lambda: not session.is_connected)
                 held[0].accept()  # most likely while the publisher is away
                 await until(lambda: session.is_connected)
@@ -433,7 +433,7 @@ def test_a_subscriber_that_was_cut_off_takes_part_again(tmp_path: Path) -> None:
                     return {row["path"] for row in (await session.ask("anycast"))["paths"]}
 
                 before = await paths()
-                found["a1"].session.link.drop()
+                found["a1"].session.connection.drop()
 
                 async def is_back() -> bool:
                     now = await paths()

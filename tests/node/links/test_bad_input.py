@@ -10,7 +10,7 @@ import pytest
 from reknit.batch import Batch
 from reknit.client.session import connect
 from reknit.config import Config, JournalSettings, NodeSettings, TopicSettings
-from reknit.connection.node_connection import Link as ClientLink
+from reknit.connection.node_connection import NodeConnection
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.server import build_node
@@ -44,17 +44,17 @@ class Stranger:
     """A connection that says what it likes."""
 
     def __init__(self, node: Node) -> None:
-        self.link = ClientLink(node.urls[0], "stranger", self, node.config, role="node")
+        self.link = NodeConnection(node.urls[0], "stranger", self, node.config, role="node")
         self.got: list[Item] = []
         self.is_gone = False
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.is_gone = False
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self.is_gone = True
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         self.got += items
 
 

@@ -16,7 +16,7 @@ import pytest
 import reknit
 from reknit.address import Address
 from reknit.batch import Batch
-from reknit.client.group.journal import GroupJournal, Relay
+from reknit.client.group.journal import GroupJournal, GroupSourcePublisher
 from reknit.config import (
     Config,
     JournalSettings,
@@ -25,7 +25,7 @@ from reknit.config import (
     SecuritySettings,
     TransportSettings,
 )
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.envelope.attributes import Attributes, Kind, Priority
 from reknit.envelope.ids import IdMaker
 from reknit.errors import Refused, RequestFailed
@@ -202,9 +202,10 @@ def test_nobody_publishes_under_the_source_of_another(url: str) -> None:
 def brought(session: reknit.Session, topic: str, source: bytes, first: int = 1) -> list[str]:
     """What comes back when a session brings an event as members of a group do: under any source."""
     told: list[str] = []
-    relay = Relay(GroupJournal(session, topic), source)
+    journal = GroupJournal(session.router, topic, ask=session.ask, skip_s=1.0, window_bytes=1 << 20)
+    relay = GroupSourcePublisher(journal, source)
     relay.fail = lambda error: told.append(str(error))  # type: ignore[method-assign]
-    session.add_publisher(relay)
+    session.router.add_publisher(relay)
     relay.put(Batch.build(source, topic, first, [b"1"], time_us=0))
     return told
 
@@ -245,10 +246,10 @@ def test_where_a_source_has_been_is_for_who_brings_it_to_say(tmp_path: Path) -> 
             [source] = [one for topic, one in node.journal.ledger.published if topic == "plant/1"]
             unknown = b"u" * 16
             for session, said in ((bob, source), (mute, unknown)):
-                session.link.send(Via(said, ["elsewhere"]))
+                session.connection.send(Via(said, ["elsewhere"]))
                 await refusal(session.ask("status"))  # that came after it
             assert node.bridges.visited.of([source.hex(), unknown.hex()]) == [[], []]
-            ann.link.send(Via(source, ["elsewhere"]))
+            ann.connection.send(Via(source, ["elsewhere"]))
             await until(lambda: node.bridges.visited.of([source.hex()]) == [["elsewhere"]])
 
     with guarded(tmp_path) as node:
@@ -409,16 +410,16 @@ class Wire:
     """A client that says what it likes, and keeps what it is told."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.link = Link(url, name, self, Config(), f"{name}-token")
+        self.link = NodeConnection(url, name, self, Config(), f"{name}-token")
         self.heard: list[Item] = []
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """Nothing to do."""
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """Nothing to do."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         self.heard += items
 
     def has(self, kind: type[Any], count: int) -> bool:

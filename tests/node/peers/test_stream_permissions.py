@@ -50,9 +50,9 @@ def stub(source: bytes, topic: str = TOPIC, flags: int = 0, **fields: Any) -> Ba
 async def begin(session: reknit.Session, batch: Batch) -> Fate | None:
     """Why the node does not let a stream begin; None if it has room for it."""
     answer: asyncio.Future[Room | Told] = asyncio.get_running_loop().create_future()
-    streams = session.switchboard.streams
+    streams = session.router.streams
     streams[batch.source] = cast(Any, SimpleNamespace(receive=answer.set_result))
-    session.link.send(Begin(batch.source, batch.topic, False, bytes(batch.data)))
+    session.connection.send(Begin(batch.source, batch.topic, False, bytes(batch.data)))
     message = await answer
     del streams[batch.source]
     return message.rows[0] if isinstance(message, Told) else None

@@ -14,11 +14,11 @@ from reknit.client.session import Session, connect
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, RecoverySettings
 from reknit.node.node import Node
+from reknit.processes.process import free_port
 from reknit.protocol.recovery.alignment import Digest
 from reknit.protocol.recovery.cache import NO_SOURCE, CacheBounds, MemoryCache
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.server import build_node, make_aligner
-from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer, Recover
 from tests.node.fabric import (
@@ -90,13 +90,13 @@ def test_case_06_what_a_cache_over_tcp_let_go_is_lost_and_what_it_holds_is_not()
             publisher = publishing.publisher(TOPIC, cache=False)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
-            losing = Losing(events)
+            losing = Losing(events, reading)
             await lose(losing, publisher, 2, 5)
             for batch in losing.lost:
                 held.put(batch, 0)
-            keeping.switchboard.keep(held, Offer(TOPIC))
+            keeping.router.offer_cache(held, Offer(TOPIC))
             await hub.restart()
-            await until(lambda: all(one.link.is_up for one in (publishing, keeping, reading)))
+            await until(lambda: all(one.connection.is_up for one in (publishing, keeping, reading)))
             await publisher.publish(b"5")
             assert await take(events, 2) == [4, 5]
             assert told.ranges == [(2, 4)]
@@ -114,7 +114,7 @@ def test_case_07_what_a_publisher_published_while_apart_over_tcp_comes_first() -
         ):
             publisher = session.publisher(TOPIC)
             await hub.stop()
-            await until(lambda: not session.link.is_up)
+            await until(lambda: not session.connection.is_up)
             kept = publisher.publish_many(numbers(1, 4))
             assert not kept.done()
             await hub.start()
@@ -184,7 +184,7 @@ def test_case_12_over_tcp_one_report_for_nine_thousand_lost_then_the_rest() -> N
             publisher = session.publisher(TOPIC, history=1_000)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
-            await lose(Losing(events), publisher, 2, 10_002)
+            await lose(Losing(events, reader), publisher, 2, 10_002)
             await hub.restart()
             await publisher.publish(b"10002")
             rest = await take(events, 1_000)
@@ -204,7 +204,7 @@ def test_case_13_over_tcp_a_plain_publisher_and_a_recovering_subscriber() -> Non
             session.subscribe(TOPIC, on_lost=told) as events,
         ):
             for first in (1, 3, 5):
-                session.link.send_buffers([made(first, first + 2, NO_SOURCE).data])
+                session.connection.send_buffers([made(first, first + 2, NO_SOURCE).data])
             assert await take(events, 6) == [1, 2, 3, 4, 5, 6]
             assert told.ranges == []
             assert node.caches.questions == 0
@@ -266,13 +266,13 @@ def test_case_15_over_tcp_a_heartbeat_during_the_outage_is_not_the_last() -> Non
         async with flowing(heartbeat_s=0.05) as (events, publisher, losing):
             receive, beats = events.receive, []
 
-            def outage(message: subscribing.Input, peer: Any = "node") -> None:
+            def outage(message: subscribing.Input) -> None:
                 if isinstance(message, Heartbeat):
                     beats.append(message.seq)
                     if len(beats) > 2:
-                        receive(message, peer)
+                        receive(message)
                 else:
-                    receive(message, peer)
+                    receive(message)
 
             events.receive = outage  # type: ignore[method-assign]
             await lose(losing, publisher, 2, 5)

@@ -16,11 +16,11 @@ from reknit.config import Config, DispatchSettings, TopicSettings
 from reknit.dead_letter import Letter, read_letter
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
+from reknit.processes.process import free_port
 from reknit.protocol.recovery.cache import CacheBounds, answer
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.server import build_node
 from reknit.store.memory import MemoryJournal
-from reknit.testing.processes import free_port
 from reknit.topic import Pattern
 from reknit.wire.messages import Rejection, Settle
 from reknit.wire.recovery import Recover
@@ -80,7 +80,7 @@ def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() 
             session = await stack.enter_async_context(client(node))
             reader = await stack.enter_async_context(client(node))
             events = await stack.enter_async_context(reader.subscribe("plant/**"))
-            losing = Losing(events)
+            losing = Losing(events, reader)
             publisher = session.publisher(TOPIC)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
@@ -243,7 +243,7 @@ def test_history_of_two_nodes_is_merged() -> None:
         async with fabric(config(), config()) as [near, far], client(near) as session, client(far) as other:
             await other.publisher(TOPIC, source=SOURCE, cache=False).publish_many(numbers(1, 31))
             await other.publisher(TOPIC, source=b"q" * 16, cache=False).publish_many(numbers(101, 103))
-            session.link.send_buffers([made(21, 41).data])
+            session.connection.send_buffers([made(21, 41).data])
             await session.status()
             async with session.subscribe(TOPIC, history=True, caches=[far.urls[0]]) as events:
                 got = await take(events, 42)
@@ -288,7 +288,7 @@ def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
         letters_topic = Config().dispatch.dead_letter_topic
         async with (
             flowing() as (events, publisher, losing),
-            events._session.subscribe(letters_topic) as letters,
+            losing.session.subscribe(letters_topic) as letters,
         ):
             await lose(losing, publisher, 2, 5)
             await publisher.publish(b"5")
@@ -315,7 +315,7 @@ async def dead(wanted: dict[str, Any], outcome: dict[str, Any], **fields: Any) -
         publisher = session.publisher(TOPIC, **fields)
         await publisher.publish(b"1")
         assert await take(events, 1) == [1]
-        await lose(Losing(events), publisher, 2, 3)
+        await lose(Losing(events, session), publisher, 2, 3)
         for queue in node.core.dispatch.queues.values():
             queue.end((TOPIC, publisher.source), 2, 3)  # as if it had come from another node
         await publisher.publish(b"3")
@@ -377,9 +377,9 @@ def test_a_recovered_event_that_fails_past_its_ttl_becomes_a_dead_letter(is_by_r
 def test_a_rejection_that_the_node_can_not_read_ends_the_connection(rejection: Rejection) -> None:
     async def test() -> None:
         async with fabric() as [node], client(node) as session, session.subscribe(TOPIC) as events:
-            before = session.link._connection
-            session.link.send(Settle(events.sub, 1, [], [rejection]))
-            await until(lambda: session.link._connection is not before)
+            before = session.connection._connection
+            session.connection.send(Settle(events.sub, 1, [], [rejection]))
+            await until(lambda: session.connection._connection is not before)
 
     run(test)
 
@@ -423,12 +423,12 @@ def test_a_publisher_holds_the_same_for_one_subscriber_and_for_a_thousand() -> N
             before = _messages(session)
             for first in range(1, 1_001, 50):
                 await publisher.publish_many(numbers(first, first + 50))
-            assert publisher._cache is not None
-            return publisher._cache.bytes, publisher.unkept, _messages(session) - before
+            assert publisher._recovery.cache is not None
+            return publisher._recovery.cache.bytes, publisher.unkept, _messages(session) - before
 
     def _messages(session: Session) -> int:
-        board = session.switchboard
-        return len(board.questions) + len(board.keepers) + len(board.senders)
+        router = session.router
+        return len(router.admin_requests) + len(router.caches) + len(router.publishers)
 
     async def test() -> None:
         assert await held(1) == await held(1_000)

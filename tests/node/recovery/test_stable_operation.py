@@ -12,7 +12,7 @@ import pytest
 
 from reknit.client.session import connect
 from reknit.node.node import Node
-from reknit.testing.processes import tied
+from reknit.processes.process import tied
 from reknit.wire.codec import Decoder, Frames
 from reknit.wire.messages import Ack, Credit, Deliver, Ping, Pong, Settle, Settled
 from tests.node.fabric import CLIENT, TOPIC, client, config, fabric, numbers, run, take, until

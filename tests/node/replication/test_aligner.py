@@ -37,8 +37,8 @@ pytestmark = pytest.mark.real
 def test_two_nodes_that_were_apart_exchange_only_what_differs() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
-            to_one.link.send_buffers([made(1, 101).data, made(1, 11, b"q" * 16).data])
-            to_two.link.send_buffers([made(1, 41).data, made(1, 11, b"q" * 16).data])
+            to_one.connection.send_buffers([made(1, 101).data, made(1, 11, b"q" * 16).data])
+            to_two.connection.send_buffers([made(1, 41).data, made(1, 11, b"q" * 16).data])
             await until(lambda: _count(one) == 110 and _count(two) == 50)
             aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 60
@@ -58,8 +58,8 @@ def test_two_nodes_that_were_apart_exchange_only_what_differs() -> None:
 def test_a_node_that_began_later_gets_the_older_part_for_who_recovers_from_it() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
-            to_one.link.send_buffers([made(1, 101).data])
-            to_two.link.send_buffers([made(50, 101).data])
+            to_one.connection.send_buffers([made(1, 101).data])
+            to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
             aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 49
@@ -77,7 +77,7 @@ def test_what_was_lost_and_is_found_by_an_alignment_stays_lost_to_who_went_on_be
     async def test() -> None:
         here, away = Told(), Told()
         async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
-            to_one.link.send_buffers([made(1, 8).data])
+            to_one.connection.send_buffers([made(1, 8).data])
             async with to_two.subscribe(TOPIC, name="away") as first:
                 await fed(two, made(1, 3))
                 assert await take(first, 2) == [1, 2]
@@ -105,7 +105,7 @@ def test_an_empty_node_gets_everything() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one:
             for number in range(20):
-                to_one.link.send_buffers([made(1, 51, bytes([number + 1]) * 16).data])
+                to_one.connection.send_buffers([made(1, 51, bytes([number + 1]) * 16).data])
             await until(lambda: _count(one) == 1_000)
             aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 1_000
@@ -127,9 +127,9 @@ def on_disk(folder: Path) -> Config:
 def test_what_an_alignment_brought_survives_a_restart_and_serves_who_recovers(tmp_path: Path) -> None:
     async def test() -> None:
         async with fabric() as [one], client(one) as to_one:
-            to_one.link.send_buffers([made(1, 101).data])
+            to_one.connection.send_buffers([made(1, 101).data])
             async with build_node(on_disk(tmp_path)) as two, client(two) as to_two:
-                to_two.link.send_buffers([made(50, 101).data])
+                to_two.connection.send_buffers([made(50, 101).data])
                 await until(lambda: _count(one) == 100 and _count(two) == 51)
                 aligner = make_aligner(two, one.urls[0])
                 assert await aligner.align() == 49
@@ -149,8 +149,8 @@ def test_what_an_alignment_brought_survives_a_restart_and_serves_who_recovers(tm
 def test_what_an_alignment_brought_is_history_for_who_asks_several_caches() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
-            to_one.link.send_buffers([made(1, 101).data])
-            to_two.link.send_buffers([made(50, 101).data])
+            to_one.connection.send_buffers([made(1, 101).data])
+            to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
             aligner = make_aligner(two, one.urls[0])
             await aligner.align()
@@ -169,14 +169,14 @@ def test_an_older_part_is_delivered_to_nobody_who_is_past_it() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one, client(two) as to_two:
             async with to_two.subscribe(TOPIC, name="audit") as events:
-                to_one.link.send_buffers([made(1, 101).data])
-                to_two.link.send_buffers([made(50, 101).data])
+                to_one.connection.send_buffers([made(1, 101).data])
+                to_two.connection.send_buffers([made(50, 101).data])
                 assert await take(events, 51) == list(range(50, 101))
                 aligner = make_aligner(two, one.urls[0])
                 assert await aligner.align() == 49
                 assert await aligner.align() == 0
                 await aligner.stop()
-                to_two.link.send_buffers([made(101, 102).data])
+                to_two.connection.send_buffers([made(101, 102).data])
                 assert await take(events, 1) == [101]
             [row] = two.figures.ledger()
             assert (row["published"], row["accepted"], row["balanced"]) == (52, 52, True)
@@ -187,7 +187,7 @@ def test_an_older_part_is_delivered_to_nobody_who_is_past_it() -> None:
 def test_what_was_skipped_here_and_is_found_elsewhere_can_be_recovered_from_here() -> None:
     async def test() -> None:
         async with fabric(config(), config()) as [one, two], client(one) as to_one:
-            to_one.link.send_buffers([made(1, 10).data])
+            to_one.connection.send_buffers([made(1, 10).data])
             await fed(two, made(1, 3), made(6, 10))
             await until(lambda: _count(one) == 9)
             aligner = make_aligner(two, one.urls[0])
@@ -216,8 +216,8 @@ def test_relays_and_aligners_show_their_token(tmp_path: Path) -> None:
             connect(one.urls[0], config=CLIENT, token="secret") as to_one,
             client(two) as to_two,
         ):
-            to_one.link.send_buffers([made(1, 101).data])
-            to_two.link.send_buffers([made(50, 101).data])
+            to_one.connection.send_buffers([made(1, 101).data])
+            to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
             aligner, refused = make_aligner(two, one.urls[0]), make_aligner(stranger, one.urls[0])
             assert await aligner.align() == 49
@@ -225,7 +225,7 @@ def test_relays_and_aligners_show_their_token(tmp_path: Path) -> None:
                 await refused.align()
             relay = make_relay(two, one.urls[0])
             await relay.start()
-            to_one.link.send_buffers([made(101, 111).data])
+            to_one.connection.send_buffers([made(101, 111).data])
             async with to_two.subscribe(TOPIC, history=True) as events:
                 assert await take(events, 61) == list(range(50, 111))
             for part in (aligner, refused, relay):
@@ -238,7 +238,7 @@ def test_a_node_shows_its_token_to_the_caches_it_asks(tmp_path: Path) -> None:
     async def test() -> None:
         there, here = secured(tmp_path)
         async with fabric(there) as [far], connect(far.urls[0], config=CLIENT, token="secret") as to_far:
-            to_far.link.send_buffers([made(1, 31).data])
+            to_far.connection.send_buffers([made(1, 31).data])
             await until(lambda: _count(far) == 30)
             asking = dataclasses.replace(here, recovery=RecoverySettings(caches=(far.urls[0],)))
             async with fabric(asking) as [near], client(near) as session, session.subscribe(TOPIC) as events:

@@ -13,10 +13,10 @@ from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
 from reknit.node.node import Node
 from reknit.outcome import End
+from reknit.processes.process import tied
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.records import Skipped, apply, decode, encode
 from reknit.server import build_node, make_relay
-from reknit.testing.processes import tied
 from reknit.topic import Pattern
 from reknit.wire.recovery import Offer
 from tests.node.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
@@ -165,7 +165,7 @@ def test_a_relay_gets_what_its_origin_lacks_from_the_publishers_own_cache() -> N
         async with fabric() as [origin], client(origin) as session, fabric() as [near]:
             held = MemoryCache(Pattern(TOPIC))
             held.put(made(1, 9), 0)
-            session.switchboard.keep(held, Offer(TOPIC, SOURCE))
+            session.router.offer_cache(held, Offer(TOPIC, SOURCE))
             await fed(near, made(1, 3))
             async with (
                 client(near) as reader,

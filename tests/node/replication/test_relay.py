@@ -12,8 +12,8 @@ from reknit.config import Config, NodeSettings, RecoverySettings
 from reknit.errors import InvalidConfig
 from reknit.node.node import Node
 from reknit.node.replication.relay import parse_relay
+from reknit.processes.process import free_port
 from reknit.server import build_node, make_relay
-from reknit.testing.processes import free_port
 from tests.node.fabric import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real
@@ -97,7 +97,7 @@ def test_a_relay_that_forgot_everything_recovers_from_its_origin_for_its_subscri
             publisher = session.publisher(TOPIC, cache=False)
             await publisher.publish(b"1")
             assert await take(events, 1) == [1]
-            reader.link.drop()  # the subscriber is apart while the relay takes these, and forgets them
+            reader.connection.drop()  # the subscriber is apart while the relay takes these, and forgets them
             await publisher.publish_many(numbers(2, 501))
             await until(lambda: _is_settled(origin))
             await relay.stop()
@@ -124,7 +124,7 @@ def test_a_hole_in_the_relay_is_filled_from_the_origins_journal() -> None:
             port = free_port()
             async with fabric(config(port)) as [alone], client(alone) as feeder:
                 early = Batch.build(publisher.source, TOPIC, 1, numbers(1, 11), 0)
-                feeder.link.send_buffers([early.data])
+                feeder.connection.send_buffers([early.data])
                 await until(lambda: alone.journal.end > 0)
                 relay = make_relay(alone, origin.urls[0])
                 await relay.start()

@@ -54,7 +54,7 @@ def test_the_status_and_the_metrics_tell_of_it() -> None:
     async def test() -> None:
         async with build_node(config()) as node, connect(node.urls[0]) as session:
             node.bridges.visited = vias = full()
-            session.link.send(Via(SECOND, ["a"]))
+            session.connection.send(Via(SECOND, ["a"]))
             await until(lambda: vias.forgotten == 1)
             assert (await session.status())["bridges"] == {"sources": 1, "forgotten": 1}
             assert await figures(node) == {"reknit_bridge_sources": 1, "reknit_bridge_forgotten_total": 1}

@@ -78,7 +78,7 @@ class Storm:
                     event.release()
                     return
                 if what == "cut" and self.rng.random() < 0.1:
-                    session.link.drop()
+                    session.connection.drop()
                 await asyncio.sleep(0)
             self._end(event, content, what)
 

@@ -16,7 +16,7 @@ from reknit.client.streams import OutgoingStream
 from reknit.errors import Aborted, Modified, Released
 from reknit.event import Event
 from reknit.outcome import Outcome
-from reknit.testing.processes import ending
+from reknit.processes.process import ending
 from tests.node.node_processes import ORDERS, Fabric, announced, fabric, run, until
 from tests.node.streams import test_streams
 from tests.node.streams.test_streams import read_all, release, taking

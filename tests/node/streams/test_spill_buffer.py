@@ -46,7 +46,7 @@ def test_a_buffer_holds_what_was_put_there_and_no_more_than_the_cap_of_it_in_mem
         buffer.close()
 
 
-def test_a_file_is_left_behind_by_nobody(tmp_path: Path) -> None:
+def test_no_file_is_left_behind(tmp_path: Path) -> None:
     buffer = SpillBuffer(0, tmp_path)
     buffer.put(S, b"abc")
     assert buffer.spilled_bytes == 3

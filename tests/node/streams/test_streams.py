@@ -290,7 +290,7 @@ def test_a_receiver_is_told_of_an_abort_and_takes_no_half_for_a_whole(how: str) 
                 if how == "abort":
                     await out.abort()
                 else:
-                    mine.link.drop()
+                    mine.connection.drop()
 
             expected = {"an exception": ZeroDivisionError, "abort": Closed, "the connection": Modified}[how]
             with pytest.raises(expected):
@@ -314,7 +314,7 @@ def test_a_reader_that_comes_late_to_an_abort_is_told_too() -> None:
             mine.subscribe("orders/**", auto_accept=False, streams=True) as events,
         ):
             async with mine.publisher(TOPIC).stream() as out:
-                await until(lambda: len(events._batches) == 1)
+                await until(lambda: len(events._queue) == 1)
                 await out.abort()
             await until(lambda: is_idle(made))
             event = await anext(events)
@@ -360,7 +360,7 @@ def test_a_reader_that_leaves_in_good_order_hands_it_to_the_next() -> None:
             await leaving.__aenter__()
             async with reading(made, taking(got)) as [reader], publisher.stream() as out:
                 await out.write(PIECE)
-                await until(lambda: len(leaving._batches) == 1)
+                await until(lambda: len(leaving._queue) == 1)
                 await leaving.__aexit__(None, None, None)
                 for _ in range(20):
                     await out.write(PIECE)
@@ -467,7 +467,7 @@ def test_streams_without_asyncio(reads: str) -> None:
                 assert b"".join(pieces) == PIECE * 20
             case "some":
                 assert PIECE.startswith(next(pieces)[:100])
-        events._accept_handed(all_of_it=True)  # as asking for the next one does
+        events._accept_current(all_of_it=True)  # as asking for the next one does
         expected = {"all": None, "some": Modified, "nothing": Released}[reads]
         if expected is None:
             assert writing.result(20) is Outcome.ACCEPTED
@@ -506,7 +506,7 @@ def test_an_event_without_its_payload_is_not_kept() -> None:
         async with node() as made, session(made) as mine:
             for source, flags in ((b"s" * 16, FLAG_STREAM), (b"p" * 16, 0)):
                 batch = Batch.build(source, TOPIC, 1, [b""], time_us=1, flags=flags)
-                mine.link.send_buffers([batch.data])
+                mine.connection.send_buffers([batch.data])
             published = made.journal.ledger.published
             await until(lambda: (TOPIC, b"p" * 16) in published)
             assert (TOPIC, b"s" * 16) not in published

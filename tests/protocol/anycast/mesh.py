@@ -1,4 +1,4 @@
-"""Nodes made of the machines alone, joined by lines that keep order, with subscribers that follow a script."""
+"""Nodes that consist of the machines only, with ordered links between them, and scripted subscribers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ACC, REL, REJ, MOD, REC = (
     Outcome.RECEIVED,
 )
 Answer = Callable[[int, int], list[Outcome]] | Outcome | list[Outcome] | None
-"""What a subscriber says of `[start, stop)`: one outcome, several in this order, or nothing."""
+"""A subscriber's answer to `[start, stop)`: one outcome, several in this order, or none."""
 
 
 class Node:
@@ -53,7 +53,7 @@ class Node:
 
 
 class Mesh:
-    """All nodes, and what is under way between them."""
+    """All nodes, and the messages between them."""
 
     def __init__(self, *links: str, edges: str = "", link_events: int = 65_536) -> None:
         self.now = 0.0
@@ -133,7 +133,7 @@ class Mesh:
         self._collect(name)
 
     def send(self, name: str, count: int = 1, mode: str = "closest", resend: bool = True) -> str:
-        """Offer, let everything come to rest, and give the outcome of all events as one word."""
+        """Offer events, run until nothing is under way, and return the outcome of all events."""
         self.fates.clear()
         self.offer(name, count, mode, resend)
         self.run()
@@ -144,7 +144,7 @@ class Mesh:
         return Outcome(outcome).name
 
     def run(self) -> None:
-        """Until nothing is under way."""
+        """Run until nothing is under way."""
         while any(self.lines.values()):
             for (sender, receiver), line in list(self.lines.items()):
                 if line:

@@ -1,4 +1,4 @@
-"""Anycast on the machines: every case that there is, and every event with exactly one outcome."""
+"""Anycast on the machines, case by case: every event has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_in_a_diamond_the_far_end_is_tried_once() -> None:
     assert mesh.records() == 0
 
 
-def test_a_stale_route_leads_on_to_who_is_there() -> None:
+def test_a_stale_route_leads_to_another_subscriber() -> None:
     """The subscriber on c is gone, and a does not know it yet."""
     mesh = Mesh("ab", "bc")
     mesh.subscribe("b1", ACC)
@@ -239,7 +239,7 @@ def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another() -> None:
     ]
 
 
-def test_what_a_lost_subscriber_had_is_in_doubt_and_never_released() -> None:
+def test_events_of_a_lost_subscriber_are_in_doubt_and_never_released() -> None:
     mesh = alone(None, ACC)
     mesh.offer("a")
     mesh.leave("a1", is_clean=False)
@@ -346,7 +346,7 @@ def test_closest_goes_to_the_nearest_of_the_others() -> None:
     assert mesh.tried == ["d1"]
 
 
-def test_balanced_goes_to_whoever_has_least_and_counts_the_way() -> None:
+def test_balanced_goes_to_the_least_loaded_path_and_counts_its_cost() -> None:
     mesh = Mesh("ab")
     mesh.subscribe("a1", None)
     mesh.subscribe("b1", None)
@@ -379,7 +379,7 @@ def test_a_node_that_has_promised_delivery_waits_for_a_subscriber() -> None:
     assert [fate.outcome for fate in mesh.fates] == [ACC]
 
 
-def test_a_node_that_has_promised_delivery_tries_again_what_all_released() -> None:
+def test_a_node_that_keeps_events_retries_those_that_all_released() -> None:
     said: list[int] = []
 
     def reluctant(start: int, stop: int) -> list[Outcome]:
@@ -395,7 +395,7 @@ def test_a_node_that_has_promised_delivery_tries_again_what_all_released() -> No
     assert mesh.records() == 0
 
 
-def test_a_ttl_ends_what_waits() -> None:
+def test_waiting_events_expire_by_their_ttl() -> None:
     mesh = alone()
     for keeps in (True, False):
         mesh.subscribe("a1", None, credit=0)

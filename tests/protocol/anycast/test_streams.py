@@ -38,7 +38,7 @@ def anycast(*takers: bool) -> AnycastMachine:
     return machine
 
 
-def test_a_stream_goes_to_those_who_take_streams_only() -> None:
+def test_a_stream_goes_only_to_subscribers_that_take_streams() -> None:
     machine = anycast(False, True, False, True)
     tried = []
     machine.receive(OfferEvents(stub(), "balanced", resend=True), HERE, 0.0)
@@ -62,7 +62,7 @@ def test_a_stream_that_waits_lets_plain_events_pass() -> None:
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
-def test_what_is_withdrawn_is_nowhere_any_more(is_waiting: bool) -> None:
+def test_a_withdrawn_stream_is_nowhere_any_more(is_waiting: bool) -> None:
     machine = anycast(True)
     if is_waiting:
         machine.receive(OfferEvents(stub(b"o" * 16), "balanced"), HERE, 0.0)

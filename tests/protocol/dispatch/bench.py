@@ -10,14 +10,13 @@ from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.ledger import Stream
 from reknit.outcome import End, Outcome
-from reknit.protocol.dispatch.dispatcher import Dispatch, Input
-from reknit.protocol.dispatch.inputs import Grown, Open, Scanned
+from reknit.protocol.dispatch.dispatcher import Dispatcher, Input
+from reknit.protocol.dispatch.inputs import JournalGrown, JournalScanned, OpenSubscription
 from reknit.protocol.dispatch.retry import Retry
-from reknit.protocol.dispatch.rules import Rules
+from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.dispatch.state import Effect
-from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send
-from reknit.protocol.machine import JOURNAL
-from reknit.protocol.publish.intake import Kept
+from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Redeliver, Scan, Send
+from reknit.protocol.machine import JOURNAL, MadeDurable
 from reknit.seqset import SeqSet
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
@@ -28,7 +27,7 @@ STREAM: Stream = ("plant/a", SOURCE)
 
 
 class Bench:
-    """A dispatch over a journal in memory. Records are kept at once, unless `is_slow`."""
+    """A dispatcher over a journal in memory. Records are durable at once, unless `is_slow`."""
 
     def __init__(
         self,
@@ -43,12 +42,12 @@ class Bench:
         self.settled = 0
         self.is_slow = False
         self.first_held: dict[tuple[str, bytes], int] = {}
-        self.dispatch = Dispatch(
+        self.dispatch = Dispatcher(
             self.journal.ledger,
             self.journal.end,
             self._next_number,
             Random(0),
-            Rules(retry or Retry(1.0, 1.0, attempts_max), topics, **rules),
+            DispatchRules(retry or Retry(1.0, 1.0, attempts_max), topics, **rules),
             first_held=lambda topic, source: self.first_held.get((topic, source), 1),
             paused=self.journal.paused,
         )
@@ -58,7 +57,7 @@ class Bench:
         return self.numbers
 
     def give(self, message: Input, peer: object = "p", now: float = 0.0) -> list[Effect]:
-        """Let the dispatch receive something; gives what is to be done beside the journal's part of it."""
+        """Give the dispatcher an input; returns its effects except the journal's."""
         self.dispatch.receive(message, peer, now)
         return self.perform(now)
 
@@ -74,7 +73,7 @@ class Bench:
                     self.journal.stage_record(effect.record)
                 elif isinstance(effect, Scan):
                     run = self.journal.read(effect.position, None, effect.bytes_max)
-                    self.dispatch.receive(Scanned(effect.key, run), JOURNAL, now)
+                    self.dispatch.receive(JournalScanned(effect.key, run), JOURNAL, now)
                 else:
                     out.append(effect)
             if not self.is_slow:
@@ -82,14 +81,14 @@ class Bench:
         return out
 
     def keep(self, now: float = 0.0) -> None:
-        """What is staged becomes durable."""
+        """Make durable what is staged."""
         seen, end = self.journal.end, self.journal.commit()
         runs = []
         while seen < end:
             runs.append(self.journal.read(seen, end))
             seen = runs[-1].next_position
-        self.dispatch.receive(Grown(runs, end), JOURNAL, now)
-        self.dispatch.receive(Kept(self.numbers), JOURNAL, now)
+        self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
+        self.dispatch.receive(MadeDurable(self.numbers), JOURNAL, now)
 
     def publish(
         self,
@@ -106,7 +105,7 @@ class Bench:
         return self.perform(now)
 
     def subscribe(self, name: str = "", peer: object = "p", **fields: object) -> list[Effect]:
-        """Subscribe to `plant/**`, from what is kept from now on or from `position`."""
+        """Subscribe to `plant/**`, from what becomes durable from now on or from `position`."""
         position = fields.pop("position", -1)
         credit = fields.pop("credit", 1 << 20)
         held = fields.pop("held", [])
@@ -115,7 +114,7 @@ class Bench:
         published = self.journal.ledger.published
         since = {stream: seqs.last + 1 for stream, seqs in published.items()} if position != 0 else {}
         seen: dict[bytes, int] = fields.pop("seen", {})  # type: ignore[assignment]
-        return self.give(Open(request, pattern, int(str(position)), since, seen=seen), peer)
+        return self.give(OpenSubscription(request, pattern, int(str(position)), since, seen=seen), peer)
 
     def settle(self, number: int, start: int, stop: int, outcome: Outcome, **fields: object) -> list[Effect]:
         row = Row("plant/a", SOURCE, start, stop, int(outcome), **fields)  # type: ignore[arg-type]
@@ -131,7 +130,7 @@ class Bench:
         return self.give(Settle(1, self.settled, [row]), peer, now)
 
     def restart(self, **fields: Any) -> Bench:
-        """The node again, over the same journal."""
+        """A restarted node over the same journal."""
         return Bench(journal=self.journal, **fields)
 
     def ends(self, name: str) -> dict[End, SeqSet]:
@@ -144,21 +143,21 @@ def letters(effects: list[Effect]) -> list[tuple[int, int, str]]:
 
 
 def seqs(effects: list[Effect]) -> list[int]:
-    """Every event that is handed out, in order, whichever attempt it is."""
+    """Every event that is delivered, in order, whichever attempt it is."""
     found: list[int] = []
     for effect in effects:
         if isinstance(effect, Redeliver):
             found += range(effect.start, effect.stop)
-        elif isinstance(effect, Deliver):
+        elif isinstance(effect, DeliverRuns):
             found += [seq for bounds in delivered([effect]) for seq in range(*bounds)]
     return found
 
 
 def delivered(effects: list[Effect]) -> list[tuple[int, int]]:
-    """The ranges that are handed out for the first time, or in part."""
+    """The ranges that are delivered for the first time, or in part."""
     ranges: list[tuple[int, int]] = []
     for effect in effects:
-        if isinstance(effect, Deliver):
+        if isinstance(effect, DeliverRuns):
             for piece in effect.pieces:
                 heads = [entry.head for entry in piece.run.entries[piece.low : piece.high]]
                 ranges += [(head.first, head.stop) for head in heads]

@@ -1,15 +1,14 @@
-"""Dispatching: every subscriber gets every event that matches, or there is an end that says why."""
+"""Dispatching: every subscriber gets every matching event, or an outcome says why not."""
 
 from random import Random
 
 from reknit.batch import Batch
 from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome, Reason
-from reknit.protocol.dispatch.dispatcher import Dispatch
-from reknit.protocol.dispatch.inputs import Blocked, Open, Trimmed, Vanished
-from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Send
-from reknit.protocol.machine import JOURNAL
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.dispatch.inputs import EventsGone, JournalTrimmed, OpenSubscription, PeerBlocked
+from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Send
+from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.topic import Pattern
 from reknit.wire.messages import (
     Credit,
@@ -26,7 +25,7 @@ from reknit.wire.messages import (
 )
 from tests.protocol.dispatch.bench import SOURCE, Bench, delivered, ranges, redelivered, said
 
-# -- handing out
+# -- delivery
 
 
 def test_live_subscriber_gets_what_matches_as_it_is_kept() -> None:
@@ -54,12 +53,12 @@ def test_subscriber_without_credit_gets_the_rest_when_it_has_room() -> None:
     assert delivered(bench.publish(4)) == [(4, 5)]
 
 
-def test_blocked_peer_gets_nothing_until_its_way_is_free() -> None:
+def test_blocked_peer_gets_nothing_until_it_is_unblocked() -> None:
     bench = Bench()
     bench.subscribe()
-    bench.give(Blocked(True))
+    bench.give(PeerBlocked(True))
     assert bench.publish(1) == []
-    assert delivered(bench.give(Blocked(False))) == [(1, 2)]
+    assert delivered(bench.give(PeerBlocked(False))) == [(1, 2)]
 
 
 def test_slow_subscriber_costs_the_others_nothing() -> None:
@@ -67,7 +66,7 @@ def test_slow_subscriber_costs_the_others_nothing() -> None:
     bench.subscribe(peer="slow", credit=1)
     bench.subscribe(peer="fast")
     for seq in range(1, 4):
-        effects = [effect for effect in bench.publish(seq) if isinstance(effect, Deliver)]
+        effects = [effect for effect in bench.publish(seq) if isinstance(effect, DeliverRuns)]
         assert "fast" in [effect.peer for effect in effects]
 
 
@@ -83,7 +82,7 @@ def test_new_durable_subscription_is_confirmed_when_its_account_is_durable() -> 
     assert said(bench.perform()) == [Subscribed(1, 0, False)]
 
 
-def test_new_durable_subscriber_is_not_handed_what_was_staged_before_it() -> None:
+def test_new_durable_subscriber_does_not_get_events_staged_before_it() -> None:
     """It is not owed those events, so they could never end."""
     bench = Bench()
     bench.is_slow = True
@@ -95,24 +94,24 @@ def test_new_durable_subscriber_is_not_handed_what_was_staged_before_it() -> Non
     assert bench.journal.ledger.rows()[0].published == 0
 
 
-def test_connection_that_goes_before_its_account_is_durable_is_forgotten() -> None:
+def test_connection_that_leaves_before_its_account_is_durable_is_forgotten() -> None:
     bench = Bench()
     bench.is_slow = True
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.keep()
     assert bench.perform() == []
     assert bench.dispatch.queues == {}
 
 
-def test_outcome_said_again_on_a_new_connection_is_booked_when_the_first_saying_is_durable() -> None:
-    """Otherwise a crash could forget an outcome that nobody will ever say again."""
+def test_outcome_repeated_on_a_new_connection_is_confirmed_when_the_first_one_is_durable() -> None:
+    """Otherwise a crash could forget an outcome that is never repeated."""
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
     bench.is_slow = True
     assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit")
     assert said(bench.settle(1, 1, 3, Outcome.ACCEPTED)) == []
     bench.keep()
@@ -125,7 +124,7 @@ def test_durable_subscriber_goes_on_after_what_has_ended() -> None:
     for seq in (1, 2, 3):
         bench.publish(seq)
     bench.settle(1, 2, 3, Outcome.ACCEPTED)
-    bench.give(Left())
+    bench.give(PeerLeft())
     effects = bench.subscribe("audit", peer="again")
     assert said(effects) == [Subscribed(1, 0 + bench.journal.ledger.accounts["audit"].floor, True)]
     assert delivered(effects) == [(1, 2), (3, 4)]
@@ -136,27 +135,27 @@ def test_durable_subscriber_gets_only_the_open_part_of_a_batch() -> None:
     bench.subscribe("audit")
     bench.publish(1, 5)
     bench.settle(1, 2, 4, Outcome.ACCEPTED)
-    bench.give(Left())
+    bench.give(PeerLeft())
     assert delivered(bench.subscribe("audit", peer="again")) == [(1, 2), (4, 6)]
 
 
-def test_what_a_subscriber_still_holds_is_not_sent_again_and_can_be_settled() -> None:
+def test_events_that_a_subscriber_still_holds_are_not_sent_again_and_can_be_settled() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 5)
-    bench.give(Left())
+    bench.give(PeerLeft())
     effects = bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 6)])
     assert delivered(effects) == []
     bench.settle(1, 1, 6, Outcome.ACCEPTED)
     assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 6))}
 
 
-def test_what_was_held_and_ended_before_the_cursor_came_to_it_is_not_sent_again() -> None:
+def test_held_events_that_ended_before_the_cursor_reached_them_are_not_sent_again() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1)
     bench.publish(2)
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit", held=[Held("plant/a", SOURCE, 2, 3)], credit=1)
     bench.settle(1, 2, 3, Outcome.ACCEPTED)
     assert delivered(bench.give(Credit(1, 1 << 20))) == []
@@ -189,7 +188,7 @@ def test_subscription_number_is_used_once_on_a_connection() -> None:
     assert refusal.code == Code.ALREADY_EXISTS
 
 
-def test_forgotten_subscriber_has_no_account_any_more() -> None:
+def test_forgotten_subscriber_has_no_account() -> None:
     bench = Bench()
     bench.subscribe("audit")
     assert said(bench.give(Unsubscribe(1, forget=True))) == [Unsubscribed(1, is_forgotten=True)]
@@ -204,7 +203,7 @@ def test_subscriber_that_left_can_still_be_forgotten() -> None:
     assert bench.journal.ledger.accounts == {}
 
 
-def test_subscriber_that_another_connection_took_over_is_not_forgotten_by_who_left() -> None:
+def test_connection_that_was_taken_over_can_not_forget_its_subscriber() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.give(Unsubscribe(1))
@@ -213,8 +212,8 @@ def test_subscriber_that_another_connection_took_over_is_not_forgotten_by_who_le
     assert list(bench.journal.ledger.accounts) == ["audit"]
 
 
-def test_subscriber_hears_that_it_is_forgotten_when_that_is_durable() -> None:
-    """Otherwise a crash could bring back what it was told is no more."""
+def test_forgetting_is_confirmed_when_it_is_durable() -> None:
+    """Otherwise a crash could bring back an account that was reported as closed."""
     bench = Bench()
     bench.subscribe("audit")
     bench.is_slow = True
@@ -263,7 +262,7 @@ def test_outcome_is_confirmed_when_it_is_durable() -> None:
 
 
 def test_outcome_without_an_end_does_not_confirm_those_before_it() -> None:
-    """`Settled` speaks for everything up to its number: a subscriber would forget what is not durable yet."""
+    """`Settled` confirms everything up to its number: a subscriber would forget outcomes that are not durable yet."""
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
@@ -327,7 +326,7 @@ def test_rejected_event_is_a_dead_letter_before_its_end_is_booked() -> None:
     assert kinds == [DeadLetter, AppendRecord]
 
 
-def test_outcome_for_what_was_never_handed_out_changes_nothing() -> None:
+def test_outcome_of_an_event_that_was_not_delivered_changes_nothing() -> None:
     bench = Bench()
     bench.subscribe("audit")
     assert said(bench.settle(1, 1, 100, Outcome.ACCEPTED)) == [Settled(1, 1)]
@@ -342,7 +341,7 @@ def test_floor_is_written_down_without_an_outcome() -> None:
     assert bench.journal.ledger.accounts["audit"].floor > 0
 
 
-# -- what is gone
+# -- losses
 
 
 def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
@@ -350,27 +349,27 @@ def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
     bench.subscribe("audit")
     bench.publish(1, 5)
     bench.settle(1, 1, 3, Outcome.ACCEPTED)
-    effects = bench.give(Trimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
+    effects = bench.give(JournalTrimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 3, 6, "retention")]
     assert bench.ends("audit")[End.LOST] == ranges((3, 6))
 
 
-def test_removed_events_from_before_a_subscriber_are_no_loss_to_it() -> None:
+def test_removed_events_from_before_a_subscriber_are_not_lost_to_it() -> None:
     bench = Bench()
     bench.publish(1, 5)
     bench.subscribe("audit")
-    assert bench.give(Trimmed(0, [Removed("plant/a", SOURCE, 1, 3)]), JOURNAL) == []
+    assert bench.give(JournalTrimmed(0, [Removed("plant/a", SOURCE, 1, 3)]), JOURNAL) == []
     assert bench.ends("audit") == {}
 
 
-def test_removed_events_that_nobody_booked_before_a_crash_are_booked_after_it() -> None:
+def test_removed_events_that_were_not_recorded_before_a_crash_are_recorded_after_it() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 5)
     bench.settle(1, 1, 3, Outcome.ACCEPTED)
     journal = bench.journal
     held = (lambda topic, source: 5, journal.end)
-    again = Dispatch(journal.ledger, journal.end, lambda: 1, Random(0), None, 0, *held)
+    again = Dispatcher(journal.ledger, journal.end, lambda: 1, Random(0), None, 0, *held)
     [append] = again.take_effects()
     assert isinstance(append, AppendRecord)
     journal.stage_record(append.record)
@@ -380,34 +379,34 @@ def test_removed_events_that_nobody_booked_before_a_crash_are_booked_after_it() 
 def test_subscriber_that_was_away_is_told_what_was_removed() -> None:
     bench = Bench()
     bench.subscribe()
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.publish(1, 5)
-    bench.give(Trimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
+    bench.give(JournalTrimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
     request = Subscribe(1, "plant/**", "", Start(), 1 << 20)
-    effects = bench.give(Open(request, Pattern("plant/**"), 0))
+    effects = bench.give(OpenSubscription(request, Pattern("plant/**"), 0))
     assert said(effects) == [Subscribed(1, 0, False), Lost(1, "plant/a", SOURCE, 1, 6, "retention")]
 
 
-def test_event_that_vanished_before_its_next_attempt_is_lost() -> None:
+def test_event_that_is_gone_before_its_next_attempt_is_lost() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
     bench.settle(1, 1, 2, Outcome.RELEASED)
-    effects = bench.give(Vanished(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
+    effects = bench.give(EventsGone(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
     assert bench.ends("audit") == {End.LOST: ranges((1, 2))}
 
 
-def test_ephemeral_subscriber_is_told_of_a_vanished_event_too() -> None:
+def test_ephemeral_subscriber_is_told_of_a_gone_event_too() -> None:
     bench = Bench()
     bench.subscribe()
     bench.publish(1)
     bench.settle(1, 1, 2, Outcome.RELEASED)
-    effects = bench.give(Vanished(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
+    effects = bench.give(EventsGone(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
 
 
-def test_ledger_knows_everything_that_is_under_way() -> None:
+def test_ledger_knows_all_events_in_flight() -> None:
     bench = Bench()
     bench.subscribe("audit", credit=1)
     for seq in range(1, 5):

@@ -1,4 +1,4 @@
-"""Time to live: what expires while it waits is a dead letter, at its time, wherever its subscriber is."""
+"""Time to live: an event that expires while it waits becomes a dead letter on time, connected or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from reknit.config import TopicSettings
 from reknit.ledger import ANYCAST
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send
-from reknit.protocol.publish.intake import Intake, Left
+from reknit.protocol.machine import PeerLeft
+from reknit.protocol.publish.intake import Intake
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Credit, Refuse
@@ -29,7 +30,7 @@ def test_event_that_waits_past_its_ttl_is_a_dead_letter() -> None:
 def test_event_of_a_subscriber_that_is_away_expires_too() -> None:
     bench = Bench()
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.publish(1, 3, ttl_ms=2000)
     assert letters(bench.tick(2.1)) == [(1, 4, "expired")]
     assert seqs(bench.subscribe("audit")) == []
@@ -95,15 +96,15 @@ def test_each_event_of_a_batch_has_its_own_ttl() -> None:
 def test_event_without_ttl_never_expires() -> None:
     bench = Bench()
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.publish(1)
     assert letters(bench.tick(1e9)) == []
 
 
-def test_topic_gives_a_ttl_to_events_that_say_nothing() -> None:
+def test_topic_gives_a_ttl_to_events_without_one() -> None:
     bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), ttl_ms=2000)])
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.publish(1)
     assert letters(bench.tick(2.1)) == [(1, 2, "expired")]
 
@@ -128,7 +129,7 @@ def test_event_from_too_far_in_the_future_is_refused() -> None:
     assert (refusal.message.start, refusal.message.code) == (2, Code.INVALID_ARGUMENT)
 
 
-def test_what_anycast_has_is_left_to_it() -> None:
+def test_events_of_anycast_accounts_are_left_alone() -> None:
     assert ANYCAST == "anycast/"
     bench = Bench(queue_events_max=1)
     bench.journal.ledger.open(f"{ANYCAST}plant/**", Pattern("plant/**"), {}, 0)

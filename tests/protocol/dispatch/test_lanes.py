@@ -1,4 +1,4 @@
-"""Order: a key waits while its head is tried again, others flow, and an end of any kind frees it."""
+"""Order: a key waits while its head is retried, other keys flow, and any outcome frees it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
 from reknit.protocol.effects import Redeliver
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.machine import PeerLeft
 from reknit.topic import Pattern
 from reknit.wire.messages import Held
 from tests.protocol.dispatch.bench import SOURCE, Bench, letters, ranges, redelivered, seqs
@@ -45,7 +45,7 @@ def test_source_waits_while_its_head_backs_off_and_others_flow() -> None:
     assert seqs(bench.say(Outcome.ACCEPTED, 1, now=5.0)) == [2]
 
 
-def test_rest_of_a_unit_comes_again_behind_its_head() -> None:
+def test_rest_of_a_unit_is_redelivered_after_its_head() -> None:
     bench = ordered()
     bench.publish(1, 4)
     bench.say(Outcome.ACCEPTED, 1)
@@ -115,11 +115,11 @@ def test_events_without_keys_are_ordered_by_their_source() -> None:
     assert seqs(bench.publish(2)) == []
 
 
-def test_what_a_subscriber_holds_across_a_reconnection_keeps_its_key_busy() -> None:
+def test_event_held_across_a_reconnection_keeps_its_key_busy() -> None:
     bench = ordered()
     bench.publish(1)
     bench.publish(2)
-    bench.give(Left())
+    bench.give(PeerLeft())
     assert seqs(bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])) == []
     assert seqs(bench.say(Outcome.ACCEPTED, 1)) == [2]
 

@@ -1,4 +1,4 @@
-"""Leases: who holds an event for too long without a word loses it to the next attempt."""
+"""Leases: a subscriber that holds an event for too long without settling it loses it to the next attempt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from reknit.outcome import End, Outcome
 from reknit.protocol.dispatch.leases import WINDOW_FIRST
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.machine import PeerLeft
 from reknit.wire.messages import Held, Revoked
 from tests.protocol.dispatch.bench import SOURCE, STREAM, Bench, letters, ranges, redelivered, said, seqs
 
@@ -52,14 +52,14 @@ def test_in_progress_extends_a_lease() -> None:
     assert Revoked(1, *STREAM, 2, 3) in lost
 
 
-def test_in_progress_counts_as_no_attempt() -> None:
+def test_in_progress_does_not_count_as_an_attempt() -> None:
     bench = leased()
     bench.say(Outcome.RECEIVED, 1)
     assert bench.journal.ledger.accounts["audit"].tallies == {}
 
 
 def test_late_accept_still_ends_the_event() -> None:
-    """A lease is there to get events to someone, not to make duplicates of those that are done."""
+    """A lease gets events to another subscriber; it is not there to duplicate events that are done."""
     bench = leased()
     bench.tick(LEASE_S)
     bench.say(Outcome.ACCEPTED, 1, now=LEASE_S)
@@ -82,7 +82,7 @@ def test_lease_of_an_attempt_does_not_end_the_next_one_early() -> None:
     assert said(bench.tick(2 * LEASE_S)) == [Revoked(1, *STREAM, 1, 2)]
 
 
-def test_what_was_set_aside_and_never_handed_out_can_not_be_settled() -> None:
+def test_event_set_aside_and_not_delivered_can_not_be_settled() -> None:
     bench = leased(WINDOW_FIRST + 10)
     bench.say(Outcome.ACCEPTED, 1, WINDOW_FIRST + 11)
     assert bench.ends("audit") == {End.ACCEPTED: ranges((1, WINDOW_FIRST + 1))}
@@ -97,7 +97,7 @@ def test_no_more_is_handed_out_ahead_than_a_lease_covers() -> None:
     assert got == list(range(WINDOW_FIRST + 1, WINDOW_FIRST + 5))
 
 
-def test_quick_subscriber_gets_more_ahead_and_one_that_loses_a_lease_less() -> None:
+def test_quick_subscriber_prefetches_more_and_one_that_loses_a_lease_less() -> None:
     bench = Bench(lease_s=LEASE_S)
     bench.subscribe("audit")
     bench.publish(1, 1000)
@@ -122,14 +122,14 @@ def test_every_event_comes_in_order_within_the_window() -> None:
     assert got == list(range(1, 401))
 
 
-def test_holding_across_a_reconnection_begins_a_new_lease() -> None:
+def test_event_held_across_a_reconnection_gets_a_new_lease() -> None:
     bench = leased()
-    bench.give(Left())
+    bench.give(PeerLeft())
     bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
     assert said(bench.tick(LEASE_S)) == [Revoked(1, *STREAM, 1, 2)]
 
 
-def test_without_leases_an_event_may_be_held_while_the_connection_stands() -> None:
+def test_without_leases_an_event_may_be_held_while_the_connection_is_up() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1)
@@ -137,7 +137,7 @@ def test_without_leases_an_event_may_be_held_while_the_connection_stands() -> No
 
 
 def test_unnamed_subscriber_has_no_lease() -> None:
-    """Nobody else waits for what it holds; that it is still at it changes nothing."""
+    """Nobody else waits for its events, so extending changes nothing."""
     bench = Bench(lease_s=LEASE_S)
     bench.subscribe()
     assert len(seqs(bench.publish(1, 2 * WINDOW_FIRST))) == 2 * WINDOW_FIRST

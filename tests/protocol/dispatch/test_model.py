@@ -1,4 +1,4 @@
-"""The dispatcher against a plain model: one queue per key, in which nobody overtakes, and every event ends once."""
+"""The dispatcher against a simple model: one first-in, first-out queue per key, and every event ends once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reknit.config import TopicSettings
 from reknit.outcome import End, Outcome
-from reknit.protocol.dispatch.inputs import Switch
+from reknit.protocol.dispatch.inputs import SetPaused
 from reknit.protocol.dispatch.state import Effect
-from reknit.protocol.effects import Deliver, Redeliver
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.effects import DeliverRuns, Redeliver
+from reknit.protocol.machine import PeerLeft
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.messages import Credit, Revoked, Row, Settle
@@ -45,13 +45,13 @@ STEPS = st.lists(
 
 
 class Model:
-    """What must be so, in the plainest words: events by key, their attempts, and who has them."""
+    """The expected behaviour in its simplest form: events by key, their attempts, and which are in flight."""
 
     def __init__(self, order: str) -> None:
         self.order = order
         self.keys: dict[int, str] = {}
         self.waiting: dict[str, list[int]] = defaultdict(list)
-        """By key, in the order in which they came: everything that has not ended."""
+        """By key, in order of arrival: everything that has not ended."""
         self.held: dict[int, int] = {}
         """What is with the subscriber, and as which attempt."""
         self.failed: dict[int, int] = defaultdict(int)
@@ -102,7 +102,7 @@ class World:
         self._see(self.bench.subscribe("audit", credit=self.credit))
 
     def _see(self, effects: list[Effect]) -> None:
-        """Hand everything to the model, in its order."""
+        """Pass everything to the model, in its order."""
         for message in said(effects):
             if isinstance(message, Revoked):
                 for seq in range(message.start, message.stop):
@@ -113,7 +113,7 @@ class World:
             if isinstance(effect, Redeliver):
                 for seq in range(effect.start, effect.stop):
                     self.model.handed(seq, effect.attempt, self.is_paused)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverRuns):
                 for piece in effect.pieces:
                     for entry in piece.run.entries[piece.low : piece.high]:
                         for seq in range(entry.head.first, entry.head.stop):
@@ -137,7 +137,7 @@ class World:
         attempt = self.model.held[seq]
         rest: list[int] = []
         if self.model.order != "none" and outcome in (Outcome.FAILED, Outcome.RELEASED):
-            # as the client does: what is behind in the same hands is given back with it
+            # as the client does: later events of the same delivery are given back with it
             key = self.model.keys[seq]
             rest = [one for one in held if one > seq and self.model.keys[one] == key]
         self.model.settle(seq, outcome)
@@ -158,11 +158,11 @@ class World:
 
     def pause(self, is_paused: bool) -> None:
         self.is_paused = is_paused
-        self._see(self.bench.give(Switch(1, "plant/a", is_paused), "admin", self.now))
+        self._see(self.bench.give(SetPaused(1, "plant/a", is_paused), "admin", self.now))
 
     def reconnect(self, _: None) -> None:
         self.model.held.clear()
-        self.bench.give(Left(), now=self.now)
+        self.bench.give(PeerLeft(), now=self.now)
         self._again()
 
     def restart(self, _: None) -> None:
@@ -175,11 +175,10 @@ class World:
     def _again(self) -> None:
         self.bench.settled = 0
         self.credit = 300
-        self.bench.dispatch.desk.at(self.now)
         self._see(self.bench.subscribe("audit", credit=self.credit))
 
     def finish(self) -> None:
-        """Everything is accepted: then everything has ended, as the model says."""
+        """Accept everything: then everything has ended, as the model says."""
         self.pause(False)
         for _ in range(400):
             if len(self.model.ended) == self.last:

@@ -8,7 +8,8 @@ from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.outcome import Code, End, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
-from reknit.protocol.publish.intake import Intake, Left, Withheld
+from reknit.protocol.machine import PeerLeft
+from reknit.protocol.publish.intake import Intake, QueuesFull
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Go, Hold, Unsubscribe
@@ -16,11 +17,11 @@ from tests.protocol.dispatch.bench import SOURCE, Bench, letters, ranges, seqs
 
 
 def limited(overflow: Any, **fields: Any) -> Bench:
-    """A subscriber that is away and may have 10 events wait, one of which is kept for CS5 and CS6."""
+    """A disconnected subscriber for which 10 events may wait, one of them reserved for CS5 and CS6."""
     fields = {"queue_events_max": 10, **fields}
     bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"), overflow=overflow)], **fields)
     bench.subscribe("audit")
-    bench.give(Left())
+    bench.give(PeerLeft())
     return bench
 
 
@@ -50,30 +51,30 @@ def test_full_queue_is_full_after_a_restart() -> None:
     assert withheld(again.perform()) == [True]
 
 
-def test_queue_of_a_forgotten_subscriber_holds_nobody_up() -> None:
+def test_queue_of_a_forgotten_subscriber_withholds_no_publisher() -> None:
     bench = limited("withhold")
     bench.publish(1, 20)
     bench.subscribe("audit")
     assert withheld(bench.give(Unsubscribe(1, forget=True))) == [False]
 
 
-def test_intake_asks_publishers_on_full_topics_to_wait_and_tells_them_to_go_on() -> None:
+def test_intake_asks_publishers_on_full_topics_to_wait_and_then_to_continue() -> None:
     intake = Intake({})
-    intake.receive(Withheld(lambda topic, priority: "full" if topic == "plant/a" else ""), "j", 0.0)
+    intake.receive(QueuesFull(lambda topic, priority: "full" if topic == "plant/a" else ""), "j", 0.0)
     for peer, topic, source in (("p", "plant/a", SOURCE), ("q", "car/1", b"q" * 16)):
         batch = Batch.build(source, topic, 1, [b"x"], 0)
         intake.receive(Frames(bytes(batch.data), [batch.head]), peer, 0.0)
     hold, append = intake.take_effects()
     assert hold == Send("p", Hold(Code.RESOURCE_EXHAUSTED, "full", [SOURCE]))
     assert isinstance(append, Append)
-    intake.receive(Withheld(None), "j", 0.0)
+    intake.receive(QueuesFull(None), "j", 0.0)
     assert intake.take_effects() == [Send("p", Go()), Send("q", Go())]
 
 
 def test_only_sources_on_full_topics_wait_and_others_of_the_same_connection_go_on() -> None:
     intake, other = Intake({}), b"q" * 16
     intake.receive(
-        Withheld(lambda topic, priority: "full" if (topic, priority) == ("plant/a", 1) else ""), "j", 0
+        QueuesFull(lambda topic, priority: "full" if (topic, priority) == ("plant/a", 1) else ""), "j", 0
     )
     made = [
         Batch.build(SOURCE, "plant/a", 1, [b"x"], 0),
@@ -138,7 +139,7 @@ def test_oldest_from_before_a_restart_is_dropped_first() -> None:
     assert letters(again.publish(10, 2, now=0.2)) == [(1, 3, "egress_full")]
 
 
-def test_what_is_being_processed_is_not_dropped() -> None:
+def test_event_that_is_being_processed_is_not_dropped() -> None:
     bench = Bench(
         topics=[TopicSettings(pattern=Pattern("plant/**"), overflow="drop_oldest")], queue_events_max=10
     )
@@ -156,7 +157,7 @@ def test_bytes_are_limited_too() -> None:
     assert letters(bench.publish(10)) == [(10, 11, "egress_full")]
 
 
-def test_room_comes_back_with_every_end() -> None:
+def test_every_ended_event_makes_room() -> None:
     bench = limited("refuse_newest")
     bench.publish(1, 9)
     bench.subscribe("audit")

@@ -1,14 +1,13 @@
-"""Start and stop per topic: durable, and without an effect on attempts, ttl or what is in hand."""
+"""Pause and resume by topic: durable, and without an effect on attempts, ttl or delivered events."""
 
 from __future__ import annotations
 
 from reknit.entries import Removed
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.dispatch.inputs import Switch, Trimmed
+from reknit.protocol.dispatch.inputs import JournalTrimmed, SetPaused
 from reknit.protocol.dispatch.state import Effect
-from reknit.protocol.effects import Deliver
-from reknit.protocol.machine import JOURNAL
-from reknit.protocol.publish.intake import Left
+from reknit.protocol.effects import DeliverRuns
+from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.wire.messages import Answer, Credit, Held, Lost
 from tests.protocol.dispatch.bench import SOURCE, Bench, delivered, letters, ranges, redelivered, said, seqs
 
@@ -16,14 +15,14 @@ OTHER = b"o" * 16
 
 
 def pause(bench: Bench, pattern: str = "plant/a", now: float = 0.0) -> list[Effect]:
-    return bench.give(Switch(7, pattern, True), "admin", now)
+    return bench.give(SetPaused(7, pattern, True), "admin", now)
 
 
 def resume(bench: Bench, pattern: str = "plant/a", now: float = 0.0) -> list[Effect]:
-    return bench.give(Switch(8, pattern, False), "admin", now)
+    return bench.give(SetPaused(8, pattern, False), "admin", now)
 
 
-def test_paused_topic_is_not_handed_out_and_others_are() -> None:
+def test_paused_topic_is_not_delivered_and_others_are() -> None:
     bench = Bench()
     bench.subscribe("audit")
     pause(bench)
@@ -101,7 +100,7 @@ def test_order_of_a_source_holds_across_a_pause() -> None:
     assert got == list(range(1, 31))
 
 
-def test_resumed_topic_is_handed_out_as_credit_goes() -> None:
+def test_resumed_topic_is_delivered_within_credit() -> None:
     bench = Bench()
     bench.subscribe("audit", credit=300)
     pause(bench)
@@ -140,7 +139,7 @@ def test_paused_events_keep_the_floor() -> None:
     assert bench.journal.ledger.accounts["audit"].floor == entry.position
 
 
-def test_no_place_is_told_that_lies_behind_what_is_set_aside() -> None:
+def test_no_position_beyond_events_set_aside_is_sent() -> None:
     bench = Bench()
     bench.subscribe()
     pause(bench)
@@ -150,39 +149,39 @@ def test_no_place_is_told_that_lies_behind_what_is_set_aside() -> None:
     assert places(bench.publish(2, topic="plant/b", source=OTHER)) == [bench.journal.end]
 
 
-def test_who_comes_back_gets_what_was_set_aside_and_nothing_twice() -> None:
+def test_returning_subscriber_gets_events_set_aside_and_nothing_twice() -> None:
     bench = Bench()
     bench.subscribe()
     pause(bench)
     bench.publish(1, 3)
     bench.publish(1, topic="plant/b", source=OTHER)
-    bench.give(Left(), "p")
+    bench.give(PeerLeft(), "p")
     resume(bench)
     assert delivered(bench.subscribe(position=0, seen={OTHER: 1})) == [(1, 4)]
     assert delivered(bench.publish(2, topic="plant/b", source=OTHER)) == [(2, 3)]
 
 
-def test_what_is_in_hand_stays_so_where_it_was_seen() -> None:
+def test_held_events_stay_held_after_a_pause() -> None:
     bench = Bench()
     bench.subscribe()
     bench.publish(1, 3)
-    bench.give(Left(), "p")
+    bench.give(PeerLeft(), "p")
     bench.subscribe(position=0, seen={SOURCE: 3}, held=[Held("plant/a", SOURCE, 2, 3)])
     bench.say(Outcome.RELEASED, 2)
     assert redelivered(bench.tick(10.0)) == [(2, 3, 2)]
 
 
 def places(effects: list[Effect]) -> list[int]:
-    """The places told with deliveries."""
-    return [effect.position for effect in effects if isinstance(effect, Deliver)]
+    """The positions sent with deliveries."""
+    return [effect.position for effect in effects if isinstance(effect, DeliverRuns)]
 
 
-def test_removal_of_what_a_pause_held_back_is_told_at_once() -> None:
+def test_removal_of_paused_events_is_reported_at_once() -> None:
     bench = Bench()
     bench.subscribe()
     pause(bench)
     bench.publish(1, 3)
     bench.publish(4, 2)
-    effects = bench.give(Trimmed(0, [Removed("plant/a", SOURCE, 1, 4)]), JOURNAL)
+    effects = bench.give(JournalTrimmed(0, [Removed("plant/a", SOURCE, 1, 4)]), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 4, "retention")]
     assert seqs(resume(bench)) == [4, 5]

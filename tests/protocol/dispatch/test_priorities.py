@@ -1,9 +1,9 @@
-"""Priorities: weighted, never strict, and only where several wait."""
+"""Priorities: weighted, never strict, and only while several wait."""
 
 from __future__ import annotations
 
-from reknit.protocol.dispatch.priorities import Shares
-from reknit.protocol.effects import Deliver, Redeliver
+from reknit.protocol.dispatch.priorities import PriorityShares
+from reknit.protocol.effects import DeliverRuns, Redeliver
 from reknit.wire.messages import Credit
 from tests.protocol.dispatch.bench import Bench, seqs
 
@@ -22,7 +22,7 @@ def waiting(priorities: list[int], each: int) -> Bench:
 
 
 def order(bench: Bench, credit: int) -> list[int]:
-    """The priorities in the order in which they go out as credit comes."""
+    """The priorities in the order of delivery, as credit is granted."""
     found: list[int] = []
     total = 1
     while total < credit:
@@ -30,7 +30,7 @@ def order(bench: Bench, credit: int) -> list[int]:
         for effect in bench.give(Credit(1, total)):
             if isinstance(effect, Redeliver):
                 found += [effect.source[0] - 48] * (effect.stop - effect.start)
-            elif isinstance(effect, Deliver):
+            elif isinstance(effect, DeliverRuns):
                 heads = [
                     entry.head
                     for piece in effect.pieces
@@ -57,7 +57,7 @@ def test_every_event_goes_out_once_and_in_the_order_of_its_source() -> None:
     for effect in bench.give(Credit(1, 1 << 30)):
         if isinstance(effect, Redeliver):
             got.setdefault(effect.source, []).extend(range(effect.start, effect.stop))
-        elif isinstance(effect, Deliver):
+        elif isinstance(effect, DeliverRuns):
             for piece in effect.pieces:
                 for entry in piece.run.entries[piece.low : piece.high]:
                     got.setdefault(entry.head.source, []).extend(range(entry.head.first, entry.head.stop))
@@ -66,15 +66,15 @@ def test_every_event_goes_out_once_and_in_the_order_of_its_source() -> None:
 
 
 def test_floor_stays_before_what_was_overtaken() -> None:
-    """A restart would otherwise forget it."""
+    """Otherwise a restart would forget it."""
     bench = waiting([1, 6], 10)
     order(bench, 600)
     again = bench.restart()
     assert set(seqs(again.subscribe("audit"))) >= set(range(1, 11))
 
 
-def test_where_one_priority_waits_nothing_is_counted() -> None:
-    shares = Shares()
+def test_nothing_is_counted_while_one_priority_waits() -> None:
+    shares = PriorityShares()
     assert shares.next([3]) == 3
     shares.had(3, 1000)
     assert shares.next([0, 3]) == 3
@@ -82,4 +82,4 @@ def test_where_one_priority_waits_nothing_is_counted() -> None:
 
 def test_one_priority_goes_out_as_pieces_of_the_journal() -> None:
     bench = waiting([1], 20)
-    assert all(isinstance(effect, Deliver) for effect in bench.give(Credit(1, 1 << 30)))
+    assert all(isinstance(effect, DeliverRuns) for effect in bench.give(Credit(1, 1 << 30)))

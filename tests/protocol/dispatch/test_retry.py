@@ -1,4 +1,4 @@
-"""When to try again: full jitter under a ceiling that doubles."""
+"""When to retry: full jitter under a ceiling that doubles."""
 
 from __future__ import annotations
 

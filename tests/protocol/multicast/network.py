@@ -1,4 +1,4 @@
-"""A few multicast machines and a wire between them, in virtual time. A test says what the wire drops."""
+"""A few multicast machines and a wire between them, in virtual time. A test decides which datagrams are dropped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def view_of(names: str, counter: int = 1) -> View:
 
 
 class Wire:
-    """Members with names of one letter. What they were delivered, lost and said is kept for tests to look at."""
+    """Members with names of one letter. Records deliveries, losses and messages for tests."""
 
     def __init__(self, names: str, settings: GroupSettings | None = None) -> None:
         self.settings = settings if settings is not None else GroupSettings(capacity_events=10)
@@ -84,7 +84,7 @@ class Wire:
     # -- time
 
     def settle(self) -> None:
-        """Until nothing more happens without time passing."""
+        """Run until nothing more happens at this time."""
         for _ in range(1000):
             for machine in list(self.machines.values()):
                 machine.tick(self.now)
@@ -136,7 +136,7 @@ class Wire:
 
     def hand(self, name: str, source: bytes, seq: int) -> None:
         if name not in self.silent:
-            self.machines[name].handed(source, seq, self.now)
+            self.machines[name].mark_delivered(source, seq, self.now)
 
     def carry(self, name: str, peer: bytes | None, items: Sequence[Item]) -> None:
         receiver = None if peer is None else name_of(peer)

@@ -43,7 +43,7 @@ from tests.protocol.multicast.simulation_checks import check_all
 GROUP = group_hash("robots")
 EPOCH_S = 1000.0
 DATAGRAMS_MAX = 300_000
-"""More, and the members only keep each other busy."""
+"""With more, the members only keep each other busy."""
 
 
 SMALL = GroupSettings(
@@ -55,12 +55,12 @@ SMALL = GroupSettings(
     slow_s=1.0,
 )
 SEEDS = tuple(f"10.0.0.{number}:1" for number in range(8))
-"""Where members are looked for when multicast reaches nobody; any of them may be gone."""
+"""Where members look for each other without multicast; any of them may be gone."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every fault there is, in one place."""
+    """All faults, in one place."""
 
     members: int = 3
     seconds: float = 4.0
@@ -78,13 +78,13 @@ class Plan:
     joins: int = 0
     leaves: int = 0
     aftershocks: int = 0
-    """How many leave just after another one went, while the survivors exchange what they hold of it."""
+    """How many leave just after another one, while the survivors exchange its events."""
     aftershock_s: float = 0.2
     crashes: int = 0
     partitions: int = 0
     partition_s: float = 6.0
     stucks: int = 0
-    """How often a program takes nothing for a while."""
+    """How often a program reads nothing for a while."""
     stuck_s: float = 2.5
     is_multicast_reachable: bool = True
     settings: GroupSettings = SMALL
@@ -126,7 +126,7 @@ class Node:
     sent: list[bytes] = field(default_factory=list)
     got: dict[bytes, list[tuple[int, list[bytes] | None, int]]] = field(default_factory=dict)
     dead: dict[bytes, SeqSet] = field(default_factory=lambda: defaultdict(SeqSet))
-    """What this one sent and a slow member did not take, by member."""
+    """By slow member: the events of this one that it did not take."""
     open_tickets: set[int] = field(default_factory=set)
     lost: int = 0
     timer: float = float("inf")
@@ -145,12 +145,12 @@ class Node:
         return all(there[there.index(True) :]) if any(there) else False
 
     def has_had_back(self, member: bytes) -> bool:
-        """True if this member was put out of a view and came back."""
+        """True if this member was removed from a view and came back."""
         there = [member in view for view in self.views]
         return any(there[at] and not there[at - 1] and any(there[:at]) for at in range(1, len(there)))
 
     def seqs(self, source: bytes, *, lost: bool) -> SeqSet:
-        """What was delivered of a source, or lost."""
+        """The events of a source that were delivered or lost."""
         items = self.got.get(source, [])
         wanted = [item for item in items if (item[1] is None) == lost]
         return SeqSet.from_ranges((first, first + count) for first, _, count in wanted)
@@ -292,17 +292,17 @@ class Simulation:
     def hand(self, node: Node, source: bytes, seq: int) -> None:
         def done() -> None:
             if node.is_alive:
-                node.machine.multicast.handed(source, seq, self.now)
+                node.machine.multicast.mark_delivered(source, seq, self.now)
                 self.step(node)
 
         delay = max(self.plan.slow_hand_s * self.rng.random(), node.stuck_until - self.now)
         if delay > 0:
             self.at(self.now + delay, done)
         else:
-            node.machine.multicast.handed(source, seq, self.now)
+            node.machine.multicast.mark_delivered(source, seq, self.now)
 
     def follow_up(self, node: Node, view: View) -> None:
-        """Where someone went, sometimes the next one goes too, before the others are done with the first."""
+        """After one member left, sometimes the next one leaves too, before the others have finished with the first."""
         has_lost = bool(node.views and set(node.views[-1].ids) - set(view.ids))
         if has_lost and self._aftershocks and not node.is_leaving and self.rng.random() < 0.5:
             self._aftershocks -= 1
@@ -349,7 +349,7 @@ class Simulation:
         self.step(node)
 
     def hear(self, node: Node, item: Item) -> None:
-        """Note what the window of a member takes: it must be delivered some day, or reported."""
+        """Note the events that a member's window takes: they must be delivered or reported as lost later."""
         if not isinstance(item, GroupPiece):
             return
         receiver = node.machine.multicast.receivers.get(item.source)
@@ -388,7 +388,7 @@ class Simulation:
             what(self.rng.choice(choices))
 
     def stick(self, node: Node) -> None:
-        """Its program does something else for a while."""
+        """A program reads nothing for a while."""
         node.stuck_until = self.now + self.plan.stuck_s
 
     def divide(self) -> None:
@@ -399,7 +399,7 @@ class Simulation:
     def heal(self) -> None:
         self.split = set()
 
-    # -- what must hold
+    # -- invariants
 
     def check(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What must hold at the end of a simulated run, whatever went wrong in it."""
+"""Invariants at the end of a simulated run, whatever faults it had."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check_all(run: Simulation) -> None:
-    """Everything that must hold at the end of a run. Raises AssertionError."""
+    """Check all invariants at the end of a run. Raises AssertionError."""
     there = run.survivors()
     assert there, "nobody is left"
     views = {n.name: n.machine.view.fingerprint for n in there if n.machine.view is not None}
@@ -32,7 +32,7 @@ def check_all(run: Simulation) -> None:
 
 
 def _check_rest(run: Simulation, node: Node) -> None:
-    """Nobody waits for anything."""
+    """No member waits for anything."""
     assert not node.open_tickets, f"{node.name} has senders that wait for ever"
     assert node.machine.multicast.sender.is_settled, f"{node.name} waits for acks for ever"
     for receiver in node.machine.multicast.receivers.values():
@@ -45,7 +45,7 @@ def _check_rest(run: Simulation, node: Node) -> None:
 def _check_sequence(
     run: Simulation, node: Node, source: Node, items: list[tuple[int, list[bytes] | None, int]]
 ) -> None:
-    """Every event once, in order, as it was sent; what lacks stands in its place as lost."""
+    """Every event is delivered once, in order, as it was sent; a missing one is reported as lost in its place."""
     following = items[0][0]
     for first, payloads, count in items:
         assert first == following, f"{node.name} got {first} of {source.name}, not {following}"
@@ -56,7 +56,7 @@ def _check_sequence(
 
 
 def _check_lost(run: Simulation, node: Node, source: Node) -> None:
-    """Of a sender that lives and was never apart nothing is lost, but what it dead-lettered itself."""
+    """Nothing is lost of a sender that lives and was never apart, except events that it dead-lettered itself."""
     is_together = node.has_had_always(source.id) and source.has_had_always(node.id)
     if source.is_alive and is_together:
         lost = node.seqs(source.id, lost=True).difference(source.dead[node.id])
@@ -64,7 +64,7 @@ def _check_lost(run: Simulation, node: Node, source: Node) -> None:
 
 
 def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
-    """All who had to do with a sender know the same last event, delivered or lost, however divided they were."""
+    """All members that received a sender know the same last event, delivered or lost, whatever partitions there were."""
     ends = {n.name: _end(run, n, source) for n in there if _end(run, n, source) is not None}
     assert len(set(ends.values())) <= 1, f"of {source.name} the survivors have {ends}"
     if source in there and ends:
@@ -72,7 +72,7 @@ def _check_ends(run: Simulation, there: list[Node], source: Node) -> None:
 
 
 def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
-    """Who has seen the same views, or was never apart, has delivered the same, from where the later one joined."""
+    """Members with the same views, or never apart, deliver the same, from the join of the later one on."""
     if not _is_same_history(one, other) and not _were_always_together(one, other, source):
         return
     if any(_were_apart(node, source) for node in (one, other)):
@@ -91,7 +91,7 @@ def _check_same(run: Simulation, one: Node, other: Node, source: Node) -> None:
 
 
 def _were_apart(one: Node, other: Node) -> bool:
-    """Whether one of the two was put out by the other and let in again.
+    """Whether one of the two was removed by the other and admitted again.
 
     A sender fixes where one starts that it lets in, and what it sent meanwhile is reported as lost.
     """
@@ -99,7 +99,7 @@ def _were_apart(one: Node, other: Node) -> bool:
 
 
 def _were_always_together(one: Node, other: Node, source: Node) -> bool:
-    """Whether nobody put out another while that was there, though one may have missed some views."""
+    """Whether no member removed another that was there, though one may have missed some views."""
     pairs = ((one, other), (other, one), (source, one), (source, other))
     if not source.views or not all(node.has_had_always(member.id) for node, member in pairs):
         return False
@@ -109,7 +109,7 @@ def _were_always_together(one: Node, other: Node, source: Node) -> bool:
 
 
 def _end(run: Simulation, node: Node, source: Node) -> int | None:
-    """How far a survivor got with a source that it was told where to start with."""
+    """The last event that a survivor has of a source that gave it a start."""
     multicast = node.machine.multicast
     if source is node:
         return multicast.sender.outbox.window.delivered

@@ -32,7 +32,7 @@ def test_leaver_no_longer_holds_the_minimum_down() -> None:
     assert acks.minimum == 7
 
 
-def test_joiner_starts_at_what_it_was_told_and_the_minimum_does_not_fall() -> None:
+def test_a_joiner_starts_at_its_seq_and_the_minimum_does_not_fall() -> None:
     acks = AckTable({"A": 10, "B": 7})
     acks.join("D", 10)
     assert (acks.minimum, acks["D"]) == (7, 10)

@@ -1,4 +1,4 @@
-"""What a crashed sender leaves: all survivors deliver the same and report the same as lost; nothing in silence."""
+"""A crashed sender: all survivors deliver the same events, and report the same as lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_loss_is_reported_once_however_often_the_exchange_starts_over() -> Non
 
 
 def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
-    """C learns of the loss only in the second view, where D could give what B has reported as lost."""
+    """C learns of the loss only in the second view, where D could send the events that B has reported as lost."""
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first == 2
     wire.send_numbers("A", 3)
@@ -112,7 +112,7 @@ def test_when_the_exchange_can_not_end_everyone_reports_what_it_lacks() -> None:
     assert (wire.seqs("C", "A"), wire.lost["C"]) == ([1, 2, 3, 5], [("A", 4, 5)])
 
 
-def test_a_joiner_that_a_crashed_sender_never_told_where_to_start_gets_what_others_have() -> None:
+def test_a_joiner_without_a_start_from_a_crashed_sender_gets_the_events_of_others() -> None:
     wire = Wire("AB")
     wire.start("C")
     wire.drop = lambda sender, receiver, item: (sender, receiver) == ("A", "C")
@@ -125,7 +125,7 @@ def test_a_joiner_that_a_crashed_sender_never_told_where_to_start_gets_what_othe
 
 @pytest.mark.parametrize("first", ["B", "C"])
 def test_a_joiner_that_was_never_told_where_to_start_lost_nothing_that_all_had_before(first: str) -> None:
-    """Whoever speaks first: B, which had all and forgot it as A said so, or C, which was apart from A."""
+    """Either reports first: B, which had all events and forgot them when A said so, or C, which was apart from A."""
     wire = Wire("ABC")
     wire.send_numbers("A", 2)
     wire.drop = lambda sender, receiver, item: receiver == "C"
@@ -160,7 +160,7 @@ def divided() -> Wire:
 
 
 def test_a_crashed_sender_that_is_in_a_merged_view_once_more_goes_on_where_it_was() -> None:
-    """C was apart, and had done with A. Nobody knows yet that A crashed, so the merged view has it."""
+    """C was apart, and has finished with A. Nobody knows yet that A crashed, so the merged view has it."""
     wire = Wire("ABC")
     wire.send_numbers("A", 2)
     wire.install("AB", only="AB")
@@ -174,7 +174,7 @@ def test_a_crashed_sender_that_is_in_a_merged_view_once_more_goes_on_where_it_wa
     wire.install("BC")
     wire.run(1.0)
     assert wire.seqs("C", "A") == [1, 2, 5]
-    assert wire.lost["C"] == [("A", 3, 5)], "all who were with A had these, and B let them go"
+    assert wire.lost["C"] == [("A", 3, 5)], "all members with A had these, and B forgot them"
 
 
 def test_after_a_partition_who_had_less_of_a_crashed_sender_reports_the_rest() -> None:
@@ -198,7 +198,7 @@ def test_ends_are_asked_for_until_they_are_answered_and_then_no_more() -> None:
     assert wire.kinds(GroupEnds) == []
 
 
-def test_a_sender_that_was_thought_gone_and_is_back_tells_where_to_go_on() -> None:
+def test_a_sender_that_was_removed_and_is_back_says_where_to_resume() -> None:
     wire = Wire("ABC")
     wire.send_numbers("A", 2)
     wire.install("A", only="A")
@@ -214,7 +214,7 @@ def test_a_sender_that_was_thought_gone_and_is_back_tells_where_to_go_on() -> No
     assert [said for said in wire.kinds(GroupStart) if said[0] == "A"]
 
 
-def test_a_piece_is_asked_of_who_holds_it() -> None:
+def test_a_piece_is_requested_from_a_member_that_holds_it() -> None:
     wire = Wire("ABCD")
     wire.drop = lambda sender, receiver, item: (
         sender == "A" and receiver != "D" and isinstance(item, GroupPiece) and item.first == 2
@@ -231,7 +231,7 @@ def test_a_piece_is_asked_of_who_holds_it() -> None:
 
 
 def test_what_the_application_takes_of_a_departed_sender_makes_room_for_the_rest() -> None:
-    """A went on without B, whose program took nothing; so B's window is full when A crashes."""
+    """A continued without B, whose program took nothing, so B's window is full when A crashes."""
     policy = SlowMember.DEAD_LETTER
     settings = GroupSettings(capacity_events=10, batch_events_max=5, slow_member=policy, slow_s=1.0)
     wire = Wire("ABC", settings)
@@ -241,7 +241,7 @@ def test_what_the_application_takes_of_a_departed_sender_makes_room_for_the_rest
     wire.run(1.5)
     crash(wire, "A", "BC")
     assert (wire.seqs("B", "A"), wire.seqs("C", "A")) == (list(range(1, 11)), list(range(1, 21)))
-    wire.machines["B"].handed(member_id("A"), 5, wire.now)
+    wire.machines["B"].mark_delivered(member_id("A"), 5, wire.now)
     wire.run(1.0)
     assert wire.seqs("B", "A") == list(range(1, 16))
     wire.silent.clear()
@@ -265,7 +265,7 @@ def test_what_the_application_took_while_a_sender_was_gone_is_acked_when_it_is_b
 
 
 def half_ended() -> Wire:
-    """Of A, which crashed, D alone has all. B has done with A in a view without D, and C has not."""
+    """A crashed, and only D has all its events. B finished with A in a view without D, and C has not."""
     wire = Wire("ABCD")
     wire.send_numbers("A", 2)
     wire.drop = lambda sender, receiver, item: sender == "A" and receiver != "D"
@@ -293,7 +293,7 @@ def test_who_had_done_with_a_sender_takes_part_again_when_one_comes_who_has_more
 
 
 def test_what_is_asked_in_another_view_is_not_answered() -> None:
-    """D knows already that it is with B and C, and B does not: were B to say that it had done, D would not wait."""
+    """D knows already that it is with B and C; B does not. If B said that it had finished, D would not wait."""
     wire = half_ended()
     wire.said.clear()
     wire.install("BCD", only="CD")
@@ -309,7 +309,7 @@ def test_what_is_asked_in_another_view_is_not_answered() -> None:
 
 
 def test_what_one_that_had_done_tells_of_is_had_from_one_that_has_it_still() -> None:
-    """D had done with A before it met B, and lets nothing be had; C, which was with D, had not."""
+    """D had finished with A before it met B, and sends nothing; C, which was with D, had not."""
     wire = Wire("ABCD")
     wire.send_numbers("A", 2)
     wire.drop = lambda sender, receiver, item: sender == "A" and receiver == "B"
@@ -342,7 +342,7 @@ def test_the_window_of_a_sender_that_is_back_is_as_large_as_it_says() -> None:
 
 
 def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
-    """D never had to do with A, and may have all that B holds. B gets more from C, and its window moves on."""
+    """D never had anything of A, and may get all that B holds. B gets more from C, and its window moves."""
     wire = Wire("ABC")
     wire.send_numbers("A", 10)
     wire.drop = lambda sender, receiver, item: receiver == "B"
@@ -362,7 +362,7 @@ def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
 
 
 def test_what_others_gave_up_while_they_were_apart_is_not_given_up_here() -> None:
-    """B has all of A. D gives up what C lacks, too; but C was with B all the time, and D was not."""
+    """B has all events of A. D gives up the events that C lacks, too; but C was with B all the time, and D was not."""
     wire = Wire("ABCDE")
     wire.drop = lambda sender, receiver, item: (
         receiver in "CDE" and isinstance(item, GroupPiece) and item.first == 2
@@ -381,8 +381,8 @@ def test_what_others_gave_up_while_they_were_apart_is_not_given_up_here() -> Non
     assert (wire.lost["C"], wire.lost["D"], wire.lost["E"]) == ([], [("A", 2, 3)], [("A", 2, 3)])
 
 
-def test_those_who_come_are_asked_in_their_order() -> None:
-    """A run that is replayed must be the same, whatever the order of a set is today."""
+def test_new_members_are_asked_in_their_order() -> None:
+    """A replayed run must be the same, whatever the order of a set is."""
     wire = divided()
     wire.said.clear()
     wire.install("BCDEFGHIJKLM", only="B")

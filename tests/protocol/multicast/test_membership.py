@@ -23,7 +23,7 @@ from reknit.wire.groups import (
 
 
 class Lan:
-    """Membership machines that hear each other, but for those cut off."""
+    """Membership machines that hear each other, except those that are cut off."""
 
     def __init__(self, *, multicast: bool = True) -> None:
         self.now = 0.0
@@ -102,7 +102,7 @@ def test_a_joiner_is_found_by_multicast_and_ranks_last() -> None:
     assert lan_of("bac").views() == dict.fromkeys("abc", "bac")
 
 
-def test_those_who_start_together_end_in_one_group() -> None:
+def test_members_that_start_together_end_in_one_group() -> None:
     lan = Lan()
     for name in "cab":
         lan.start(name)
@@ -121,7 +121,7 @@ def test_a_joiner_is_found_through_seeds_where_multicast_reaches_nobody() -> Non
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("abc")}
 
 
-def test_a_seed_that_does_not_coordinate_refers_to_who_does() -> None:
+def test_a_seed_that_does_not_coordinate_refers_to_the_coordinator() -> None:
     lan = Lan(multicast=False)
     lan.start("a")
     lan.run(1.0)
@@ -163,7 +163,7 @@ def test_a_suspect_that_speaks_up_stays() -> None:
 
 
 def test_views_that_were_made_just_before_a_partition_ended_merge_too() -> None:
-    """Each side put some of the other out, and one made a view whose first by rank does not know it."""
+    """Each side evicted some of the other, and one made a view whose first member by rank does not know it."""
     lan = lan_of("abc")
     lan.cut = {"c"}
     lan.run(3.2)
@@ -220,7 +220,7 @@ def test_a_divided_group_becomes_two_and_merges_when_it_can() -> None:
     assert set(lan.views().values()) == {"abcd"}
 
 
-def test_one_that_was_put_out_by_mistake_comes_back() -> None:
+def test_a_member_that_was_removed_by_mistake_comes_back() -> None:
     lan = lan_of("abc")
     lan.cut = {"a"}
     lan.run(8.0)
@@ -230,7 +230,7 @@ def test_one_that_was_put_out_by_mistake_comes_back() -> None:
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("abc")}
 
 
-def test_an_evicted_member_is_told_why_and_not_let_in_again() -> None:
+def test_an_evicted_member_learns_why_and_is_not_admitted_again() -> None:
     lan = lan_of("abc")
     lan.machines["b"].evict(lan.machines["c"].me.id, "too slow", lan.now)
     lan.run(1.0)
@@ -275,7 +275,7 @@ def test_members_can_be_given_from_outside() -> None:
     assert [(view.counter, len(view.members)) for view in views] == [(1, 1), (2, 2)]
 
 
-def test_a_beat_carries_the_view_of_who_sends_it() -> None:
+def test_a_beat_carries_the_view_of_its_sender() -> None:
     lan = lan_of("ab")
     lan.said.clear()
     lan.run(1.0)
@@ -293,7 +293,7 @@ def test_a_coordinator_that_holds_everyone_up_leaves_and_the_next_takes_over() -
 
 
 def test_one_that_is_with_others_now_is_not_waited_for_to_coordinate() -> None:
-    """When a crashes, b is next by rank for c; but b put out a alone, and does not know that c is there."""
+    """When a crashes, b is next by rank for c; but b removed a alone, and does not know that c is there."""
     lan = lan_of("ab")
     lan.cut = {"b"}
     lan.run(1.0)
@@ -315,7 +315,7 @@ def test_one_that_is_with_others_now_is_not_waited_for_to_coordinate() -> None:
 def test_a_coordinator_that_did_not_make_its_view_is_known_as_one_and_merged(
     groups: dict[str, str], multicast: bool
 ) -> None:
-    """Who made the view suspected the first by rank, and then that one was heard of again."""
+    """The member that made the view suspected the first by rank, which was heard again later."""
     lan = Lan(multicast=multicast)
     everyone = "".join(groups)
     for name in everyone:
@@ -329,7 +329,7 @@ def test_a_coordinator_that_did_not_make_its_view_is_known_as_one_and_merged(
 
 
 def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
-    """Merged, that view would bring back who went since."""
+    """If that view were merged, members that left since would be back."""
     lan = lan_of("abc")
     a, b = lan.machines["a"], lan.machines["b"]
     assert a.view is not None
@@ -341,7 +341,7 @@ def test_one_that_coordinates_an_earlier_view_of_ours_is_only_behind() -> None:
 
 
 def test_nobody_makes_two_views_that_seem_the_same() -> None:
-    """B made a view, and is put out by c, by one that is as early but for c's id. D still has what b made."""
+    """B made a view, and is removed by a view of c with the same counter. D still has the view of b."""
     lan = Lan()
     b, c, d = (lan.start(name) for name in "bcd")
     made = View(5, b.me.id, (c.me, b.me, d.me))
@@ -356,7 +356,7 @@ def test_nobody_makes_two_views_that_seem_the_same() -> None:
 
 
 def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
-    """Where multicast reaches nobody its beats do not come, and what comes shows only that it is alive."""
+    """Without multicast its beats do not arrive; its other messages show only that it is alive."""
     machine = Lan().start("c")
     a, b, d = (Member(name.ljust(16, b"\0")) for name in (b"a", b"b", b"d"))
     machine.receive(GroupInstall(View(7, a.id, (b, machine.me))), a.id, 0.0)

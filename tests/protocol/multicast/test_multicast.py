@@ -55,7 +55,7 @@ def test_sender_has_no_room_when_the_window_is_full_and_takes_no_seq() -> None:
     outbox = wire.machines["A"].sender.outbox
     assert outbox.high == 10
     wire.silent = set()
-    wire.machines["B"].handed(member_id("A"), 10, wire.now)
+    wire.machines["B"].mark_delivered(member_id("A"), 10, wire.now)
     wire.run(0.1)
     assert wire.send("A", b"next") == 1
     assert wire.seqs("B", "A") == [*TEN, 11]
@@ -101,7 +101,7 @@ def test_an_event_over_the_limit_is_refused_with_what_to_do() -> None:
 
 
 def blocked(count: int = 4) -> Wire:
-    """A window of ten that is full, and some senders that wait."""
+    """A full window of ten events, and some waiting senders."""
     wire = Wire("AB")
     wire.silent = {"B"}
     wire.send_numbers("A", 10)

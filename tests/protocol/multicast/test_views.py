@@ -58,7 +58,7 @@ def test_start_is_said_again_until_the_joiner_acks() -> None:
     assert wire.kinds(GroupStart) == []
 
 
-def test_a_start_that_comes_before_the_view_is_kept() -> None:
+def test_a_start_that_comes_before_the_view_is_used_later() -> None:
     wire = Wire("A")
     wire.start("C")
     wire.install("AC", only="A")
@@ -66,7 +66,7 @@ def test_a_start_that_comes_before_the_view_is_kept() -> None:
     assert member_id("A") in wire.machines["C"].receivers
 
 
-def test_data_of_a_sender_whose_start_lacks_makes_the_joiner_ask() -> None:
+def test_events_of_a_sender_whose_start_is_missing_make_the_joiner_ask() -> None:
     wire = Wire("A", GroupSettings(repeat_s=60.0))
     wire.start("C")
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupStart)
@@ -105,7 +105,7 @@ def test_an_ack_from_before_the_start_does_not_end_it() -> None:
     assert wire.machines["B"].receivers[member_id("A")].window.delivered == 10
 
 
-def test_a_member_that_comes_back_is_told_where_and_reports_what_it_missed() -> None:
+def test_a_member_that_comes_back_gets_a_start_and_reports_missed_events() -> None:
     wire = Wire("AB")
     wire.send_numbers("A", 3)
     wire.install("A", only="A")
@@ -136,7 +136,7 @@ def test_capacity_five_and_one_silent_the_sixth_waits_until_the_view_is_without_
 
 
 def losing_to(name: str) -> Wire:
-    """A sends five events to B and C, of which one of them gets only the first two, and crashes."""
+    """A sends five events to B and C, and crashes. One of them gets only the first two."""
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: (
         receiver == name and isinstance(item, GroupPiece) and sender == "A" and item.first > 2
@@ -279,5 +279,5 @@ def test_a_member_that_acks_in_time_is_not_slow() -> None:
     wire.send("A", *[b"x"] * 20, ticket=1)
     for seq in range(1, 6):
         wire.run(2.0)
-        wire.machines["B"].handed(member_id("A"), seq, wire.now)
+        wire.machines["B"].mark_delivered(member_id("A"), seq, wire.now)
     assert not [effect for effect in wire.effects["A"] if isinstance(effect, EvictSlow)]

@@ -81,7 +81,7 @@ def test_a_batch_that_ends_behind_the_window_is_dropped_whole() -> None:
     assert mine.state == (0, 0, 0, 0)
 
 
-def test_ack_never_passes_what_was_delivered() -> None:
+def test_an_ack_never_passes_the_delivered_events() -> None:
     mine = window(10)
     add(mine, 1, 2, 4)
     mine.take()
@@ -100,7 +100,7 @@ def test_acked_events_can_be_found_until_everyone_has_them() -> None:
     assert mine.held() == [(3, 4)]
 
 
-def test_what_the_sender_must_have_purged_is_forgotten_by_count() -> None:
+def test_events_that_the_sender_must_have_purged_are_forgotten_by_count() -> None:
     mine = window(4)
     for seq in range(1, 11):
         add(mine, seq)
@@ -109,7 +109,7 @@ def test_what_the_sender_must_have_purged_is_forgotten_by_count() -> None:
     assert mine.held() == [(7, 11)]
 
 
-def test_what_the_sender_must_have_purged_is_forgotten_by_bytes() -> None:
+def test_events_that_the_sender_must_have_purged_are_forgotten_by_bytes() -> None:
     mine = window(100, bytes_max=35)
     for seq in range(1, 11):
         add(mine, seq)
@@ -119,7 +119,7 @@ def test_what_the_sender_must_have_purged_is_forgotten_by_bytes() -> None:
     assert mine.bytes_kept <= 35
 
 
-def test_what_is_given_up_is_handed_out_as_a_hole_in_its_place() -> None:
+def test_lost_events_are_taken_as_an_empty_slot_in_their_place() -> None:
     mine = window(200, 100)
     add(mine, 120, 121)
     assert mine.skip(150) == [(101, 120), (122, 151)]
@@ -196,7 +196,7 @@ def test_window_agrees_with_a_dictionary_of_single_seqs(
         assert mine.bytes_kept >= mine.bytes >= 0
 
 
-def test_what_is_given_up_is_a_hole_whether_it_was_held_or_not() -> None:
+def test_events_given_up_are_an_empty_slot_whether_they_were_held_or_not() -> None:
     window = Window[str](capacity=20)
     window.add(1, 3, "a", 10)
     window.take()
@@ -207,7 +207,7 @@ def test_what_is_given_up_is_a_hole_whether_it_was_held_or_not() -> None:
     assert [slot.start for slot in window.find(3, 9)] == [7]
 
 
-def test_a_batch_is_forgotten_as_a_whole_and_said_to_be() -> None:
+def test_a_batch_is_forgotten_as_a_whole() -> None:
     window = Window[str](capacity=20)
     window.add(1, 5, "a", 10)
     window.add(5, 9, "b", 10)

@@ -1,4 +1,4 @@
-"""The publishing side of one source: numbers, holds, sends again."""
+"""The publisher's side of one source: numbers, holds, resends."""
 
 import pytest
 
@@ -9,10 +9,10 @@ from reknit.protocol.publish.publisher import (
     Disconnected,
     Numbered,
     Publisher,
-    Refused,
+    PublisherState,
+    PublishRefused,
     SendBytes,
-    SendMessage,
-    State,
+    SendToNode,
 )
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
@@ -36,7 +36,7 @@ def test_seqs_start_at_one_and_follow_on() -> None:
     assert [(batch.first, batch.stop) for batch in batches] == [(1, 3), (3, 4)]
 
 
-def test_events_are_sent_while_connected_and_held_until_kept() -> None:
+def test_events_are_sent_while_connected_and_held_until_durable() -> None:
     publisher = connected()
     batch = publisher.put([b"a"], 0)
     assert sent(publisher) == [bytes(batch.data)]
@@ -47,7 +47,7 @@ def test_events_are_sent_while_connected_and_held_until_kept() -> None:
     assert publisher.unacked_bytes == 0
 
 
-def test_events_wait_while_apart_and_go_out_in_order_on_connection() -> None:
+def test_events_wait_while_disconnected_and_are_sent_in_order_on_connection() -> None:
     publisher = Publisher(SOURCE, "plant/temp")
     batches = [publisher.put([b"a"], 0), publisher.put([b"b"], 0)]
     assert publisher.take_effects() == []
@@ -55,7 +55,7 @@ def test_events_wait_while_apart_and_go_out_in_order_on_connection() -> None:
     assert sent(publisher) == [bytes(batch.data) for batch in batches]
 
 
-def test_what_is_not_acknowledged_is_sent_again_as_the_same_bytes() -> None:
+def test_unacknowledged_events_are_resent_as_the_same_bytes() -> None:
     publisher = connected()
     first, second = publisher.put([b"a"], 0), publisher.put([b"b"], 0)
     publisher.receive(Ack(SOURCE, first.stop - 1), NODE, 0.1)
@@ -83,7 +83,7 @@ def test_repeated_ack_confirms_nothing() -> None:
     assert publisher.take_effects() == []
 
 
-def test_hole_is_filled_from_the_seq_that_the_node_expects() -> None:
+def test_gap_is_filled_from_the_seq_that_the_node_expects() -> None:
     publisher = connected()
     batches = [publisher.put([b"a"], 0), publisher.put([b"b"], 0), publisher.put([b"c"], 0)]
     publisher.take_effects()
@@ -101,9 +101,9 @@ def test_nothing_is_sent_while_the_node_asks_to_wait() -> None:
     assert sent(publisher) == [bytes(batch.data)]
 
 
-def test_lasting_source_goes_on_where_the_node_says() -> None:
+def test_lasting_source_continues_where_the_node_says() -> None:
     publisher = connected(lasting=True)
-    assert publisher.take_effects() == [SendMessage(Declare(SOURCE, "plant/temp"))]
+    assert publisher.take_effects() == [SendToNode(Declare(SOURCE, "plant/temp"))]
     publisher.receive(Ack(SOURCE, 41), NODE, 0.1)
     assert publisher.take_effects() == [Numbered(42)]
     assert publisher.put([b"a"], 0).first == 42
@@ -116,7 +116,7 @@ def test_lasting_source_is_declared_on_every_connection() -> None:
     publisher.receive(Disconnected(), NODE, 0.2)
     publisher.take_effects()
     publisher.receive(Connected(), NODE, 0.3)
-    assert publisher.take_effects() == [SendMessage(Declare(SOURCE, "plant/temp")), SendBytes(batch.data)]
+    assert publisher.take_effects() == [SendToNode(Declare(SOURCE, "plant/temp")), SendBytes(batch.data)]
 
 
 def test_lasting_source_can_not_number_before_it_knows_its_past() -> None:
@@ -130,17 +130,17 @@ def test_refusal_ends_the_source_for_good() -> None:
     publisher.put([b"a"], 0)
     publisher.take_effects()
     publisher.receive(Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "no"), NODE, 0.1)
-    assert publisher.take_effects() == [Refused(1, Code.PERMISSION_DENIED, "no")]
-    assert publisher.state is State.REFUSED
+    assert publisher.take_effects() == [PublishRefused(1, Code.PERMISSION_DENIED, "no")]
+    assert publisher.state is PublisherState.REFUSED
     publisher.receive(Connected(), NODE, 0.2)
     assert publisher.take_effects() == []
 
 
-def test_what_does_not_fit_the_state_changes_nothing() -> None:
+def test_message_without_effect_in_a_state_changes_nothing() -> None:
     publisher = Publisher(SOURCE, "plant/temp")
     publisher.put([b"a"], 0)
     for message in (Ack(SOURCE, 1), Expect(SOURCE, 1), Go(), Disconnected()):
         publisher.receive(message, NODE, 0.0)
     assert publisher.take_effects() == []
-    assert publisher.state is State.APART
+    assert publisher.state is PublisherState.DISCONNECTED
     assert len(publisher.unacked) == 1

@@ -37,7 +37,7 @@ ASKING = SearchSettings(timeout_s=0.2, patience_s=1e9, bytes_max=2_000, again_s=
 
 
 class Place:
-    """A cache somewhere, and what happens to it."""
+    """A cache and its faults."""
 
     def __init__(self, name: str, rng: Random) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Place:
         self.cache = MemoryCache(Pattern("**"), self.bounds)
         self.is_up = True
         self.is_fed = True
-        """Whether what is published reaches it."""
+        """Whether published events reach it."""
         self.is_reachable = True
         """Whether the subscriber reaches it."""
 
@@ -79,7 +79,7 @@ class Simulation:
     # -- running
 
     def run(self) -> None:
-        """From the beginning to the end, when all is healed and quiet; every invariant on the way."""
+        """Run to the end, when all faults are healed; check every invariant on the way."""
         self.recovery.start(0.0)
         for source in self.sources:
             self._after(self.rng.uniform(0, 0.05), lambda source=source: self._publish(source))  # type: ignore[misc]
@@ -104,7 +104,7 @@ class Simulation:
     def _after(self, delay_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (self.now + delay_s, next(self._order), action))
 
-    # -- what happens
+    # -- faults and events
 
     def _publish(self, source: bytes) -> None:
         if self.now >= END_S:
@@ -133,7 +133,7 @@ class Simulation:
             self._hand([batch])
 
     def _harm(self, place: Place) -> None:
-        """Something happens to a cache, and is over after a while."""
+        """A cache has a fault for a while."""
         if self.now >= END_S - 1.0:
             return
         harm = self.rng.choice(("crash", "stop", "starve", "part", "part silently"))
@@ -159,7 +159,7 @@ class Simulation:
         self._after(self.rng.uniform(0.05, 0.5), self._cut) if self.now < END_S else None
 
     def _heal(self) -> None:
-        """Everything is well again, and heartbeats tell how far the sources have got."""
+        """Heal all faults; heartbeats announce the last seqs of the sources."""
         self.is_cut = False
         for source in self.sources:
             self._after(0.1, lambda source=source: self._beat(source))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Alignment: what two caches lack of each other is found, and nothing else is asked for."""
+"""Alignment: each of two caches finds what it lacks, and fetches nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Held = dict[Stream, SeqSet]
 def align(
     mine: Held, theirs: Held, floors: dict[Stream, int] | None = None, hot: list[Stream] | None = None
 ) -> tuple[Held, list[str]]:
-    """What is wanted in the end, and what was asked for."""
+    """Returns the ranges that are fetched, and the requests on the way."""
     alignment = Alignment("**")
     alignment.start(mine, floors or {})
     wanted: Held = {}
@@ -81,7 +81,7 @@ def test_equal_caches_exchange_one_digest() -> None:
     assert align(both, dict(both), hot=[ANN]) == ({}, ["AskDigest"])
 
 
-def test_a_difference_in_what_changed_lately_needs_no_drilling_down() -> None:
+def test_a_difference_in_recent_changes_needs_no_buckets() -> None:
     cold = {("plant/c", bytes([number]) * 16): held((1, 100)) for number in range(50)}
     wanted, asked = align({**cold, ANN: held((1, 5))}, {**cold, ANN: held((1, 8))}, hot=[ANN])
     assert wanted == {ANN: held((5, 8))}
@@ -103,7 +103,7 @@ def test_only_buckets_that_differ_are_drilled_into() -> None:
     assert len(rows(theirs, effect.buckets).spans) < 20
 
 
-def test_what_was_let_go_on_purpose_is_not_asked_for_again() -> None:
+def test_evicted_ranges_are_not_fetched_again() -> None:
     assert align({ANN: held((50, 60))}, {ANN: held((1, 70))}, {ANN: 50})[0] == {ANN: held((60, 70))}
 
 

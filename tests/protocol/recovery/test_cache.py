@@ -1,4 +1,4 @@
-"""Caches: the newest events of each stream within bounds, and exactly what was asked for back."""
+"""Caches: they hold the newest events of each series within bounds, and return exactly the requested ranges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
 from reknit.protocol.publish.publisher import RESEND_S, Publisher
-from reknit.protocol.publish.storage_acks import Replies
+from reknit.protocol.publish.storage_acks import StorageAcks
 from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
 from reknit.topic import Pattern
 from reknit.wire.messages import Ack
@@ -20,7 +20,7 @@ def seqs(batches: list[Batch]) -> list[int]:
     return [seq for one in batches for seq in range(one.first, one.stop)]
 
 
-def test_a_cache_holds_what_matches_its_pattern() -> None:
+def test_a_cache_holds_events_that_match_its_pattern() -> None:
     held = cache(pattern="plant/**")
     assert held.put(batch(1), 0)
     assert not held.put(batch(1, topic="office/light"), 0)
@@ -67,7 +67,7 @@ def test_recover_by_pattern_gives_all_sources_or_the_last_of_each_or_the_newer()
     assert held.recover(Pattern("office/**")) == []
 
 
-def test_what_came_out_of_order_or_twice_is_held_once_and_in_order() -> None:
+def test_events_that_came_out_of_order_or_twice_are_held_once_and_in_order() -> None:
     held = cache()
     for one in (batch(5, 8), batch(1, 3), batch(2, 6), batch(5, 8)):
         held.put(one, 0)
@@ -75,13 +75,13 @@ def test_what_came_out_of_order_or_twice_is_held_once_and_in_order() -> None:
     assert not held.put(batch(1, 8), 0)
 
 
-def test_what_was_let_go_is_not_taken_back() -> None:
+def test_evicted_events_are_not_held_again() -> None:
     held = cache(events_max=2)
     held.put(batch(1, 11), 0)
     assert not held.put(batch(3, 6), 0)
 
 
-def test_an_answer_covers_what_it_speaks_for_and_stays_within_its_limit() -> None:
+def test_an_answer_names_the_ranges_it_covers_and_stays_within_its_limit() -> None:
     held = cache()
     for seq in range(1, 11):
         held.put(batch(seq), 0)
@@ -91,7 +91,7 @@ def test_an_answer_covers_what_it_speaks_for_and_stays_within_its_limit() -> Non
     assert covered == [(2, 5)]
 
 
-def test_ranges_that_are_none_are_ignored() -> None:
+def test_invalid_ranges_are_ignored() -> None:
     held = cache()
     held.put(batch(1, 4), 0)
     found, covered = answer(held, Recover(1, TOPIC, ANN, [(3, 3), (-5, 2), (9, 2), (2, 4)], 1 << 20))
@@ -111,9 +111,7 @@ puts = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 12)), max_size=20)
 
 
 @given(puts, st.integers(0, 20))
-def test_whatever_is_put_the_cache_holds_the_newest_of_it(
-    rows: list[tuple[int, int]], events_max: int
-) -> None:
+def test_the_cache_holds_the_newest_of_any_events(rows: list[tuple[int, int]], events_max: int) -> None:
     held = cache(events_max=events_max)
     model: set[int] = set()
     floor = 1
@@ -127,13 +125,13 @@ def test_whatever_is_put_the_cache_holds_the_newest_of_it(
     assert seqs(held.find(TOPIC, ANN, 1, 1_000, 1 << 30)) == sorted(model)
 
 
-# -- put replies
+# -- storage acks
 
 
 def test_an_event_is_confirmed_when_enough_caches_stored_it() -> None:
     publisher = Publisher(ANN, TOPIC, stored_by=3)
     publisher.receive(publishing.Connected(), "node", 0.0)
-    assert publisher.take_effects() == [publishing.SendMessage(Require(ANN, TOPIC))]
+    assert publisher.take_effects() == [publishing.SendToNode(Require(ANN, TOPIC))]
     publisher.put([b"1", b"2"], 0)
     publisher.take_effects()
     publisher.receive(Ack(ANN, 2), "node", 0.1)
@@ -183,7 +181,7 @@ def test_a_publishers_state_does_not_depend_on_how_many_subscribe() -> None:
 
 
 def test_replies_count_caches_not_messages() -> None:
-    replies = Replies(2)
+    replies = StorageAcks(2)
     assert [replies.note("edge", seq) for seq in (1, 5, 9)] == [0, 0, 0]
     assert replies.note("core", 3) == 3
     assert (replies.count(3), replies.count(4)) == (2, 1)

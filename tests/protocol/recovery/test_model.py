@@ -35,9 +35,7 @@ def test_what_some_cache_has_is_delivered_in_order_and_exactly_the_rest_is_lost(
     is_tight: bool,
     data: st.DataObject,
 ) -> None:
-    if (
-        is_tight and holdings
-    ):  # whoever delivers an event holds it too, so what there is no room for comes again
+    if is_tight and holdings:  # a node that delivers an event caches it too, so dropped events come again
         for source, first, stop in order:
             holdings[-1][source].update(range(first, stop))
     caches = {f"cache {number}": cache() for number in range(len(holdings))}
@@ -70,7 +68,7 @@ def test_what_some_cache_has_is_delivered_in_order_and_exactly_the_rest_is_lost(
 
 
 def _in_time(order: list[tuple[int, int, int]], source: int) -> set[int]:
-    """What arrives before its loss is certain: at once here, as every cache answers at once."""
+    """The events that arrive before their loss is certain: at once here, as every cache answers at once."""
     known = stop_of = 0
     got: set[int] = set()
     for owner, first, stop in order:
@@ -91,7 +89,7 @@ def _is_of(row: object, name: tuple[str, ...]) -> bool:
 
 
 def _singly(rows: list[object], name: tuple[str, ...]) -> list[object]:
-    """Every loss event by event."""
+    """All losses, event by event."""
     out: list[object] = []
     for row in rows:
         if isinstance(row, tuple) and row[0] == "lost":

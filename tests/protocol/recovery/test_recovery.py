@@ -1,4 +1,4 @@
-"""Recovery, case by case: what is missed is found and recovered, or its loss is told once, in its place."""
+"""Recovery, case by case: missing events are recovered, or reported as lost once, in their place."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_case_16_what_the_nearest_cache_lacks_is_asked_of_the_next() -> None:
     assert world.asked == [("edge", [(2, 102)]), ("core", [(52, 62)])]
 
 
-def test_a_lost_tail_that_nobody_has_is_reported() -> None:
+def test_lost_last_events_that_no_cache_has_are_reported() -> None:
     world = World({"cache": cache()})
     world.put(batch(1))
     world.beat(4)
@@ -284,8 +284,8 @@ def test_what_was_let_go_behind_a_gap_and_nobody_has_any_more_is_told_in_its_pla
     seqs = [seq for seq in world.out if isinstance(seq, int)]
     [gap, rest] = [loss for loss in world.out if isinstance(loss, tuple)]
     assert gap == ("lost", 2, 3)
-    assert seqs == [1, *range(3, rest[1]), *range(36, 41)], "what was held, and what the cache has"
-    assert rest == ("lost", rest[1], 36), "the rest is told once, as one range"
+    assert seqs == [1, *range(3, rest[1]), *range(36, 41)], "held events, and cached ones"
+    assert rest == ("lost", rest[1], 36), "the rest is reported once, as one range"
     assert world.recovery.held_bytes == 0
 
 
@@ -328,7 +328,7 @@ def test_a_heartbeat_of_a_source_never_seen_is_where_it_begins() -> None:
     assert world.out == [4, 5]
 
 
-def test_what_caches_say_may_overtake_the_first_events_of_a_new_source() -> None:
+def test_a_survey_may_overtake_the_first_events_of_a_new_source() -> None:
     world = World(asking=QUICK)
     world.put(batch(1, 4), is_lost=True)
     world.recovery.look(world.now)

@@ -50,7 +50,7 @@ class World:
         self.hung: set[str] = set()
         self.recovery = Recovery(list(self.caches), asking, holding, history, query_s)
         self.out: list[object] = []
-        """What the application got: seqs (pairs with the source's first letter for others than ann), and losses."""
+        """The application's deliveries: seqs (with the source's first letter, except for ann), and losses."""
         self.asked: list[tuple[str, list[tuple[int, int]]]] = []
         self.surveyed: list[str] = []
         self.dropped = 0
@@ -58,7 +58,7 @@ class World:
     # -- publishing
 
     def put(self, *batches: Batch, is_lost: bool = False, into: Iterable[str] | None = None) -> None:
-        """Publish: into caches, and to the subscriber unless that is lost."""
+        """Publish to caches, and to the subscriber unless that is lost."""
         for one in batches:
             for name in self.caches if into is None else into:
                 self.caches[name].put(one, self.now_us)
@@ -77,7 +77,7 @@ class World:
         self.pump()
 
     def start(self) -> None:
-        """The subscription stands."""
+        """The subscription is confirmed."""
         self.recovery.start(self.now)
         self.pump()
 
@@ -111,7 +111,7 @@ class World:
     # -- effects
 
     def pump(self) -> None:
-        """Carry out what the machine wants; caches answer at once."""
+        """Perform the effects; caches answer at once."""
         while effects := self.recovery.take_effects():
             for effect in effects:
                 self._perform(effect)

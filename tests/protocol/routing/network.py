@@ -15,7 +15,7 @@ BEAT_S, TIMEOUT_S = 1.0, 3.5
 
 @dataclass
 class Fabric:
-    """Nodes by name, their links, and what is under way between them."""
+    """Nodes by name, their links, and the messages between them."""
 
     rng: Random = field(default_factory=lambda: Random(1))
     loss: float = 0.0
@@ -32,7 +32,7 @@ class Fabric:
     _count: int = 0
 
     def add(self, *names: str) -> None:
-        """Nodes start (or start again, with nothing of what they knew)."""
+        """Start nodes, or restart them without their memory."""
         for name in names:
             self._instances += 1
             self.nodes[name] = Routes(name, self._instances, BEAT_S, TIMEOUT_S, name in self.edges)
@@ -54,7 +54,7 @@ class Fabric:
         self._collect()
 
     def kill(self, name: str, is_noticed: bool = True) -> None:
-        """The node is gone; without notice its neighbours hear nothing any more, and have to find out."""
+        """Kill a node. Without notice, its neighbours hear nothing more, and have to find out."""
         del self.nodes[name]
         for pair in [pair for pair in self.links if name in pair]:
             if is_noticed:
@@ -70,7 +70,7 @@ class Fabric:
         self._collect()
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let some time pass."""
         end = self.now + seconds
         while True:
             due = [at for node in self.nodes.values() if (at := node.next_deadline()) is not None]
@@ -134,7 +134,7 @@ class Fabric:
         return graph
 
     def check(self) -> None:
-        """Every node's ways and subscriptions are those of the model."""
+        """Check that every node's routes and subscriptions are those of the model."""
         graph = self.graph()
         for name, node in self.nodes.items():
             want = shortest(graph, name, self.edges)

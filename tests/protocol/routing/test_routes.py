@@ -30,7 +30,7 @@ def line(*names: str) -> Fabric:
 
 
 def plain_costs(fabric: Fabric, start: str) -> dict[str, int]:
-    """Bellman and Ford, which shares nothing with what is tested; edges end a way."""
+    """Bellman-Ford, which shares no code with the machine; a route ends at an edge node."""
     graph, costs = fabric.graph(), {start: 0}
     for _ in graph:
         for name, links in graph.items():
@@ -42,7 +42,7 @@ def plain_costs(fabric: Fabric, start: str) -> dict[str, int]:
 
 @settings(max_examples=60, deadline=None)
 @given(TOPOLOGIES, st.sets(st.sampled_from(NAMES), max_size=2))
-def test_ways_cost_what_a_plain_model_says(links: list[tuple[str, str, int]], edges: set[str]) -> None:
+def test_routes_cost_what_a_plain_model_says(links: list[tuple[str, str, int]], edges: set[str]) -> None:
     fabric = Fabric(edges=edges)
     fabric.add(*NAMES)
     for one, two, cost in links:
@@ -131,7 +131,7 @@ def test_the_same_subscription_twice_is_announced_once_and_withdrawn_with_the_la
     assert fabric.nodes["a"].destinations("orders/1", "any") == ("b",)
 
 
-def test_a_gap_in_announcements_asks_for_the_whole() -> None:
+def test_a_gap_in_announcements_requests_the_full_state() -> None:
     node = Routes("a", 1)
     node.receive(LinkUp(1), "b", 0.0)
     node.receive(LinkState("b", 1, 2, {"a": 1}), "b", 0.0)
@@ -155,7 +155,7 @@ def test_a_node_that_falls_silent_is_noticed_by_its_beats() -> None:
     fabric.check()
 
 
-def test_a_node_that_starts_again_is_known_with_what_it_has_now() -> None:
+def test_a_restarted_node_is_known_with_its_present_subscriptions() -> None:
     fabric = line("a", "b", "c")
     fabric.subscribe("c", "old")
     fabric.settle()
@@ -168,7 +168,7 @@ def test_a_node_that_starts_again_is_known_with_what_it_has_now() -> None:
     assert fabric.nodes["a"].destinations("new", "any") == ("c",)
 
 
-def test_a_node_whose_clock_went_back_still_gets_heard() -> None:
+def test_a_node_whose_clock_went_back_is_still_heard() -> None:
     fabric = line("a", "b")
     fabric.kill("b")
     fabric.nodes["b"] = Routes("b", 0)

@@ -1,4 +1,4 @@
-"""Requests and their responses: each request ends once, and a node answers what nobody else can."""
+"""Requests and their responses: each request ends once, and a node answers those that nobody else answers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_deadline_is_that_of_the_first_open_request() -> None:
     assert requests.next_deadline() == 5.0
 
 
-def test_what_is_remembered_of_ended_requests_is_bounded() -> None:
+def test_the_memory_of_ended_requests_is_bounded() -> None:
     requests = Requests(remembered_max=2)
     ids = [sent(requests, number) for number in range(4)]
     for id_ in (*ids, *ids):
@@ -181,7 +181,7 @@ def test_handed_over_but_unanswered_is_deadline_exceeded() -> None:
     assert answers(watch) == [(one.id, Code.UNAVAILABLE), (two.id, Code.DEADLINE_EXCEEDED)]
 
 
-def test_what_may_have_been_handed_over_before_a_restart_is_never_unavailable() -> None:
+def test_a_request_maybe_delivered_before_a_restart_is_never_unavailable() -> None:
     watch = OpenRequests(10)
     one = ask(watch, is_handed=True)
     watch.tick(5.0)

@@ -66,7 +66,7 @@ def test_nothing_goes_along_a_path_that_has_not_asked() -> None:
     ]
 
 
-def test_the_end_goes_once_all_of_it_went_also_of_an_empty_one() -> None:
+def test_the_end_is_sent_after_all_bytes_also_of_an_empty_stream() -> None:
     streams = begun()
     assert tell(streams, came(0, 0, is_last=True), (PathAssigned(S), "p")) == []
     assert tell(streams, (PathCredit(S, 1), "p")) == [SendChunk("p", S, 0, 0, True)]
@@ -92,7 +92,7 @@ def test_the_next_path_gets_it_from_its_start() -> None:
 
 
 @pytest.mark.parametrize("is_resent", [False, True])
-def test_only_what_may_go_again_is_kept(is_resent: bool) -> None:
+def test_only_bytes_that_may_be_resent_are_stored(is_resent: bool) -> None:
     streams = begun(is_resent)
     effects = tell(streams, (PathAssigned(S), "p"), (PathCredit(S, 30), "p"), came(0, 40))
     assert (DiscardBefore(S, 30) in effects) is not is_resent
@@ -104,7 +104,7 @@ def test_only_what_may_go_again_is_kept(is_resent: bool) -> None:
     ("piece", "text"),
     [(came(5, 1), "at 5, not at 0"), (came(0, 101), "room up to 100")],
 )
-def test_a_piece_that_is_none_ends_the_stream(piece: tuple[ChunkReceived, str], text: str) -> None:
+def test_an_invalid_chunk_ends_the_stream(piece: tuple[ChunkReceived, str], text: str) -> None:
     streams = begun()
     tell(streams, (PathAssigned(S), "p"))
     cut, give_up, forget = tell(streams, piece)
@@ -143,7 +143,7 @@ def test_an_abort_counts_from_upstream_only() -> None:
     ]
 
 
-def test_an_abort_of_what_is_whole_comes_too_late() -> None:
+def test_an_abort_of_a_whole_stream_comes_too_late() -> None:
     streams = begun()
     tell(streams, came(0, 5, is_last=True), (PathAssigned(S), "p"))
     assert tell(streams, (StreamAborted(S, "no"), "up")) == []
@@ -164,7 +164,7 @@ def test_an_upstream_that_is_gone(is_final: bool, state: str) -> None:
     assert (len(streams) == 0) is (is_final or state == "arriving")
 
 
-def test_what_can_not_be_kept_is_given_up_with_the_reason() -> None:
+def test_a_stream_that_can_not_be_stored_is_abandoned_with_the_reason() -> None:
     streams = begun()
     tell(streams, came(0, 10))
     assert tell(streams, (StorageFailed(S, Code.RESOURCE_EXHAUSTED, "disk full"), "")) == [
@@ -185,7 +185,7 @@ OPS = st.lists(
 
 
 class World:
-    """A stream on its way: upstream that sends what there is room for, the machine with its buffer, and each path."""
+    """One stream: an upstream that sends as far as it may, the machine with its spill buffer, and each path."""
 
     def __init__(self, is_resent: bool, cap: int) -> None:
         self.streams, self.buffer, self.cap = StreamMachine(WINDOW, 1 << 20), SpillBuffer(cap), cap
@@ -194,7 +194,7 @@ class World:
         self.came_bytes = self.given_bytes = self.most_sent = 0
         self.path = self.room = 0
         self.read: dict[str, bytes] = {}
-        """What each path got."""
+        """The bytes that each path got."""
         self.ended: set[str] = set()
         self.tell(StreamStarted(S, is_resent), "up")
 
@@ -230,7 +230,7 @@ class World:
         self.tell(ChunkReceived(S, at, data, is_last), "up")
 
     def hand(self) -> None:
-        """It goes to the next path."""
+        """The stream goes to the next path."""
         self.path, self.room, self.may_hand = self.path + 1, 0, self.is_resent
         self.read[str(self.path)] = b""
         self.tell(PathReleased(S))
@@ -242,7 +242,7 @@ class World:
         self.tell(PathCredit(S, self.room), str(self.path))
 
     def step(self, op: str, number: int) -> None:
-        """One thing happens, if it can."""
+        """One step, if it is possible."""
         match op:
             case "come":
                 self.come(number)

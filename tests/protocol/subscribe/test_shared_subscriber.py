@@ -1,4 +1,4 @@
-"""The client's side of a subscription that shares events: no order, no gaps, and in doubt when it is cut off."""
+"""The client's side of a subscription that shares events: no order, no gaps, and in doubt after a disconnection."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from reknit.outcome import Outcome
 from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 from reknit.protocol.subscribe.subscriber import (
     Connected,
+    DeliverBatches,
     Delivered,
     Disconnected,
-    Hand,
-    SendMessage,
+    SendToNode,
     Subscriber,
 )
 from reknit.wire.messages import Credit, Row, Settle, Subscribe, Subscribed
@@ -36,7 +36,7 @@ def handed(machine: SharedSubscriber) -> list[tuple[int, int, int]]:
     return [
         (one.first, one.stop, one.attempt)
         for effect in machine.take_effects()
-        if isinstance(effect, Hand)
+        if isinstance(effect, DeliverBatches)
         for one in effect.batches
     ]
 
@@ -45,12 +45,12 @@ def settled(machine: SharedSubscriber) -> list[Row]:
     machine.flush()
     found: list[Row] = []
     for effect in machine.take_effects():
-        if isinstance(effect, SendMessage) and isinstance(effect.message, Settle):
+        if isinstance(effect, SendToNode) and isinstance(effect.message, Settle):
             found += effect.message.rows
     return found
 
 
-def test_events_are_handed_over_as_they_come() -> None:
+def test_events_are_delivered_as_they_arrive() -> None:
     machine = shared()
     for first, attempt in ((9, 1), (3, 1), (4, 2)):
         machine.receive(Delivered([batch(first)], -1, attempt), "node", 0.0)
@@ -58,7 +58,7 @@ def test_events_are_handed_over_as_they_come() -> None:
     assert machine.lost == {}
 
 
-def test_the_same_event_may_come_again_after_it_was_given_back() -> None:
+def test_event_may_be_delivered_again_after_it_was_given_back() -> None:
     machine = shared()
     for _ in range(2):
         machine.receive(Delivered([batch(5)], -1), "node", 0.0)
@@ -67,7 +67,7 @@ def test_the_same_event_may_come_again_after_it_was_given_back() -> None:
         assert settled(machine) == [Row("orders", SOURCE, 5, 6, Outcome.RELEASED)]
 
 
-def test_only_what_is_in_hand_is_settled_and_once() -> None:
+def test_only_held_events_are_settled_and_once() -> None:
     machine = shared()
     machine.receive(Delivered([batch(1, 10)], -1), "node", 0.0)
     machine.extend(STREAM, 1, 3)
@@ -81,23 +81,23 @@ def test_only_what_is_in_hand_is_settled_and_once() -> None:
     assert machine.in_hand() == []
 
 
-def test_what_it_had_when_it_was_cut_off_is_no_longer_its_own() -> None:
+def test_events_held_when_the_connection_broke_are_no_longer_its_own() -> None:
     machine = shared()
     machine.receive(Delivered([batch(1, 10)], -1), "node", 0.0)
     machine.receive(Disconnected(), "node", 1.0)
     machine.settle(STREAM, 1, 11, Outcome.ACCEPTED)
     machine.take_effects()
     machine.receive(Connected("epoch"), "node", 2.0)
-    [again] = [effect.message for effect in machine.take_effects() if isinstance(effect, SendMessage)]
+    [again] = [effect.message for effect in machine.take_effects() if isinstance(effect, SendToNode)]
     assert isinstance(again, Subscribe)
     assert (again.held, again.start.position, again.start.history) == ([], None, False), "it takes part anew"
 
 
-def test_credit_comes_back_as_the_application_takes_batches() -> None:
+def test_credit_is_granted_again_as_the_application_takes_batches() -> None:
     one = batch(1)
     machine = shared(credit_bytes=2 * one.head.length)
     machine.receive(Delivered([one], -1), "node", 0.0)
     machine.take_effects()
     machine.taken(one.head.length)
-    messages = [effect.message for effect in machine.take_effects() if isinstance(effect, SendMessage)]
+    messages = [effect.message for effect in machine.take_effects() if isinstance(effect, SendToNode)]
     assert messages == [Credit(1, 3 * one.head.length)]

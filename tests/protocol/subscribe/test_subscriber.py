@@ -1,21 +1,21 @@
-"""The subscribing side: every event once and in order, its outcome sent until it is booked."""
+"""The subscriber's side: every event once and in order, its outcome sent until it is stored."""
 
 from reknit.batch import Batch
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import (
-    Booked,
     Connected,
+    DeliverBatches,
     Delivered,
     Disconnected,
     Effect,
-    Ended,
-    Hand,
     Input,
-    Opened,
-    Report,
-    SendMessage,
-    State,
+    LossReport,
+    OutcomesStored,
+    SendToNode,
     Subscriber,
+    SubscriberState,
+    SubscriptionEnded,
+    SubscriptionOpened,
 )
 from reknit.wire.messages import (
     Credit,
@@ -52,20 +52,25 @@ def live(name: str = "", credit_bytes: int = 1 << 20) -> Subscriber:
 
 
 def reconnect(subscriber: Subscriber, epoch: str = "epoch") -> tuple[Subscribe, list[Effect]]:
-    """Lose the connection and get another; gives the request, and what follows the node's answer."""
+    """Lose the connection and get another; returns the request, and the effects of the node's answer."""
     give(subscriber, Disconnected())
     [effect] = give(subscriber, Connected(epoch))
-    assert isinstance(effect, SendMessage)
+    assert isinstance(effect, SendToNode)
     assert isinstance(effect.message, Subscribe)
     return effect.message, give(subscriber, Subscribed(1, 0, True))
 
 
 def handed(effects: list[Effect]) -> list[tuple[int, int]]:
-    return [(one.first, one.stop) for effect in effects if isinstance(effect, Hand) for one in effect.batches]
+    return [
+        (one.first, one.stop)
+        for effect in effects
+        if isinstance(effect, DeliverBatches)
+        for one in effect.batches
+    ]
 
 
 def sent(effects: list[Effect]) -> list[object]:
-    return [effect.message for effect in effects if isinstance(effect, SendMessage)]
+    return [effect.message for effect in effects if isinstance(effect, SendToNode)]
 
 
 def accepted(start: int, stop: int) -> Row:
@@ -75,12 +80,12 @@ def accepted(start: int, stop: int) -> Row:
 # -- events
 
 
-def test_events_are_handed_on_in_order() -> None:
+def test_events_are_delivered_in_order() -> None:
     subscriber = live()
     assert handed(give(subscriber, Delivered([batch(1, 2), batch(3)], 10))) == [(1, 3), (3, 4)]
 
 
-def test_what_was_seen_is_dropped_and_the_rest_of_its_batch_is_not() -> None:
+def test_seen_events_are_dropped_and_the_rest_of_their_batch_is_not() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     assert handed(give(subscriber, Delivered([batch(1, 3)], 10))) == []
@@ -91,17 +96,17 @@ def test_gap_is_reported_in_its_place() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 10))
     report, hand = give(subscriber, Delivered([batch(5)], 20))
-    assert report == Report("plant/a", SOURCE, 2, 5, "retention")
+    assert report == LossReport("plant/a", SOURCE, 2, 5, "retention")
     assert handed([hand]) == [(5, 6)]
 
 
 def test_durable_subscriber_is_told_of_losses_by_its_node_alone() -> None:
-    """Seqs that it does not see have ended in a former life."""
+    """Seqs that it does not see ended before the program restarted."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1)], 10))
     assert handed(give(subscriber, Delivered([batch(5)], 20))) == [(5, 6)]
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 6, 8, "retention")) == [
-        Report("plant/a", SOURCE, 6, 8, "retention")
+        LossReport("plant/a", SOURCE, 6, 8, "retention")
     ]
 
 
@@ -116,22 +121,22 @@ def test_gap_before_a_loss_is_lost_too() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 10))
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 4, 6, "retention")) == [
-        Report("plant/a", SOURCE, 2, 6, "retention")
+        LossReport("plant/a", SOURCE, 2, 6, "retention")
     ]
 
 
-def test_what_came_is_not_lost_though_it_was_removed_since() -> None:
+def test_events_that_arrived_are_not_lost_when_they_are_removed() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 5)], 10))
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 1, 6, "retention")) == []
 
 
-def test_what_was_given_back_and_removed_is_lost() -> None:
+def test_events_given_back_and_removed_are_lost() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 5)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.RELEASED)
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 1, 6, "retention")) == [
-        Report("plant/a", SOURCE, 2, 3, "retention")
+        LossReport("plant/a", SOURCE, 2, 3, "retention")
     ]
 
 
@@ -146,7 +151,7 @@ def test_credit_is_granted_again_as_the_application_takes() -> None:
     assert sent(subscriber.take_effects()) == [Credit(1, 5 * size)]
 
 
-def test_what_is_dropped_costs_no_credit() -> None:
+def test_dropped_events_cost_no_credit() -> None:
     size = batch(1).head.length
     subscriber = live(credit_bytes=size)
     give(subscriber, Delivered([batch(1)], 10))
@@ -161,14 +166,14 @@ def test_credit_on_a_new_connection_is_what_is_not_buffered() -> None:
     assert request.credit == 3 * size
 
 
-def test_room_that_was_made_while_asking_is_granted_when_the_subscription_stands() -> None:
-    """There may be no later moment: all is taken, and without credit nothing more comes."""
+def test_credit_freed_while_asking_is_granted_when_the_subscription_is_confirmed() -> None:
+    """There may be no later moment: everything is taken, and without credit nothing more arrives."""
     size = batch(1).head.length
     subscriber = live("audit", credit_bytes=size)
     give(subscriber, Delivered([batch(1)], 10))
     give(subscriber, Disconnected())
     [effect] = give(subscriber, Connected("epoch"))
-    assert isinstance(effect, SendMessage)
+    assert isinstance(effect, SendToNode)
     assert isinstance(effect.message, Subscribe)
     assert effect.message.credit == 0
     subscriber.taken(size)
@@ -202,7 +207,7 @@ def test_outcomes_are_gathered_and_sent_as_one_message() -> None:
     assert sent(subscriber.take_effects()) == [Settle(1, 1, [accepted(1, 4), rejected])]
 
 
-def test_only_what_is_in_hand_can_be_settled_and_only_once() -> None:
+def test_only_held_events_can_be_settled_and_only_once() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 2)], 10))
     subscriber.settle(STREAM, 1, 9, Outcome.ACCEPTED)
@@ -211,13 +216,13 @@ def test_only_what_is_in_hand_can_be_settled_and_only_once() -> None:
     assert sent(subscriber.take_effects()) == [Settle(1, 1, [accepted(1, 3)])]
 
 
-def test_outcomes_are_sent_again_until_they_are_booked() -> None:
+def test_outcomes_are_resent_until_they_are_stored() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 2)], 10))
     for seq in (1, 2):
         subscriber.settle(STREAM, seq, seq + 1, Outcome.ACCEPTED)
         subscriber.flush()
-    assert give(subscriber, Settled(1, 1))[-1] == Booked(1)
+    assert give(subscriber, Settled(1, 1))[-1] == OutcomesStored(1)
     _, effects = reconnect(subscriber)
     assert sent(effects) == [Settle(1, 2, [accepted(2, 3)])]
     assert not subscriber.is_settled
@@ -225,8 +230,8 @@ def test_outcomes_are_sent_again_until_they_are_booked() -> None:
     assert subscriber.is_settled
 
 
-def test_outcome_that_was_not_sent_yet_is_told_as_held() -> None:
-    """The node would hand the event out again, and this side would drop it: it could never end."""
+def test_event_with_an_unsent_outcome_is_reported_as_held() -> None:
+    """The node would deliver the event again, and this side would drop it: it could never end."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1)], 10))
     subscriber.settle(STREAM, 1, 2, Outcome.ACCEPTED)
@@ -238,16 +243,16 @@ def test_outcome_that_was_not_sent_yet_is_told_as_held() -> None:
 # -- giving back
 
 
-def test_event_that_was_given_back_comes_again() -> None:
+def test_event_given_back_is_delivered_again() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.FAILED)
     [hand] = give(subscriber, Delivered([batch(2)], -1, attempt=2, counted=False))
-    assert isinstance(hand, Hand)
+    assert isinstance(hand, DeliverBatches)
     assert [(one.first, one.attempt) for one in hand.batches] == [(2, 2)]
 
 
-def test_repeated_hand_over_that_nobody_waits_for_is_dropped() -> None:
+def test_repeated_delivery_of_an_event_that_was_not_given_back_is_dropped() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 2, 3, Outcome.FAILED)
@@ -255,8 +260,8 @@ def test_repeated_hand_over_that_nobody_waits_for_is_dropped() -> None:
     assert handed(give(subscriber, Delivered([batch(2)], -1, attempt=2, counted=False))) == []
 
 
-def test_what_was_given_back_and_booked_is_given_back_again_to_the_next_connection() -> None:
-    """The node forgets what is to come again when a connection breaks."""
+def test_events_given_back_and_stored_are_given_back_again_on_the_next_connection() -> None:
+    """The node forgets which events are to be redelivered when a connection breaks."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 1, 3, Outcome.RELEASED)
@@ -268,8 +273,8 @@ def test_what_was_given_back_and_booked_is_given_back_again_to_the_next_connecti
     assert sent(effects) == [Settle(1, 2, [released])]
 
 
-def test_what_was_given_back_and_not_booked_is_given_back_once() -> None:
-    """Twice would bring it twice; the two may have been given back apart and lie side by side."""
+def test_events_given_back_and_not_stored_are_given_back_once() -> None:
+    """Otherwise it would be delivered twice; adjacent events may have been given back separately."""
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 3)], 10))
     subscriber.settle(STREAM, 1, 2, Outcome.RELEASED)
@@ -282,32 +287,32 @@ def test_what_was_given_back_and_not_booked_is_given_back_once() -> None:
     assert sorted((row.start, row.stop) for row in rows) == [(1, 2), (2, 3)]
 
 
-# -- coming and going
+# -- connecting
 
 
-def test_subscription_begins_where_it_was_told() -> None:
+def test_subscription_begins_at_its_start() -> None:
     subscriber = Subscriber(1, "plant/**", start=Start(history=True))
     [request] = sent(give(subscriber, Connected("epoch")))
     assert isinstance(request, Subscribe)
     assert request.start == Start(history=True)
-    assert give(subscriber, Subscribed(1, 0, False))[-1] == Opened(False)
+    assert give(subscriber, Subscribed(1, 0, False))[-1] == SubscriptionOpened(False)
 
 
-def test_subscription_goes_on_from_its_position_in_the_same_journal() -> None:
+def test_subscription_resumes_from_its_position_in_the_same_journal() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1)], 77))
     request, _ = reconnect(subscriber)
     assert request.start == Start(position=77, epoch="epoch")
 
 
-def test_subscription_goes_on_after_its_checkpoint_in_another_journal() -> None:
+def test_subscription_resumes_after_its_checkpoint_in_another_journal() -> None:
     subscriber = live()
     give(subscriber, Delivered([batch(1, 4)], 77))
     request, _ = reconnect(subscriber, epoch="another")
     assert request.start == Start(checkpoint={SOURCE.hex(): 4})
 
 
-def test_what_is_in_hand_is_told_on_reconnection() -> None:
+def test_held_events_are_reported_on_reconnection() -> None:
     subscriber = live("audit")
     give(subscriber, Delivered([batch(1, 4)], 77))
     request, _ = reconnect(subscriber)
@@ -316,7 +321,7 @@ def test_what_is_in_hand_is_told_on_reconnection() -> None:
 
 def test_ended_subscription_stays_ended() -> None:
     subscriber = live("audit")
-    assert give(subscriber, Unsubscribed(1, 10, "taken over")) == [Ended(10, "taken over")]
+    assert give(subscriber, Unsubscribed(1, 10, "taken over")) == [SubscriptionEnded(10, "taken over")]
     give(subscriber, Disconnected())
     assert give(subscriber, Connected("epoch")) == []
-    assert subscriber.state is State.ENDED
+    assert subscriber.state is SubscriberState.ENDED

@@ -1,4 +1,4 @@
-"""Every MUST, SHOULD and default of the seed, by its own words; and what follows from them."""
+"""Every MUST, SHOULD and default of the specification, in its own words, and their consequences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def event(payload: str = "x", **elements: str) -> ElementsReceived:
 
 
 class Driven:
-    """A client with its effects, and a clock that stands still unless told."""
+    """A client with its effects, and a clock that moves only when a test says so."""
 
     def __init__(self, **status: bytes) -> None:
         self.client = TunnelClient(Random(7))
@@ -176,7 +176,7 @@ def test_the_error_is_signalled_once_and_no_fresh_tunnel_opens_in_silence() -> N
 
 
 def test_the_grace_period_is_how_long_a_stateful_reconnect_is_possible() -> None:
-    """A server's 200 to do_max_age=60 says nothing of what came before: who was away for longer has lost it."""
+    """A server's 200 to do_max_age=60 promises no earlier events: a client that was away for longer lost them."""
     driven = Driven(**HASH)
     driven.now = 10.0
     driven.feed(BytesHeard())
@@ -242,7 +242,7 @@ def test_without_the_hash_scheme_hashes_are_not_looked_at() -> None:
     assert driven.delivered == ["a", "a"]
 
 
-# -- the rest of its life
+# -- start, stop, checkpoints
 
 
 def test_a_first_connection_that_fails_is_tried_again_with_nothing_to_recover() -> None:
@@ -260,7 +260,7 @@ def test_a_first_status_other_than_200_is_an_error() -> None:
     assert driven.signals == ["403 Forbidden"]
 
 
-def test_a_program_goes_on_from_the_checkpoint_of_an_earlier_one() -> None:
+def test_a_program_resumes_from_the_checkpoint_of_an_earlier_one() -> None:
     client = TunnelClient(Random(1))
     client.receive(StartTunnel("c9"), "app", 0.0)
     assert client.take_effects() == [

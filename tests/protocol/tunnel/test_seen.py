@@ -1,4 +1,4 @@
-"""The memory of what was delivered."""
+"""The memory of delivered events."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_a_repeat_does_not_make_an_entry_younger() -> None:
     assert "a" not in seen
 
 
-def test_there_are_never_more_entries_than_allowed_and_what_went_early_is_counted() -> None:
+def test_there_are_never_more_entries_than_allowed_and_early_evictions_are_counted() -> None:
     seen = SeenEvents(60.0, entries_max=3)
     for number in range(10):
         seen.add(number, 0.0)

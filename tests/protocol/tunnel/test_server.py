@@ -1,4 +1,4 @@
-"""A server's tunnels: promises, the live edge, the slow, the journal's one tunnel, limits, routes."""
+"""A server's tunnels: promises, the live edge, slow clients, one tunnel for a journal, limits, routes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_stale_position_paired_with_a_new_epoch_is_expired() -> None:
 @pytest.mark.parametrize(
     "text", ["", "e1", "e1-1", "e1--1-0", "e1-1-x", "E1-1-0", "e1-1-0\n", "e1-99999999999999999999-0"]
 )
-def test_what_is_no_checkpoint_is_a_bad_request(text: str) -> None:
+def test_an_invalid_checkpoint_is_a_bad_request(text: str) -> None:
     with pytest.raises(InvalidCheckpoint):
         JournalPlace.parse(text)
     denied = since_checkpoint(text, HELD)
@@ -89,7 +89,7 @@ def test_the_grace_period_is_granted_while_it_is_held() -> None:
     assert since_age(60, 60, TRIMMED) == ReconnectGranted(at(940), recovered=True)
 
 
-def test_retention_that_cut_the_grace_period_is_told() -> None:
+def test_a_grace_period_cut_by_retention_is_reported() -> None:
     assert isinstance(since_age(600, 600, TRIMMED), ReconnectDenied)
 
 
@@ -98,7 +98,7 @@ def test_older_than_the_grace_period_is_given_as_far_as_it_is_held() -> None:
     assert since_age(float("inf"), 60, HELD) == ReconnectGranted(at(0), recovered=True)
 
 
-def test_a_restart_that_lost_state_is_told() -> None:
+def test_a_restart_that_lost_state_is_reported() -> None:
     fresh = msgspec.structs.replace(HELD, known_s=5.0)
     assert isinstance(since_age(60, 60, fresh), ReconnectDenied)
     assert isinstance(since_age(4, 60, fresh), ReconnectGranted)
@@ -124,14 +124,14 @@ def opened(
     return TunnelOpened(group, address, place, journal)
 
 
-def test_who_asks_for_nothing_past_is_live_at_once() -> None:
+def test_a_tunnel_without_history_is_live_at_once() -> None:
     tunnels = server()
     tunnels.receive(opened(), "t", 0.0)
     assert list(tunnels.live("g")) == ["t"]
     assert tunnels.take_effects() == []
 
 
-def test_who_is_behind_reads_until_the_edge_and_is_live_then() -> None:
+def test_a_tunnel_that_is_behind_reads_up_to_the_edge_and_is_live_then() -> None:
     tunnels = server()
     tunnels.receive(opened(at(100, 2)), "t", 0.0)
     assert tunnels.take_effects() == [ReadJournal("t", at(100, 2))]
@@ -183,7 +183,7 @@ def test_a_second_tunnel_on_the_same_journal_closes_the_first_whose_timeout_chan
     assert [one.peer for one in tunnels.take_effects() if isinstance(one, CloseTunnel)] == ["new"]
 
 
-def test_limits_per_server_and_per_address_are_told() -> None:
+def test_refusals_name_the_limit_of_the_server_or_of_the_address() -> None:
     tunnels = server(tunnels_max=2, per_address_max=1)
     tunnels.receive(opened(address="a"), "1", 0.0)
     tunnels.receive(opened(address="a"), "2", 0.0)
@@ -197,7 +197,7 @@ def test_limits_per_server_and_per_address_are_told() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("oocbugr"), st.integers(0, 3)), max_size=80))
-def test_whatever_happens_everyone_is_in_exactly_one_state(steps: list[tuple[str, int]]) -> None:
+def test_every_tunnel_is_always_in_exactly_one_state(steps: list[tuple[str, int]]) -> None:
     tunnels, end, opens = server(per_address_max=3), 1_000, set[int]()
     for step, peer in steps:
         match step:
@@ -228,7 +228,7 @@ def route(id: str, from_topic: str, to_topic: str, position: int = 1) -> TopicRo
     return TopicRoute(id, from_topic, to_topic, position, position)
 
 
-def test_a_route_widens_what_a_tunnel_reads() -> None:
+def test_a_route_adds_a_topic_to_a_tunnel() -> None:
     routes = TopicRoutes()
     assert routes.routed_topics("b") == (RoutedTopic("b", "", 0),)
     routes.put(route("1", "a", "b", 64))

@@ -51,13 +51,13 @@ def test_white_space_between_events_is_a_heartbeat() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"abc\n", b"-1\n", b"1x", b"9999999999999\n", b"99999999\n", b"1\n\nx"])
-def test_what_is_no_event_is_malformed_and_never_waited_for(bad: bytes) -> None:
+def test_bytes_that_are_not_an_event_are_malformed_at_once(bad: bytes) -> None:
     with pytest.raises(MalformedFrame):
         SimpleDecoder(1 << 20).feed(bad)
 
 
 @given(events)
-def test_what_is_written_is_read_fed_byte_by_byte(written: list[tuple[dict[str, str], bytes]]) -> None:
+def test_encoded_events_are_decoded_byte_by_byte(written: list[tuple[dict[str, str], bytes]]) -> None:
     stream = b"\n".join(encode(elements.items(), payload) for elements, payload in written)
     decoder = SimpleDecoder()
     read = [event for at in range(len(stream)) for event in decoder.feed(stream[at : at + 1])]

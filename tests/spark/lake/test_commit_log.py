@@ -1,4 +1,4 @@
-"""The commit log: what was committed counts, what was not does not exist."""
+"""The commit log: committed files count, others are ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reknit.spark.lake.commit_log import Commit, File, Lake, LakeError
+from reknit.spark.lake.commit_log import Commit, Lake, LakeError, LakeFile
 from reknit.spark.lake.maintenance import compact, expire
 from reknit.spark.lake.tables import TABLE_OF, TABLES, topic_key
 
@@ -21,13 +21,15 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.create(tmp_path / "lake")
 
 
-def put(lake: Lake, id: int, seqs: list[int], day: str = "2026-01-01", table: str = "dead_letters") -> File:
+def put(
+    lake: Lake, id: int, seqs: list[int], day: str = "2026-01-01", table: str = "dead_letters"
+) -> LakeFile:
     """Commit a file with these rows."""
     folder = lake.root / table / f"day={day}" / "topic_key=a"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{table}-{id}.parquet"
     pq.write_table(pa.table({"seq": seqs}), path)
-    file = File(table, str(path.relative_to(lake.root)), len(seqs), path.stat().st_size, day, "a")
+    file = LakeFile(table, str(path.relative_to(lake.root)), len(seqs), path.stat().st_size, day, "a")
     lake.log(TABLE_OF[table].stage).add(Commit(TABLE_OF[table].stage, id, 0, [file], meta={"through": id}))
     return file
 
@@ -46,7 +48,7 @@ def test_file_that_no_commit_names_does_not_exist(lake: Lake) -> None:
 
 def test_commit_is_made_once(lake: Lake) -> None:
     put(lake, 0, [1])
-    with pytest.raises(LakeError, match="commit 0 is there already"):
+    with pytest.raises(LakeError, match="commit 0 already exists"):
         put(lake, 0, [1])
     assert rows(lake) == [1]
 
@@ -112,7 +114,7 @@ def test_lake_of_another_format_is_refused(lake: Lake) -> None:
 
 
 def test_missing_lake_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="there is no such folder; name the folder"):
+    with pytest.raises(LakeError, match="there is no such folder; use the folder"):
         Lake(tmp_path / "nowhere")
 
 

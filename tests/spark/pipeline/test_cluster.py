@@ -1,4 +1,4 @@
-"""The whole pipeline on a standalone cluster: workers are killed on the way, and every event is there once."""
+"""The whole pipeline on a standalone cluster: workers are killed while it runs, and each event is written once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    # Who is killed does not come back: nothing is won by waiting for it.
+    # A killed executor does not come back, so waiting for it is pointless.
     "spark.shuffle.io.retryWait": "200ms",
     "spark.locality.wait": "0s",
     CHECKPOINTS: LOCAL_SETTINGS[CHECKPOINTS],

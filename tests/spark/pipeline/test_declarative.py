@@ -57,7 +57,7 @@ def update(folder: Path) -> None:
     env = {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(HOME),
-        # Not as a folder of its own, which would stand on Java's path and keep it from its archive of classes.
+        # Not as a folder of its own: that would be on Java's class path and disable its archive of classes.
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {folder / 'spark.conf'} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.pipeline.pipeline import Pipeline, Settings
-from reknit.spark.source.data_source import ReknitDataSource
+from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, ranges, wait_until
 from tests.spark.running_node import Feeder, RunningNode
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(300 + 400
 def test_driver_killed_at_random_moments_while_events_flow(
     spark: SparkSession, node: RunningNode, tmp_path: Path
 ) -> None:
-    """Every event in the tables exactly once, and in order per source; in the end Java is stopped with its driver."""
+    """Each event is in the tables once, in order per source; at the end, Java is stopped together with its driver."""
     lake = Lake.create(tmp_path / "lake")
     rng = random.Random(7)
     with Feeder(node.keep, ("a", "b")) as feeder:
@@ -36,7 +36,7 @@ def test_driver_killed_at_random_moments_while_events_flow(
         check_stopped_with_java(lake, tmp_path / "stopped.log", node.url)
         published = feeder.stop()
     spark.dataSource.register(ReknitDataSource)
-    figures = Pipeline(spark, lake, Settings((node.url,), is_once=True)).run()
+    figures = Pipeline(spark, lake, PipelineSettings((node.url,), is_once=True)).run()
     assert figures.lost == figures.held == 0
     check_events(lake, {"a": published, "b": published})
     settled = ranges(spark, lake, "settled")
@@ -44,7 +44,7 @@ def test_driver_killed_at_random_moments_while_events_flow(
 
 
 def check_stopped_with_java(lake: Lake, log: Path, url: str) -> None:
-    """A service manager stops all processes of a service at once: that is no failure, and looks like none."""
+    """A service manager stops all processes of a service at once: that is not reported as a failure."""
     with start_pipeline(lake.root, log, url) as pipeline:
         before = lake.log("settle").last()
         wait_until(lambda: lake.log("settle").last() != before, pipeline)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reknit.batch import Batch
+from reknit.processes.process import NodeProcess, ending
 from reknit.spark.lake.commit_log import Lake
-from reknit.testing.processes import NodeProcess, ending
 from tests.spark.cluster import KILLS, start_pipeline
 from tests.spark.lakes import check_events, wait_until
 from tests.spark.running_node import Feeder, keep_on
@@ -24,7 +24,7 @@ def in_table(lake: Lake) -> int:
 
 
 def test_nodes_killed_and_started_again_while_the_pipeline_runs(tmp_path: Path) -> None:
-    """The pipeline goes on by itself, with every event of either node exactly once, and in order per source."""
+    """The pipeline resumes by itself; each event of either node is written once, in order per source."""
     lake = Lake.create(tmp_path / "lake")
     rng = random.Random(8)
     nodes = [NodeProcess(tmp_path, name=name) for name in ("one", "two")]

@@ -17,13 +17,19 @@ from reknit.config import Config, MulticastSettings
 from reknit.errors import LocalError
 from reknit.event import Event
 from reknit.frame import KIND_BATCH, PREFIX_BYTES, peek
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.maintenance import compact
 from reknit.spark.lake.spark_tables import read
-from reknit.spark.pipeline.pipeline import LATE_WORKER, SLOW_STARTS_MAX, Pipeline, PipelineFailed, Settings
-from reknit.spark.source.data_source import ReknitDataSource
-from reknit.spark.source.options import SinkOptions
-from reknit.spark.stages.audit_run import audit_lake
+from reknit.spark.pipeline.pipeline import (
+    LATE_WORKER,
+    SLOW_STARTS_MAX,
+    Pipeline,
+    PipelineFailed,
+    PipelineSettings,
+)
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.dead_letters import dead_letters_by
 from reknit.spark.stages.redrive import redrive
 from reknit.store.repair import repair
@@ -40,11 +46,11 @@ def lake(tmp_path: Path) -> Lake:
 
 def run_once(spark: SparkSession, lake: Lake, *urls: str, **settings: Any) -> Any:
     spark.dataSource.register(ReknitDataSource)
-    return Pipeline(spark, lake, Settings(urls, is_once=True, **settings)).run()
+    return Pipeline(spark, lake, PipelineSettings(urls, is_once=True, **settings)).run()
 
 
 async def take(url: str, name: str, pattern: str, count: int, is_bad: Callable[[Event], bool]) -> None:
-    """A durable subscriber that settles so many events: bad ones are rejected."""
+    """A durable subscriber that settles `count` events, and rejects bad ones."""
     async with (
         connect(url) as session,
         session.subscribe(pattern, name=name, history=True, auto_accept=False) as events,
@@ -111,7 +117,7 @@ def test_tables_agree_with_the_node_and_dead_letters_are_redriven_once(
     again = redrive(spark, lake, to, where)
     assert (first.published, again.chosen, again.already, again.published) == (4, 0, 4, 0)
     marks = list((lake.root / "_log" / "redrive").glob("*.done"))
-    for mark in marks:  # as if it had been killed before it could say that it was done
+    for mark in marks:  # as if it had been killed before it could mark the run as done
         mark.unlink()
     assert redrive(spark, lake, to, where).resumed == 0
 
@@ -148,20 +154,20 @@ def test_format_that_spark_has_not_is_refused_with_what_to_do(
     with pytest.raises(LocalError) as refused:
         run_once(spark, lake, node.url, format=name)
     assert str(refused.value).startswith(told)
-    assert f"or leave --format {name} away" in str(refused.value)
+    assert f"or leave out --format {name}" in str(refused.value)
     assert lake.log("capture_batches").last() is None
     assert not (lake.root / "_checkpoints").exists()
 
 
 def test_format_that_nobody_has_is_refused(spark: SparkSession, lake: Lake) -> None:
-    with pytest.raises(LocalError, match="'orc' is no table format: use parquet, delta, iceberg"):
+    with pytest.raises(LocalError, match="'orc' is not a table format: use parquet, delta, iceberg"):
         run_once(spark, lake, "tcp://127.0.0.1:1", format="orc")
 
 
 def test_worker_that_is_late_is_waited_for_again(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = Pipeline(spark, lake, Settings(nodes=("tcp://127.0.0.1:9",), is_once=True))
+    pipeline = Pipeline(spark, lake, PipelineSettings(nodes=("tcp://127.0.0.1:9",), is_once=True))
     late = [PipelineFailed("capture batches", f"{LATE_WORKER}.")] * SLOW_STARTS_MAX
 
     def run() -> None:

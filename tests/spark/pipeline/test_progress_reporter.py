@@ -13,14 +13,14 @@ from rich.console import Console
 from reknit.cli.status import screen
 from reknit.errors import LocalError
 from reknit.node.admin.pipelines import PIPELINES_MAX, Pipelines
-from reknit.spark.pipeline.progress import Progress
-from reknit.spark.pipeline.progress_reporter import Telling
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.pipeline.progress import PipelineProgress
+from reknit.spark.pipeline.progress_reporter import ProgressReporter
 from tests.spark.running_node import RunningNode
 
 
 def told(node: RunningNode) -> list[dict[str, Any]]:
-    with NodeLink(node.url) as link:
+    with BlockingConnection(node.url) as link:
         rows: list[dict[str, Any]] = link.ask("status")["pipelines"]
     return rows
 
@@ -36,9 +36,9 @@ def test_status_has_the_last_word_of_each_pipeline(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reknit.spark.pipeline.progress_reporter.INTERVAL_S", 0.02)
-    progress = Progress()
+    progress = PipelineProgress()
     progress.put(stage="running", lag_bytes=4096, lost=3)
-    with Telling(progress, "7", "/data/lake", [node.url, "tcp://127.0.0.1:1"]):
+    with ProgressReporter(progress, "7", "/data/lake", [node.url, "tcp://127.0.0.1:1"]):
         wait_for(lambda: bool(told(node)))
         progress.add(settled=500)
         wait_for(lambda: told(node)[0]["settled"] == 500)
@@ -60,7 +60,7 @@ def test_status_screen_shows_pipelines(node: RunningNode) -> None:
         "settled": 12345,
         "lost": 2,
     }
-    with NodeLink(node.url) as link:
+    with BlockingConnection(node.url) as link:
         link.ask("pipeline", **word)
         body = link.ask("status")
     console = Console(width=160, record=True, file=StringIO())
@@ -76,7 +76,7 @@ def test_status_screen_shows_pipelines(node: RunningNode) -> None:
 
 def test_metrics_show_pipelines_even_of_the_same_name(node: RunningNode) -> None:
     figures = {"lag_bytes": 2048, "settled": 12345, "lost": 2, "held": 7, "gaps": 1}
-    with NodeLink(node.url) as link:
+    with BlockingConnection(node.url) as link:
         link.ask("pipeline", id="1", lake="/lake", stage="settle", **figures)
         link.ask("pipeline", id="2", lake="/lake", stage="stopped")
     text = node.metrics()

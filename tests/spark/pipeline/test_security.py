@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
-from reknit.spark.pipeline.pipeline import Pipeline, Settings
-from reknit.spark.source.data_source import ReknitDataSource
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from reknit.spark.source.options import SourceOptions
 from reknit.spark.source.schema import full_schema
-from reknit.spark.source.stream import ReknitStreamReader
-from reknit.spark.stages.settle_recover import NodeCache
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.source.stream_reader import ReknitStreamReader
+from reknit.spark.stages.settle.recover import NodeCache
+from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, check_events, events
 from tests.spark.running_node import RunningNode, batches, keep, source
 
@@ -31,7 +31,7 @@ TOKENS = "pump water\ntables oak\n"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A node's certificate that signs itself, with its key beside it."""
+    """A self-signed certificate for a node, with its key beside it."""
     folder = tmp_path_factory.mktemp("certificate")
     words = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout key.pem -out cert.pem -subj /CN=127.0.0.1"
     more = ["-addext", "subjectAltName=IP:127.0.0.1"]
@@ -75,7 +75,7 @@ def test_source_reads_over_tls_with_a_token(secure: RunningNode, certificate: Pa
 def test_node_whose_certificate_is_not_trusted_is_away(secure: RunningNode) -> None:
     stream = reader(secure.url, token="oak")
     assert stream.initialOffset() == {}
-    [why] = stream.fabric.away.values()
+    [why] = stream.nodes.away.values()
     assert "certificate" in why.lower()
 
 
@@ -102,10 +102,10 @@ def test_pipeline_runs_at_a_node_with_tls_and_rules(
     keep(secure.url, batches("a", 1, 101), token="water", tls_ca_file=str(certificate))
     lake = Lake.create(tmp_path / "lake")
     spark.dataSource.register(ReknitDataSource)
-    settings = Settings((secure.url,), is_once=True, token="oak", tls_ca_file=str(certificate))
+    settings = PipelineSettings((secure.url,), is_once=True, token="oak", tls_ca_file=str(certificate))
     figures = Pipeline(spark, lake, settings).run()
     assert (figures.settled, figures.lost) == (100, 0)
     check_events(lake, {"a": 100})
-    with NodeLink(secure.url, "oak", tls_ca_file=str(certificate)) as link:
+    with BlockingConnection(secure.url, "oak", tls_ca_file=str(certificate)) as link:
         [row] = link.ask("status")["pipelines"]
     assert (row["stage"], row["settled"], row["lag_bytes"]) == ("done", 100, 0)

@@ -1,4 +1,4 @@
-"""Source, stages and sink through Spark Connect: the client speaks to a server, and has no Java of its own."""
+"""Source, stages and sink through Spark Connect: the client talks to a server, and has no Java of its own."""
 
 from __future__ import annotations
 

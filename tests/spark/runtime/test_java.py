@@ -1,4 +1,4 @@
-"""Spark's Java: which one is taken, and the shim around the packaged one."""
+"""Spark's Java: which one is used, and the shim around the packaged one."""
 
 import subprocess
 from pathlib import Path

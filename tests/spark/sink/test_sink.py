@@ -1,4 +1,4 @@
-"""The sink: what Spark writes is in the fabric once, however often it is written."""
+"""The sink: each row that Spark writes is published once, however often Spark repeats the write."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from reknit.batch import Batch
 from reknit.errors import NotConnected
-from reknit.spark.sink.outlet import source_of
-from reknit.spark.sink.sink import check_columns, write_rows
-from reknit.spark.source.nodes import NodeLink
-from reknit.spark.source.options import InvalidOption, SinkOptions
+from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.options import InvalidOption
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.sink.publisher import source_of
+from reknit.spark.sink.writers import check_columns, write_rows
 from tests.spark.running_node import RunningNode, batches
 
 PLACE = "plant/alerts"
@@ -31,9 +32,9 @@ def rows(*payloads: str, **columns: list[Any]) -> pa.RecordBatch:
 
 
 def held(node: RunningNode) -> list[tuple[str, int, bytes]]:
-    """(topic, seq, payload) of everything, in the journal's order."""
+    """(topic, seq, payload) of all events, in the journal's order."""
     found: list[tuple[str, int, bytes]] = []
-    with NodeLink(node.url) as link:
+    with BlockingConnection(node.url) as link:
         for _, data in link.read(0, link.span().end):
             at = 0
             while at < len(data):
@@ -44,7 +45,7 @@ def held(node: RunningNode) -> list[tuple[str, int, bytes]]:
 
 
 def write(node: RunningNode, number: int, *tables: pa.RecordBatch, **more: str) -> tuple[int, int]:
-    """Micro-batch `number` of a sink, partition 0: rows taken, and those the node had already."""
+    """Write partition 0 of micro-batch `number`; returns the rows, and those that the node already had."""
     written = write_rows(options(node, **more), "sink", number, 0, iter(tables))
     return written.rows, written.dropped
 
@@ -130,7 +131,7 @@ def test_what_differs_between_events_goes_along(node: RunningNode) -> None:
         }
     )
     write(node, 0, pa.RecordBatch.from_pydict({"payload": [b"x", b"y"], **columns}, schema=kinds), ttlMs="9")
-    with NodeLink(node.url) as link:
+    with BlockingConnection(node.url) as link:
         [(_, data)] = link.read(0, link.span().end)
     one, two = Batch.parse(data).events()
     assert (one.headers, one.ttl_ms, two.headers, two.ttl_ms) == ({"a": "b"}, 7, {}, 9)

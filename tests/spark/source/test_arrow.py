@@ -1,4 +1,4 @@
-"""Batches become the columns that a plain loop over their events would give."""
+"""Batches become the same columns as a plain loop over their events makes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from reknit.errors import MalformedFrame
 from reknit.records import SubscriberClosed, encode
 from reknit.spark.source import arrow
 from reknit.spark.source.arrow import BatchTables, EventTables
-from reknit.spark.source.filters import Wanted
-from reknit.spark.source.frame_scan import Frames, scan
+from reknit.spark.source.filters import BatchFilter
+from reknit.spark.source.frame_scan import ScannedFrames, scan
 from reknit.spark.source.schema import BATCHES, EVENTS
 from reknit.topic import Pattern
 
@@ -32,7 +32,7 @@ def schema(struct: StructType, *names: str) -> pa.Schema:
     return to_arrow_schema(picked, timezone="UTC")
 
 
-def scanned(batches: list[Batch]) -> Frames:
+def scanned(batches: list[Batch]) -> ScannedFrames:
     data = b"".join(bytes(batch.data) for batch in batches)
     frames, end = scan(memoryview(data), POSITION)
     assert end == len(data)
@@ -126,14 +126,14 @@ def test_a_row_a_batch_has_its_head_and_its_frame(batches: list[Batch]) -> None:
 @given(some_batches(), st.integers(0, 110))
 def test_after_a_checkpoint_come_only_later_events(batches: list[Batch], seq: int) -> None:
     after = Checkpoint({bytes(16): seq, b"\1" * 16: 50})
-    picked = Wanted(after=after).pick(scanned(batches))
+    picked = BatchFilter(after=after).pick(scanned(batches))
     found = rows(EventTables("a", schema(EVENTS)).tables(picked))
     assert found == [row for row in plain_events(batches) if row["seq"] > after.get(row["source"])]
 
 
 @given(some_batches())
 def test_patterns_pick_batches(batches: list[Batch]) -> None:
-    picked = Wanted(patterns=(Pattern("plant/*"),)).pick(scanned(batches))
+    picked = BatchFilter(patterns=(Pattern("plant/*"),)).pick(scanned(batches))
     assert picked.topics() == [batch.topic for batch in batches if batch.topic.startswith("plant/")]
 
 

@@ -126,7 +126,7 @@ def test_outcomes_are_rows(spark: SparkSession, node: RunningNode) -> None:
 def stream(
     spark: SparkSession, folder: Path, nodes: list[RunningNode], name: str, **options: object
 ) -> list[Any]:
-    """Read everything there is into a table of files, going on where the last call was."""
+    """Read everything new into a table of files; resumes where the last call ended."""
     reader = spark.readStream.format("reknit").option("nodes", ",".join(node.url for node in nodes))
     events = reader.options(**{key: str(value) for key, value in options.items()}).load()
     writer = events.writeStream.format("parquet").option("path", str(folder / name))
@@ -166,7 +166,7 @@ def test_a_stream_goes_on_where_it_was(
 
 def test_a_column_that_is_not_there_is_named(spark: SparkSession, node: RunningNode) -> None:
     reader = spark.read.format("reknit").option("nodes", node.url)
-    with pytest.raises(PySparkException, match="'body' is no column of events"):
+    with pytest.raises(PySparkException, match="'body' is not a column of events"):
         reader.schema("body binary").load().collect()
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reknit.spark.source.options import InvalidOption, SinkOptions, SourceOptions
+from reknit.spark.options import InvalidOption
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.source.options import SourceOptions
 from reknit.spark.source.schema import BATCHES, EVENTS, KINDS, OUTCOMES, check_schema, full_schema
 from reknit.topic import Pattern
 
@@ -23,7 +25,7 @@ def test_a_schema_may_pick_and_reorder_columns() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind", "why"),
-    [("colour", StringType(), "no column"), ("seq", StringType(), "another type: bigint")],
+    [("colour", StringType(), "not a column"), ("seq", StringType(), "another type: bigint")],
 )
 def test_a_schema_that_can_not_be_given_is_refused(name: str, kind: StringType, why: str) -> None:
     with pytest.raises(InvalidOption, match=why):
@@ -47,9 +49,12 @@ def test_options_are_read_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "option nodes of format 'reknit': it is needed"),
-        ({"nodes": "tcp://a", "rows": "lines"}, "'lines' is none of events, batches, outcomes"),
-        ({"nodes": "tcp://a", "start": "yesterday"}, "'yesterday' is none of earliest, latest, a checkpoint"),
+        ({}, "option nodes of format 'reknit': it is required"),
+        ({"nodes": "tcp://a", "rows": "lines"}, "'lines' is not one of events, batches, outcomes"),
+        (
+            {"nodes": "tcp://a", "start": "yesterday"},
+            "'yesterday' is not one of earliest, latest, a checkpoint",
+        ),
         ({"nodes": "tcp://a", "start": "c1.xyz"}, "checkpoint 'c1.xyz' is cut off"),
         ({"nodes": "tcp://a", "maxEventsPerTrigger": "0"}, "not a whole number above 0"),
         ({"nodes": "tcp://a", "maxBytesPerTrigger": "lots"}, "is not a size"),

@@ -1,4 +1,4 @@
-"""The readers' offsets, limits and parts, asked without Spark of real nodes."""
+"""The readers' offsets, limits and partitions, with real nodes but without Spark."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from reknit.checkpoint import Checkpoint
 from reknit.errors import NotConnected
-from reknit.spark.source import fabric
-from reknit.spark.source.data_source import ReknitReader
-from reknit.spark.source.options import InvalidOption, SourceOptions
-from reknit.spark.source.partitions import DataLoss, JournalReplaced, Part
+from reknit.spark.options import InvalidOption
+from reknit.spark.source import query_nodes
+from reknit.spark.source.options import SourceOptions
+from reknit.spark.source.partitions import DataLoss, JournalPartition, JournalReplaced
 from reknit.spark.source.schema import full_schema
-from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.source.stream_reader import ReknitStreamReader
+from reknit.spark.source.table_reader import ReknitReader
 from tests.spark.running_node import RunningNode, batch, batches, source
 
 ALL = ReadAllAvailable()
@@ -43,7 +44,7 @@ def reader(*nodes: RunningNode | str, **options: object) -> ReknitStreamReader:
 
 
 def rows(stream: ReknitStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
-    """As Spark does it: parts and the reader go to the tasks by pickle."""
+    """As Spark does it: the partitions and the reader are pickled for the tasks."""
     parts = pickle.loads(pickle.dumps(list(stream.partitions(start, end))))
     task = pickle.loads(pickle.dumps(stream))
     return [row for part in parts for table in task.read(part) for row in table.to_pylist()]
@@ -77,12 +78,12 @@ def test_a_table_is_read_in_equal_parts_one_a_core(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.keep([batch("s", seq, [bytes(1 << 20)]) for seq in range(1, 25)])
-    monkeypatch.setattr(fabric, "STEP_MIN", 1 << 20)
-    monkeypatch.setattr(fabric, "TABLE_STEP_MAX", 10 << 20)
+    monkeypatch.setattr(query_nodes, "STEP_MIN", 1 << 20)
+    monkeypatch.setattr(query_nodes, "TABLE_STEP_MAX", 10 << 20)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     read = SourceOptions.read({"nodes": node.url})
     parts = ReknitReader(read, to_arrow_schema(full_schema("events"), timezone="UTC")).partitions()
-    spans = [(part.start, part.stop) for part in parts if isinstance(part, Part)]
+    spans = [(part.start, part.stop) for part in parts if isinstance(part, JournalPartition)]
     assert [round((stop - start) / (1 << 20)) for start, stop in spans] == [6, 6, 6, 6]
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
 
@@ -246,7 +247,7 @@ def test_what_is_planned_waits_for_its_node(make_node: Make) -> None:
 
 
 def trimmed(make_node: Make) -> RunningNode:
-    """A node that had 2,000 events, and whose retention has removed most of them."""
+    """A node that had 2,000 events, most of which retention has removed."""
     node = make_node(retention__bytes_max=20_000, journal__segment_bytes="4 KiB")
     for low in range(1, 2001, 100):
         node.keep(batches("s", low, low + 100))

@@ -1,4 +1,4 @@
-"""A Python worker of Spark's that is killed with -9 while it reads: the query says so, and goes on exactly once."""
+"""A Python worker is killed with -9 while it reads: the query fails with an error, and resumes exactly once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
-from reknit.spark.source.data_source import ReknitDataSource
-from reknit.spark.source.stream import ReknitStreamReader
+from reknit.spark.source.stream_reader import ReknitStreamReader
 from reknit.spark.stages.capture import into_table
 from tests.spark.running_node import RunningNode, batches
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real, pytest.mark.timeout(400)]
 
 
 class Mortal(ReknitDataSource):
-    """The source in a worker that is killed in the middle of a part, once for each file `doom` that is not there."""
+    """The source, in a worker that is killed in the middle of a partition, once for each missing file `doom`."""
 
     @classmethod
     def name(cls) -> str:

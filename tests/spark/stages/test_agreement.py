@@ -49,7 +49,7 @@ SOURCES = (b"a" * 16, b"b" * 16)
 
 @dataclass
 class Trace:
-    """What one node's journal holds, in order: ranges that were kept, and records."""
+    """The content of one node's journal, in order: stored ranges, and records."""
 
     node: str
     entries: list[tuple[str, bytes, int, int] | Record] = field(default_factory=list)
@@ -86,7 +86,7 @@ entries = st.builds(lambda first, later: [*first, *later], st.lists(opened, max_
 
 
 def make_traces(strategy: st.SearchStrategy[Any], count: int = TRACES) -> list[Trace]:
-    """Let Hypothesis make traces, all of them before Spark is asked once."""
+    """Traces from Hypothesis, all made before one query of Spark checks them."""
     made: list[Trace] = []
 
     @settings(max_examples=count, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -99,7 +99,7 @@ def make_traces(strategy: st.SearchStrategy[Any], count: int = TRACES) -> list[T
 
 
 def rows_of(traces: list[Trace]) -> tuple[list[Any], list[Any]]:
-    """The rows that the source gives for these journals."""
+    """The rows of the source for these journals."""
     batches, records = [], []
     for trace in traces:
         position = 0
@@ -175,7 +175,7 @@ def test_ledgers_agree(spark: SparkSession) -> None:
 def test_events_order_and_gaps_agree(spark: SparkSession) -> None:
     traces = make_traces(st.lists(kept, min_size=1, max_size=25))
     batches, _ = rows_of(traces)
-    # A stream is a topic's and a source's, whichever node has it: give every trace its own topics.
+    # A series is one topic and source on any node, so each trace gets its own topics.
     own = [(row[0], row[1], f"{row[0]}/{row[2]}", *row[3:]) for row in batches]
     decided = settle(batch_rows(frame(spark, own, BATCHES))).collect()
     for trace in traces:
@@ -195,7 +195,7 @@ def test_events_order_and_gaps_agree(spark: SparkSession) -> None:
 
 
 def test_many_small_runs_decide_as_one_big_run(spark: SparkSession) -> None:
-    """Gaps in grace are held and filled; what is given up is lost or late: every event once, none forgotten."""
+    """Gaps in grace are held and filled; events that are given up are lost or late: each once, none forgotten."""
     traces = make_traces(st.lists(kept, min_size=4, max_size=25), 25)
     batches, _ = rows_of(traces)
     own = [(row[0], row[1], f"{row[0]}/{row[2]}", *row[3:]) for row in batches]

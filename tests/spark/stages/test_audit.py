@@ -1,4 +1,4 @@
-"""The audit names what does not balance, by range; and its page shows it."""
+"""The audit names the ranges that do not balance, and its page shows them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.pipeline.report import report_html
-from reknit.spark.stages.audit_run import audit_lake
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.stages.audit.lake import audit_lake
+from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, captured_outcomes
 from tests.spark.running_node import TIME_US, batches, source
 
@@ -58,7 +58,7 @@ def ended(
 
 
 def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
-    """One lake with everything: a loss nobody reported, an end without an event, and a forgotten event."""
+    """One lake with every problem: an unreported loss, an outcome without an event, and a forgotten event."""
     lake = Lake.create(tmp_path / "lake")
     captured(spark, lake, 0, [*batches("a", 1, 51), *batches("a", 61, 101)])  # [51, 61) was taken out
     settle_lake(spark, lake, 0.0)

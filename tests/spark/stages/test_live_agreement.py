@@ -24,15 +24,15 @@ from reknit.ledger import Stream
 from reknit.outcome import End
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.protocol.recovery.recovery import Recovery
-from reknit.protocol.subscribe.subscriber import Hand, Subscriber
+from reknit.protocol.subscribe.subscriber import DeliverBatches, Subscriber
 from reknit.records import Outcomes, SubscriberClosed
 from reknit.seqset import SeqSet
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.outcome_rows import outcome_rows
-from reknit.spark.stages.audit_run import audit_lake
+from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.stages.settle.run import settle_lake
 from reknit.testing.faults import FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.simulation import Parts, Simulation
@@ -48,12 +48,12 @@ BYTES_MAX = 1 << 20
 
 
 def own(name: str, source: bytes) -> bytes:
-    """A source as it is called in the lake, where all traces are together."""
+    """The name of a source in the lake, which holds all traces."""
     return blake2b(name.encode() + source, digest_size=16).digest()
 
 
 def under(name: str, one: Batch) -> Batch:
-    """A batch under its source's name in the lake."""
+    """A batch with its source's name in the lake."""
     columns = one.columns() or None
     head = one.head
     return Batch.build(
@@ -70,7 +70,7 @@ def under(name: str, one: Batch) -> Batch:
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """So many values, as Hypothesis makes them."""
+    """Values from a Hypothesis strategy."""
     made: list[Any] = []
 
     @settings(
@@ -89,7 +89,7 @@ def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 @dataclass
 class Run:
-    """What arrives in each step, with caches that answer between the steps, and what the machine made of it."""
+    """The batches that arrive in each step, with caches that answer between steps, and the machine's results."""
 
     name: str
     steps: list[list[tuple[int, int, int]]]
@@ -98,7 +98,7 @@ class Run:
     lost: dict[bytes, SeqSet] = field(default_factory=lambda: {source: SeqSet() for source in SOURCES})
 
     def live(self) -> None:
-        """Through the machine of a subscription."""
+        """Feed the steps to the machine of a subscription."""
         world = World(self.caches)
         world.recovery = Recovery(list(self.caches), after=dict.fromkeys(SOURCES, 0))
         for step in self.steps:
@@ -129,7 +129,7 @@ runs = st.tuples(
 
 
 CERTAIN = ([[(0, 2, 5), (0, 9, 11)], [(0, 6, 8), (0, 12, 14)], [(0, 11, 15)]], [({1, 5}, set[int]())])
-"""With a beginning and a gap that are recovered, a gap that is lost, and what comes late, whatever else is made."""
+"""Always has a recovered beginning, a recovered gap, a lost gap and late events."""
 
 
 def make_run(name: str, steps: list[Any], holdings: list[tuple[set[int], set[int]]]) -> Run:
@@ -142,7 +142,7 @@ def make_run(name: str, steps: list[Any], holdings: list[tuple[set[int], set[int
 
 
 class Caches:
-    """The caches of all runs, as settle asks them."""
+    """The caches of all runs, for settle."""
 
     def __init__(self, made: list[Run], number: int) -> None:
         name = f"cache {number}"
@@ -216,7 +216,7 @@ def _plan(seed: int, moods: tuple[float, ...], attempts: int, is_rough: bool) ->
 
 
 class Fabric:
-    """A simulated fabric that has come to rest."""
+    """A simulated fabric after it became idle."""
 
     def __init__(self, name: str, plan: FaultPlan) -> None:
         self.name, self.plan = name, plan
@@ -227,7 +227,7 @@ class Fabric:
 
     @property
     def retired(self) -> set[str]:
-        """Subscribers that left and wanted to be forgotten, whether they were heard or not."""
+        """Subscribers that left and asked to be forgotten, even if the node did not receive it."""
         return {program.name for program in self._sim.subscribers if program.is_retired}
 
     @property
@@ -244,7 +244,7 @@ class Fabric:
             def take_effects(self) -> list[Any]:
                 effects = super().take_effects()
                 for effect in effects:
-                    if isinstance(effect, Hand) and self.name:
+                    if isinstance(effect, DeliverBatches) and self.name:
                         _note(handed.setdefault(self.name, {}), effect.batches)
                 return effects
 
@@ -252,7 +252,7 @@ class Fabric:
 
 
 def _note(handed: dict[Stream, list[int]], batches: list[Batch]) -> None:
-    """What an application got for the first time, in its order."""
+    """The events that an application received, in order of their first delivery."""
     for one in batches:
         seqs = handed.setdefault((one.topic, one.source), [])
         seqs += [seq for seq in range(one.first, one.stop) if seq not in seqs]
@@ -275,7 +275,7 @@ def journal_records(node: SimNode) -> list[tuple[int, Any]]:
 
 
 def capture_all(spark: SparkSession, lake: Lake, fabrics: list[Fabric]) -> None:
-    """Bring all journals into the lake, as the source would."""
+    """Write all journals into the lake, as capture does."""
     from reknit.spark.source.schema import BATCHES
     from reknit.spark.stages.capture import capture_batch
     from tests.spark.lakes import batch_row, frame
@@ -328,13 +328,13 @@ def _check_ledgers(fabrics: list[Fabric], rows: list[Any]) -> None:
 
 
 def _is_calm(plan: FaultPlan) -> bool:
-    """Nothing happens but moods: what is handed out first is handed out in order."""
+    """Without faults: first deliveries are in order."""
     faults = (plan.cut_rate, plan.partition_rate, plan.node_crash_rate, plan.subscriber_crash_rate)
     return not any((*faults, plan.ttl_ms, plan.lease_s, plan.pause_rate))
 
 
 def _check_events(fabrics: list[Fabric], found: dict[Stream, list[int]]) -> None:
-    """What was published is in the tables, in order; and what applications were handed, in the same order if calm."""
+    """Published events are in the tables in order; without faults, applications received them in the same order."""
     compared = 0
     for fabric in fabrics:
         for node in fabric.nodes:
@@ -346,7 +346,7 @@ def _check_events(fabrics: list[Fabric], found: dict[Stream, list[int]]) -> None
 
 
 def _check_handed(fabric: Fabric, node: SimNode, stream: Stream, in_table: list[int]) -> int:
-    """Compare with every durable subscriber of a stream; gives how many events were compared in their order."""
+    """Compare with every durable subscriber of a series; returns how many events were compared in order."""
     compared, ledger = 0, node.journal.ledger
     for account in ledger.accounts.values():
         if account.name in fabric.retired or not account.pattern.matches(stream[0]):
@@ -358,14 +358,14 @@ def _check_handed(fabric: Fabric, node: SimNode, stream: Stream, in_table: list[
             assert handed == owed, fabric.plan
             compared += len(owed)
         else:
-            # What expires on the way is a dead letter that nobody was handed.
+            # An event that expires on the way is a dead letter that was never delivered.
             dead = account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet())
             assert {seq for seq in owed if seq not in dead} <= set(handed), fabric.plan
     return compared
 
 
 def _check_letters(fabrics: list[Fabric], rows: list[Any]) -> None:
-    """A dead letter for every end as one, with the same reason, for subscribers that were never forgotten."""
+    """Each dead-lettered event has a dead letter with the same reason, for subscribers that were never forgotten."""
     found = sorted(
         (
             bytes(row["letter_source"]),

@@ -14,10 +14,10 @@ from reknit.spark.lake.commit_log import Lake, LakeError
 from reknit.spark.lake.history import Archive
 from reknit.spark.lake.maintenance import compact
 from reknit.spark.lake.spark_tables import read
-from reknit.spark.stages.audit_run import losses_lake
+from reknit.spark.stages.audit.lake import losses_lake
 from reknit.spark.stages.dead_letters import dead_letters_lake
-from reknit.spark.stages.settle_recover import Gap, recover
-from reknit.spark.stages.settle_run import settle_lake
+from reknit.spark.stages.settle.recover import SeriesGap, recover
+from reknit.spark.stages.settle.run import settle_lake
 from tests.spark.lakes import captured, events, ranges
 from tests.spark.running_node import batch, batches, source
 
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 class FakeCache:
-    """Has these batches, or is away."""
+    """A cache with these batches, or one that is away."""
 
     def __init__(self, *held: Batch, is_away: bool = False) -> None:
         self.held, self.is_away = held, is_away
@@ -48,7 +48,7 @@ class FakeCache:
 def test_repeated_micro_batch_is_captured_once(spark: SparkSession, lake: Lake) -> None:
     assert captured(spark, lake, 0, batches("a", 1, 21)) == 2
     assert captured(spark, lake, 0, batches("a", 1, 21)) == 0
-    with pytest.raises(LakeError, match="ends with commit 0, but 2 came"):
+    with pytest.raises(LakeError, match="ends with commit 0, but the next one is 2"):
         captured(spark, lake, 2, batches("a", 21, 31))
 
 
@@ -92,6 +92,7 @@ def test_loss_is_named_and_what_comes_later_is_kept_as_late(spark: SparkSession,
     assert given_up is not None
     assert (given_up.settled, given_up.lost) == (10, 10)
     assert ranges(spark, lake, "losses") == [(11, 21)]
+    assert [loss["came_late"] for loss in losses_lake(spark, lake)] == [0]
     captured(spark, lake, 1, batches("a", 9, 16))
     late = settle_lake(spark, lake, 60.0, now=NOW + timedelta(seconds=70))
     assert late is not None
@@ -143,7 +144,7 @@ def test_event_with_a_known_fingerprint_is_skipped(spark: SparkSession, lake: La
 
 
 def test_one_cache_after_the_other_is_asked_for_the_rest() -> None:
-    gap = Gap("plant/temp", source("a"), 5, 20)
+    gap = SeriesGap("plant/temp", source("a"), 5, 20)
     caches = [("one", FakeCache(*batches("a", 1, 11))), ("two", FakeCache(*batches("a", 1, 16, 15)))]
     found = recover([gap], caches)
     assert [(name, b.first, b.stop) for name, b in found.batches] == [("one", 5, 11), ("two", 11, 16)]

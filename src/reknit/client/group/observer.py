@@ -1,4 +1,4 @@
-"""Look at a group from outside: who is in it, without joining."""
+"""Look at a group from outside: list its members without joining it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from reknit.client.group.driver import GroupTransport
+from reknit.client.group.datagrams import GroupTransport
 from reknit.errors import MalformedFrame
 from reknit.view import View
 from reknit.wire.bundle import Bundler, group_hash, unbundle
 from reknit.wire.groups import GroupAskView, GroupInstall
 
 ASK_S = 0.2
-"""How often the question is asked while nobody has answered."""
+"""How often the members are asked for their view."""
 
 
 async def look(
     name: str, transport: GroupTransport, seeds: Sequence[str] = (), wait_s: float = 1.0
 ) -> list[View]:
-    """The views that the members have: one, or several where the group is divided. The latest comes first."""
+    """The views of the members: one, or several if the group is divided. The latest comes first."""
     views: dict[int, View] = {}
     group = group_hash(name)
 

@@ -176,7 +176,7 @@ class Inlet:
             match effect:
                 case machines.SendBytes(data=data):
                     buffers.append(data)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     buffers.append(encode(message))
                 case machines.Confirm(stop=stop):
                     while source.waiting and source.waiting[0][0] <= stop:
@@ -185,7 +185,7 @@ class Inlet:
                                 kept.set_result(None)
                 case machines.Numbered():
                     self._loop.call_soon(self._turn)
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self._by_source.pop(source.machine.source, None)
                     self._sources.pop(source.machine.topic, None)
                     _refuse(source, Refused(code, text))

@@ -33,7 +33,7 @@ Answering = Callable[[dict[str, Any]], Reply]
 AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
-class AdminRequests:
+class AdminResponder:
     """Answers requests over connections. A request that can't be answered gets a code and words, never silence."""
 
     def __init__(

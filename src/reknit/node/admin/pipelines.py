@@ -15,7 +15,7 @@ PIPELINES_MAX: Final = 32
 TEXT_CHARS_MAX: Final = 1_000
 
 
-class PipelineProgress(msgspec.Struct, frozen=True):
+class PipelineReport(msgspec.Struct, frozen=True):
     """A pipeline's progress, since it was started; events unless said otherwise."""
 
     id: str
@@ -52,12 +52,12 @@ class Pipelines:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._reports: dict[str, tuple[float, PipelineProgress]] = {}
+        self._reports: dict[str, tuple[float, PipelineReport]] = {}
 
     def note(self, args: dict[str, Any]) -> dict[str, Any]:
         """A pipeline reports its progress. Raises `LocalError` where the arguments are invalid."""
         try:
-            report = msgspec.convert(args, PipelineProgress)
+            report = msgspec.convert(args, PipelineReport)
         except msgspec.ValidationError as error:
             raise LocalError(f"this is not a pipeline's progress: {error}") from None
         if max(map(len, (report.id, report.lake, report.stage, *report.away))) > TEXT_CHARS_MAX:

@@ -18,25 +18,32 @@ from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.journal_writer import JournalWriter
-from reknit.node.core.redelivery import Redelivery
+from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
-from reknit.protocol.dispatch.dispatcher import Dispatch
-from reknit.protocol.dispatch.inputs import Blocked, Grown, Scanned, Switch, Trimmed
-from reknit.protocol.dispatch.rules import Rules
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.dispatch.inputs import (
+    JournalGrown,
+    JournalScanned,
+    JournalTrimmed,
+    PeerBlocked,
+    SetPaused,
+)
+from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
     Append,
     AppendRecord,
     DeadLetter,
-    Deliver,
+    DeliverRuns,
     Redeliver,
     Scan,
     Send,
     Withhold,
 )
-from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
+from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -57,7 +64,18 @@ from reknit.wire.messages import Deliver as DeliverMessage
 GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
-Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Respond | Scan | Send | Withhold
+Effect = (
+    Append
+    | AppendRecord
+    | DeadLetter
+    | DeliverRuns
+    | Redeliver
+    | RefusedBatch
+    | Respond
+    | Scan
+    | Send
+    | Withhold
+)
 
 
 class Shell(Protocol):
@@ -73,13 +91,13 @@ class Shell(Protocol):
 class Edge(Protocol):
     """Decides what peers may do; see `reknit.node.peers.permissions`."""
 
-    def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
+    def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
         """Why a peer may not publish as a source on a topic."""
 
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
 
-    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why valid events with attributes may not come from a peer."""
 
 
@@ -115,8 +133,8 @@ class Core:
         self.intake = Intake(stored, limits.sources_max, limits.batch_events_max, permit, self.inspect)
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
-        rules, held = Rules.from_config(config), (journal.first_held, journal.start, journal.paused)
-        self.dispatch = Dispatch(
+        rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
+        self.dispatch = Dispatcher(
             journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
@@ -131,7 +149,7 @@ class Core:
             is_awaited=self._is_awaited,
             may_be=self._may_be,
         )
-        self._redelivery = Redelivery(
+        self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, send=shell.send, perform=self._perform
         )
         self._seen_end = journal.end
@@ -152,16 +170,16 @@ class Core:
 
     def joined(self, peer: Peer, now: float) -> None:
         """A peer connected."""
-        self.intake.receive(Joined(), peer, now)
+        self.intake.receive(PeerJoined(), peer, now)
 
     def left(self, peer: Peer, now: float) -> None:
         """A peer's connection is gone."""
-        self.intake.receive(Left(), peer, now)
-        self.dispatch.receive(Left(), peer, now)
+        self.intake.receive(PeerLeft(), peer, now)
+        self.dispatch.receive(PeerLeft(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The send buffer to a peer is full, or has room again."""
-        self.dispatch.receive(Blocked(is_blocked), peer, now)
+        self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """An admin request that changes state: pause or resume topics, redrive or drop dead letters.
@@ -173,7 +191,7 @@ class Core:
             match ask.what:
                 case "pause" | "resume":
                     pattern = Pattern(str(ask.args["pattern"])).text
-                    self.dispatch.receive(Switch(ask.id, pattern, ask.what == "pause"), peer, now)
+                    self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
                 case "redrive":
                     body = self.dead_letter_admin.redrive(ask.args)
@@ -191,7 +209,7 @@ class Core:
             return
         number = self.intake.next_number()
         self._writer.staged(number)
-        self.dispatch.desk.promise(number, peer, answer)
+        self.dispatch.send_when_durable(number, peer, answer)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -203,7 +221,7 @@ class Core:
         due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
-    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
@@ -230,7 +248,7 @@ class Core:
         """Perform the machines' effects until there are none; then request a commit."""
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
-                self.intake.receive(Full(self.dead_letters.full_text), JOURNAL, now)
+                self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
@@ -242,9 +260,9 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter() | Refused() | Respond():
+            case Append() | AppendRecord() | DeadLetter() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
-            case Deliver(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
+            case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
                 cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
                 self._shell.send(peer, [header, *cuts])
@@ -260,16 +278,16 @@ class Core:
                 self._redelivery.redeliver(effect, now)
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
-                self.intake.receive(Withheld(refuses, is_less), JOURNAL, now)
+                self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
-                self.dispatch.receive(Scanned(key, run), JOURNAL, now)
+                self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
                 assert_never(effect)
 
     def _is_awaited(self, topic: str) -> bool:
         """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""
-        if self.dispatch.desk.index.match(topic) or self._is_elsewhere(topic):
+        if self.dispatch.has_subscriber(topic) or self._is_elsewhere(topic):
             return True
         return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
 
@@ -291,7 +309,7 @@ class Core:
                 continue
         return found
 
-    def stage(self, effect: Append | AppendRecord | DeadLetter | Refused, now: float) -> None:
+    def stage(self, effect: Append | AppendRecord | DeadLetter | RefusedBatch, now: float) -> None:
         """Stage an effect of a machine that is not the core's own; `run` makes it durable."""
         self._writer.write(effect, now)
 
@@ -304,17 +322,17 @@ class Core:
             run = self.journal.read(self._seen_end, end, GROW_BYTES)
             runs.append(run)
             self._seen_end = run.next_position
-        self.dispatch.receive(Grown(runs, end), JOURNAL, now)
-        committed = Kept(number)
+        self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
+        committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
         self.dispatch.receive(committed, JOURNAL, now)
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
-            self.intake.receive(Room(), JOURNAL, now)
+            self.intake.receive(ResumeIntake(), JOURNAL, now)
 
     def failed(self, error: JournalError, now: float) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
-        self.intake.receive(Full(str(error)), JOURNAL, now)
+        self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
         """Apply retention. Events that a durable subscriber is owed stay, unless the configuration says otherwise."""
@@ -328,4 +346,4 @@ class Core:
             floor = min(floors if letters is None else [*floors, letters], default=None)
         removed = self.journal.trim(None, floor)
         if removed:
-            self.dispatch.receive(Trimmed(self.journal.start, removed), JOURNAL, now)
+            self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)

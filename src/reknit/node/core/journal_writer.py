@@ -13,11 +13,11 @@ from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.responses import Responses
 from reknit.protocol.effects import Append, AppendRecord, DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Full, Intake, Refused
+from reknit.protocol.publish.intake import Intake, RefusedBatch, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
 
-Staged = Append | AppendRecord | DeadLetter | Refused | Respond
+Staged = Append | AppendRecord | DeadLetter | RefusedBatch | Respond
 
 
 class JournalWriter:
@@ -85,7 +85,7 @@ class JournalWriter:
             self._stage(effect)
         except JournalFull as error:
             self._deferred.append(effect)
-            self._intake.receive(Full(str(error)), JOURNAL, now)
+            self._intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def _stage(self, effect: Staged) -> None:
         match effect:
@@ -102,7 +102,7 @@ class JournalWriter:
                 if not self._dead_letters.stage(effect):
                     return
                 number, sync = self._intake.next_number(), True
-            case Refused(batch=refused, problem=problem, attempts=attempts):
+            case RefusedBatch(batch=refused, refusal=problem, attempts=attempts):
                 self._dead_letters.stage_refused(
                     refused,
                     code=problem.code,
@@ -130,6 +130,6 @@ class JournalWriter:
         waiting = [
             effect.number
             for effect in self._deferred
-            if not isinstance(effect, DeadLetter | Refused | Respond)
+            if not isinstance(effect, DeadLetter | RefusedBatch | Respond)
         ]
         return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number

@@ -23,7 +23,8 @@ from reknit.frame import Buffer
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Problem, Refused
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import RefusedBatch
 from reknit.protocol.rpc.open_requests import (
     OpenRequests,
     RequestAccepted,
@@ -61,7 +62,7 @@ class Responses:
         self._ids = IdMaker(lambda: now_us() // 1000)
         future_s_max = config.limits.future_s_max
         self._ahead_ms_max = int(future_s_max * 1000) if future_s_max else 1 << 48
-        self._effects: list[Respond | Refused | DeadLetter] = []
+        self._effects: list[Respond | RefusedBatch | DeadLetter] = []
         self._resume()
 
     def _resume(self) -> None:
@@ -84,15 +85,15 @@ class Responses:
 
     # -- intake
 
-    def inspect(self, batch: Batch) -> Problem | None:
+    def inspect(self, batch: Batch) -> Refusal | None:
         """Why a batch with attributes is refused."""
         found = problem_with(batch, self._now_us() // 1000, self._ahead_ms_max)
         if found is not None:
             code, reason, text = found
-            return Problem(code, text, reason)
+            return Refusal(code, text, reason)
         if batch.head.type == TYPE_REQUEST and self.watch.is_full:
             text = f"the node watches {len(self.watch)} requests already (rpc.watched_max)"
-            return Problem(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
+            return Refusal(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
         return None
 
     def staged(self, data: Buffer, heads: Iterable[Head]) -> None:
@@ -158,9 +159,9 @@ class Responses:
             self.watch.receive(died, JOURNAL, 0.0)
             self._effects += self.watch.take_effects()
 
-    def refused(self, refused: Refused, may_be: MayBe) -> None:
+    def refused(self, refused: RefusedBatch, may_be: MayBe) -> None:
         """Requests were refused. A peer that may not be their source gets no response there, but over its connection."""
-        problem, batch = refused.problem, refused.batch
+        problem, batch = refused.refusal, refused.batch
         if problem.reason is None or problem.code == Code.UNAUTHENTICATED or batch.head.type != TYPE_REQUEST:
             return
         code = answer_code(problem.reason, problem.code, is_delivered=False)
@@ -186,7 +187,7 @@ class Responses:
         """When `tick` is due next."""
         return self.watch.next_deadline()
 
-    def take_effects(self) -> list[Respond | Refused | DeadLetter]:
+    def take_effects(self) -> list[Respond | RefusedBatch | DeadLetter]:
         """The effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
@@ -194,8 +195,8 @@ class Responses:
     def unwanted(self, response: Batch) -> None:
         """Nobody waits for a response that was written: it becomes a dead letter."""
         reason = Reason.NO_ROUTE
-        problem = Problem(CODE_OF[reason], "nobody waits for this response any more", reason)
-        self._effects.append(Refused(JOURNAL, response, problem))
+        problem = Refusal(CODE_OF[reason], "nobody waits for this response any more", reason)
+        self._effects.append(RefusedBatch(JOURNAL, response, problem))
 
     def write(self, effect: Respond) -> Batch:
         """The batch to append for a response."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers.peers import PeerState
@@ -147,7 +147,7 @@ class OutgoingLink(LinkConnection):
         super().__init__(cost)
         self._url = url
         self._owner = owner
-        self._link = Link(url, node_name, self, config, role="node")
+        self._link = NodeConnection(url, node_name, self, config, role="node")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -193,18 +193,18 @@ class OutgoingLink(LinkConnection):
 
     # -- the connection's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """The other node is there, or there again."""
         self.send(self._owner.hello(self))
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """The connection broke. It is being opened again."""
-        if not self.name and self._link.last_words:
-            self.problem = self._link.last_words
+        if not self.name and self._link.goodbye_text:
+            self.problem = self._link.goodbye_text
         self._owner.lost(self)
         self._announced.clear()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         """Messages and batches came in."""
         for item in items:
             self._owner.take(item, self)

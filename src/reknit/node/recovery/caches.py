@@ -10,9 +10,9 @@ import asyncio
 from typing import Final
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.config import Config
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers, PeerState
@@ -23,7 +23,8 @@ from reknit.node.recovery.searches import PeerSearch, PeerSurvey, send_spans
 from reknit.node.recovery.storage_acks import StoredEvents
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.intake import Problem, Refused
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import RefusedBatch
 from reknit.protocol.recovery.cache import answer, total
 from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.seqset import SeqSet
@@ -54,7 +55,7 @@ class NodeCaches:
         self.aligned = AlignedEvents(core.journal, config)
         self.keeper = Keepers([JournalKeeper(core.journal), self.aligned])
         self._offers: dict[int, dict[Offer, Pattern]] = {}
-        self._requests: dict[int, Inquiries] = {}
+        self._requests: dict[int, CacheRequests] = {}
         self._far = {url: self._cache_at(url) for url in config.recovery.caches}
         self._searches: set[PeerSearch | PeerSurvey] = set()
         self._beats: dict[tuple[str, bytes], Heartbeat] = {}
@@ -67,8 +68,8 @@ class NodeCaches:
         if url not in self._far:
             self._far[url] = self._cache_at(url)
 
-    def _cache_at(self, url: str) -> FarCache:
-        return FarCache(url, self._node_name, self._config, self._config.security.token)
+    def _cache_at(self, url: str) -> RemoteCache:
+        return RemoteCache(url, self._node_name, self._config, self._config.security.token)
 
     async def close(self) -> None:
         """Give up all searches, and disconnect from further nodes."""
@@ -126,8 +127,8 @@ class NodeCaches:
                 return
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
             if is_theirs and batch.topic != core.dead_letters.topic:
-                problem = Problem(code, one.text or "rejected by the subscriber", reason)
-                core.stage(Refused(peer.id, batch, problem, one.attempts), now)
+                problem = Refusal(code, one.text or "rejected by the subscriber", reason)
+                core.stage(RefusedBatch(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""
@@ -165,7 +166,7 @@ class NodeCaches:
             offers.pop(Offer(offer.pattern, offer.source), None)
         elif len(offers) < OFFERS_MAX:
             offers[offer] = pattern
-            self._requests.setdefault(peer.id, Inquiries())
+            self._requests.setdefault(peer.id, CacheRequests())
 
     # -- answers
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.config import Config
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import JournalError, ReknitError
 from reknit.ledger import Series
 from reknit.node.recovery.aligned import AlignedEvents
@@ -67,7 +67,7 @@ class Aligner:
         self._alignment = Alignment(self._pattern.text)
         token, ask_s = config.security.token, self._settings.ask_timeout_s
         self._session = connect(url, config=config, token=token, wait_s=ask_s)
-        self._cache = FarCache(url, f"aligner/{name}", config, token)
+        self._cache = RemoteCache(url, f"aligner/{name}", config, token)
         self._publisher = make_publisher(f"aligner/{url}", lambda batch: None)
         self._search = Search([url], SearchSettings(ask_s, ask_s, self._settings.ask_bytes_max))
         self._is_news = asyncio.Event()

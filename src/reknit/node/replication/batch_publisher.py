@@ -13,7 +13,7 @@ from typing import Protocol
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.ledger import Series
 from reknit.node.recovery.loss_recorder import TEXT
 from reknit.wire.codec import Frames, Item
@@ -98,7 +98,7 @@ class BatchPublisher:
         self._on_refused = on_refused
         self._on_linked = on_linked
         self._report_loss = report_loss
-        self._link = Link(url, name, self, config)
+        self._link = NodeConnection(url, name, self, config)
         self._bytes_max = config.limits.publish_window_bytes
         self._unacked = UnackedBatches()
         self._declared: dict[bytes, asyncio.Future[int]] = {}
@@ -185,17 +185,17 @@ class BatchPublisher:
 
     # -- the connection's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """The node is there, or there again."""
         if self._on_linked is not None:
             self._on_linked(welcome)
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """The connection broke. It is being opened again."""
         if self._on_linked is not None:
             self._on_linked(None)
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         """Messages came from the node."""
         for item in items:
             match item:

@@ -222,7 +222,7 @@ class Bridge:
             raise
 
     async def _copy_from(self, session: RemoteSession) -> None:
-        source_node = session.link.welcome.node if session.link.welcome is not None else ""
+        source_node = session.connection.welcome.node if session.connection.welcome is not None else ""
         if source_node and source_node == self._target.node:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self.problem = ""

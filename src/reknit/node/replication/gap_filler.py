@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.config import Config
+from reknit.connection.remote_cache import RemoteCache
 from reknit.protocol.machine import Peer
 from reknit.seqset import Range
 from reknit.wire.recovery import Span
@@ -35,7 +35,7 @@ class GapFiller:
     def __init__(self, url: str, name: str, *, config: Config, token: str = "", fill: Fill) -> None:
         self._url = url
         self._bytes_max = config.recovery.ask_bytes_max
-        self._cache = FarCache(url, name, config, token)
+        self._cache = RemoteCache(url, name, config, token)
         self._fill = fill
         self._gaps: dict[int, OpenGap] = {}
         self._count = 0

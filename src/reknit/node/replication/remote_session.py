@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 
 
 class RemoteEvents(Protocol):
@@ -26,7 +26,7 @@ class RemoteEvents(Protocol):
 class RemoteSession(Protocol):
     """A client's connection to the other node; open while in its `async with`."""
 
-    link: Link
+    connection: NodeConnection
 
     async def open(self) -> object:
         """ConnectSession. Raises `NotConnected`."""

@@ -21,7 +21,7 @@ from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.anycast.inputs import Input, OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.intake import Problem
+from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
@@ -64,7 +64,7 @@ class NodeStreams:
         node_name: str,
         peers: Peers,
         neighbours: StreamNeighbours,
-        inspect: Callable[[Peer, Batch], Problem | None],
+        inspect: Callable[[Peer, Batch], Refusal | None],
         distribution: Callable[[str], str],
         give: Callable[[Input, Peer], None],
     ) -> None:

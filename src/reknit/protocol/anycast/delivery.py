@@ -6,8 +6,7 @@ When part of a delivery gets another outcome than the rest, the delivery is spli
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum, auto
 from typing import Final
 
 import msgspec
@@ -23,22 +22,22 @@ GONE: Final = "gone"
 """Upstream of events whose neighbour is no longer linked: nobody waits for their outcome."""
 
 
-class DeliveryState(Enum):
-    """Where a delivery is on this node."""
+class DeliveryState(IntEnum):
+    """Where a delivery is on this node. An IntEnum because its hash is fast: every batch looks its transitions up."""
 
-    SELECTING = "selecting"
+    SELECTING = auto()
     """A path is being chosen."""
-    WAITING = "waiting"
+    WAITING = auto()
     """Every path that may take it is full."""
-    SENT = "sent"
+    SENT = auto()
     """A path has it and has not settled it."""
-    PINNED = "pinned"
+    PINNED = auto()
     """The path said RECEIVED: no other path is tried."""
-    SPREAD = "spread"
+    SPREAD = auto()
     """Copies of it went along all paths; their outcomes are joined."""
-    PARKED = "parked"
+    PARKED = auto()
     """Everybody released it, and this node tries again later. The journal has the batch."""
-    ENDED = "ended"
+    ENDED = auto()
 
 
 TRANSITIONS: Final[dict[DeliveryState, frozenset[DeliveryState]]] = {
@@ -82,8 +81,7 @@ class DeliveryTerms(msgspec.Struct, frozen=True):
     """The payload follows in chunks: only some paths take that."""
 
 
-@dataclass(slots=True, eq=False)
-class AnycastDelivery:
+class AnycastDelivery(msgspec.Struct, eq=False):
     """Events `[start, stop)` of a batch. Only its own methods change its state."""
 
     terms: DeliveryTerms
@@ -148,7 +146,7 @@ class AnycastDelivery:
         return self.state in _WITHOUT_PATH
 
     def _become(self, state: DeliveryState) -> None:
-        assert state in TRANSITIONS[self.state], f"{self.state} can't become {state}"
+        assert state in TRANSITIONS[self.state], f"{self.state!r} can't become {state!r}"
         self.state = state
 
     # -- transitions

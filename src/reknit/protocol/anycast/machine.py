@@ -187,7 +187,7 @@ class AnycastMachine:
         return min(retry_at, expires_at)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         return self._deliveries.take_effects()
 
     # -- paths

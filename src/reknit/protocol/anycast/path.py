@@ -67,10 +67,13 @@ class UnsettledDeliveries:
 
     def add(self, delivery: AnycastDelivery) -> None:
         """It is unsettled."""
-        self.events += delivery.count
+        self.events += delivery.stop - delivery.start
         self.bytes += delivery.size
-        sent = self._sent.setdefault(delivery.series, [])
-        if not sent or sent[-1].start < delivery.start:
+        series = (delivery.terms.topic, delivery.terms.source)
+        sent = self._sent.get(series)
+        if sent is None:
+            self._sent[series] = [delivery]
+        elif not sent or sent[-1].start < delivery.start:
             sent.append(delivery)
         else:
             sent.insert(bisect_left(sent, delivery.start, key=_start), delivery)
@@ -92,8 +95,9 @@ class UnsettledDeliveries:
         del sent[low:high]
         if not sent:
             del self._sent[series]
-        self.events -= sum(delivery.count for delivery in taken)
-        self.bytes -= sum(delivery.size for delivery in taken)
+        for delivery in taken:
+            self.events -= delivery.stop - delivery.start
+            self.bytes -= delivery.size
         return taken
 
     def take_all(self) -> list[AnycastDelivery]:

@@ -44,7 +44,7 @@ class SendPieces(msgspec.Struct, frozen=True):
 
 
 class DeliverBatch(msgspec.Struct, frozen=True):
-    """Deliver the next events of a source, in order. Call `handed` when the application has them."""
+    """Deliver the next events of a source, in order. Call `mark_delivered` when the application has them."""
 
     source: bytes
     batch: Batch

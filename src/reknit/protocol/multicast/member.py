@@ -120,7 +120,7 @@ class GroupMember:
         return self._membership_at if deadline is None else min(deadline, self._membership_at)
 
     def take_effects(self) -> list[GroupEffect]:
-        """What is to be done. New views are installed on the way, and slow members reported to the membership."""
+        """Return the effects. New views are installed on the way, and slow members reported to the membership."""
         out: list[GroupEffect] = []
         for effect in self.membership.take_effects():
             if isinstance(effect, ViewInstalled):

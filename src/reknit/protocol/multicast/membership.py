@@ -193,7 +193,7 @@ class Membership:
         return None if first == NEVER else first
 
     def take_effects(self) -> list[MembershipEffect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

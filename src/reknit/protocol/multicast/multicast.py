@@ -100,7 +100,7 @@ class Multicast:
         """Returns how many events were taken. With a ticket the rest waits until `SendDone` or `SendFailed`."""
         return self.sender.send(payloads, now, ticket, deadline)
 
-    def handed(self, source: bytes, seq: int, now: float) -> bool:
+    def mark_delivered(self, source: bytes, seq: int, now: float) -> bool:
         """The application has everything of this source up to and including seq.
 
         True if something is to be done at once: an ack is due, or waiting sends have room.
@@ -205,7 +205,7 @@ class Multicast:
         return None if first == NEVER else first
 
     def take_effects(self) -> list[MulticastEffect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects = self._effects.copy()
         self._effects.clear()  # the parts of this machine keep the list
         return effects

@@ -39,7 +39,7 @@ class Surveys:
 
     >>> surveys = Surveys(History(count=2), timeout_s=1.0)
     >>> [(cache, number)] = surveys.ask(["edge"], now=0.0)
-    >>> surveys.told(number, cache, [Span("plant/a", b"s" * 16, [(1, 9)], 8)], is_last=True)
+    >>> surveys.surveyed(number, cache, [Span("plant/a", b"s" * 16, [(1, 9)], 8)], is_last=True)
     {('plant/a', b'ssssssssssssssss'): (7, 9)}
     """
 
@@ -74,7 +74,7 @@ class Surveys:
         self._round = _Round(pending, now + self._timeout_s)
         return list(pending.items())
 
-    def told(
+    def surveyed(
         self, number: int, cache: Peer, spans: Sequence[Span], is_last: bool
     ) -> dict[Series, SeriesBounds]:
         """A cache said what it holds. Returns the series that are decided by it."""

@@ -253,7 +253,7 @@ class Recovery:
             case CacheAnswered(number=number, covered=covered, is_last=is_last):
                 self._search.answered(number, covered, is_last, now)
             case CacheSurveyed(number=number, spans=spans, is_last=is_last):
-                self._decide(self._surveys.told(number, peer, spans, is_last), now)
+                self._decide(self._surveys.surveyed(number, peer, spans, is_last), now)
             case Heartbeat(topic=topic, source=source, seq=seq):
                 self.note((topic, source), seq + 1, now)
             case CacheReachable():
@@ -313,7 +313,7 @@ class Recovery:
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

@@ -215,7 +215,7 @@ class Routes:
         return self._beat_at if self._links else None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

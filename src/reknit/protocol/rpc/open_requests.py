@@ -255,7 +255,7 @@ class OpenRequests:
         return self._due[0][0] if self._due else None
 
     def take_effects(self) -> list[Respond]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

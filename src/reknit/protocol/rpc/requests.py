@@ -132,7 +132,7 @@ class Requests:
         return self._due[0][0] if self._due else None
 
     def take_effects(self) -> list[SettleRequest]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 

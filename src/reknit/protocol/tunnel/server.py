@@ -231,7 +231,7 @@ class TunnelServer:
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
