@@ -58,16 +58,10 @@ MakeImporters = Callable[["Node"], list[Attachment]]
 
 
 class NodeShell(msgspec.Struct, frozen=True):
-    """Runs the core: sends over connections, and commits in a thread."""
+    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.core.Shell`."""
 
-    peers: Peers
-    committer: CommitThread
-
-    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        self.peers.send_buffers(peer, buffers)
-
-    def commit(self, number: int, sync: bool) -> None:
-        self.committer.request(number, sync)
+    send: Callable[[Peer, Sequence[Buffer]], None]
+    commit: Callable[[int, bool], None]
 
 
 class Node:
@@ -142,7 +136,7 @@ class Node:
             self.epoch,
             self.journal,
             config,
-            NodeShell(self.peers, self._committer),
+            NodeShell(self.peers.send_buffers, self._committer.request),
             self._rng,
             now_us=time_us,
             zero_us=time_us() - int(self._now() * 1e6),
