@@ -13,7 +13,7 @@ from reknit.store.log_state import LogState
 from reknit.store.retention import Retention, Segment
 from reknit.store.staging import SegmentLimits, StagingArea
 from reknit.store.tail import Chunk
-from tests.store.making import SOURCE_A, Clock, batch
+from tests.store.journals import SOURCE_A, Clock, batch
 
 
 class FailingWriter:
