@@ -31,18 +31,27 @@ SECONDS, SECONDS_QUICK = 2.0, 0.8
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="the main cases only, shorter: about two minutes"
+        "--quick", action="store_true", help="only the main cases, with shorter runs: about two minutes"
     )
     parser.add_argument("--cases", default="", metavar="A,B*", help="only these cases (--list shows them)")
-    parser.add_argument("--peers", default="", metavar="A,B", help="only these peers beside reknit; 'none'")
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds, {ROUNDS} unless told")
-    parser.add_argument("--seconds", type=float, metavar="S", help=f"a run's length, {SECONDS:g} unless told")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where journals are written while measuring")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="results of a partial run are kept here")
-    parser.add_argument("--list", action="store_true", help="show cases and subjects, and leave")
+    parser.add_argument(
+        "--peers", default="", metavar="A,B", help="only these peers beside reknit, or 'none'"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"the number of rounds (default: {ROUNDS})")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help=f"the length of a run in seconds (default: {SECONDS:g})"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the directory for journals while measuring")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write the results to this file, also those of a partial run",
+    )
+    parser.add_argument("--list", action="store_true", help="show cases and subjects, and exit")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--markdown", action="store_true", help="print the last results as a Markdown table")
-    parser.add_argument("--plot", action="store_true", help="draw the last results' picture again")
+    parser.add_argument("--plot", action="store_true", help="draw the picture of the last results again")
     return parser.parse_args()
 
 
@@ -56,7 +65,7 @@ def main() -> int:
         console.print(f"[red]{escape(str(error))}[/]")
         return 2
     except KeyboardInterrupt:
-        console.print("Stopped. Nothing is left running.")
+        console.print("Stopped. No process is left running.")
         return 130
 
 
@@ -77,7 +86,7 @@ def show_list(console: Console) -> None:
     for case in CASES:
         console.print(f"{case.name:22} {case.title} [dim]({case.unit})[/]")
     for name, title in TITLES.items():
-        state = f"keeps {peers[name].keeps}" if name in peers else f"can't run here: {missing[name]}"
+        state = f"stores {peers[name].keeps}" if name in peers else f"cannot run here: {missing[name]}"
         console.print(f"{name:22} {title} [dim]({escape(state)})[/]")
 
 
@@ -91,12 +100,12 @@ def show_measured(options: argparse.Namespace, console: Console) -> None:
 
 
 def keep(measured: Results, options: argparse.Namespace, console: Console) -> None:
-    """Only a whole run replaces the figures that the README shows."""
+    """Write the results. Only a complete run replaces the figures of the README."""
     is_whole = not (options.quick or options.cases or options.peers)
     path = options.output or (RESULTS if is_whole else None)
     if path is None:
         console.print(
-            "[dim]A partial run: bench/results.json stays as it is; --output FILE keeps this one.[/]"
+            "[dim]A partial run: bench/results.json is not changed. Write the results with --output FILE.[/]"
         )
         return
     write(keep_parts(measured, path), path)
@@ -106,7 +115,10 @@ def keep(measured: Results, options: argparse.Namespace, console: Console) -> No
 
 
 def draw_picture(measured: Results, console: Console) -> None:
-    from bench.plot import PICTURE, draw  # matplotlib takes a second, and measuring needs none of it
+    from bench.plot import (
+        PICTURE,
+        draw,
+    )  # matplotlib takes a second to import, and measuring does not need it
 
     draw(measured, TITLES, PICTURE)
     console.print(
@@ -121,7 +133,7 @@ def split(text: str) -> list[str]:
 def wanted_subjects(text: str) -> list[str]:
     names = [] if text == "none" else split(text) or list(SUBJECTS)
     if unknown := [name for name in names if name not in SUBJECTS]:
-        raise ValueError(f"no such peer: {', '.join(unknown)}; --list shows them")
+        raise ValueError(f"unknown peer: {', '.join(unknown)}; --list shows all")
     return list(dict.fromkeys(["reknit", *names]))
 
 

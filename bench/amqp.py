@@ -1,15 +1,15 @@
 """AMQP through a node, beside the same clients without one, in one run: `python -m bench.amqp`.
 
 A sender and a receiver, both proton's Python client with its own defaults, in processes of their own on loopback;
-100 bytes a message, at least once, 1,000 messages of credit. `direct`: the receiver listens itself. `journal`: through
-a node that keeps each message on disk, synced, before it is accepted and handed on. `balanced`: through a node to one
-of many receivers, and the sender gets the receiver's outcome. A rate counts from the first send until the last message
-is received and the last outcome is known. Every message has a number that is checked.
+100 bytes per message, at least once, 1,000 messages of credit. `direct`: the receiver itself listens. `journal`:
+through a node that stores each message on disk, synced, before it is accepted and delivered. `balanced`: through a node
+to one of many receivers, and the sender gets the receiver's outcome. The time of a rate runs from the first send until
+the last message is received and the last outcome is known. Every message has a number that is checked.
 
-`router`: through skupper-router, balanced too, in the same run, where there is a `skrouterd` (`--router`, or on the
-path); to be at least as fast is the goal. It is not packaged for Debian: build it from its source. Where there is none,
-the goal is what it reached elsewhere, 0.94 of `direct` (11.8k/s through it, 12.5k/s without). Ratios are made within a
-round; what is shown is the median.
+`router`: through skupper-router, also balanced, in the same run, if there is a `skrouterd` (`--router`, or on the
+path). The goal is to be at least as fast. It is not packaged for Debian: build it from its source. Without it, the goal
+is what it reached elsewhere, 0.94 of `direct` (11.8k/s through it, 12.5k/s without). Ratios are taken within a round;
+the median is shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 
 from bench.goals import Verdict
 from bench.results import Row, merge
-from reknit.testing.processes import NodeProcess, ending, free_port
+from reknit.processes.process import NodeProcess, ending, free_port
 
 try:
     from proton import Message
@@ -67,11 +67,11 @@ CONFIG = '[[topics]]\npattern = "bench/balanced/**"\ndistribution = "balanced"\n
 
 
 Round = dict[str, dict[str, float]]
-"""What was measured of each case."""
+"""The figures of each case."""
 
 
 class Sending(MessagingHandler):  # type: ignore[misc]
-    """Sends so many messages as fast as there is credit, and counts what is accepted."""
+    """Sends `count` messages as fast as credit allows, and counts the accepted ones."""
 
     def __init__(self, url: str, address: str, count: int, pipe: Connection) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Sending(MessagingHandler):  # type: ignore[misc]
 
 
 class Receiving(MessagingHandler):  # type: ignore[misc]
-    """Takes so many messages, in order; listens itself where there is no node."""
+    """Receives `count` messages and checks their order. Listens itself if there is no node."""
 
     def __init__(self, url: str, address: str, count: int, pipe: Connection, listens: bool) -> None:
         super().__init__(prefetch=CREDIT)
@@ -135,12 +135,12 @@ class Receiving(MessagingHandler):  # type: ignore[misc]
 
 
 def run(kind: type[MessagingHandler], *args: Any) -> None:
-    """A client's process."""
+    """Run a client: the target of its process."""
     Container(kind(*args)).run()
 
 
 def measure(url: str, address: str, count: int, listens: bool) -> dict[str, float]:
-    """One sender and one receiver; messages a second, and the processor time of both."""
+    """Measure one sender and one receiver: messages per second, and the CPU time of both."""
     spawn = mp.get_context("spawn")
     near, far = spawn.Pipe()
     near_sender, far_sender = spawn.Pipe()
@@ -166,25 +166,25 @@ def measure(url: str, address: str, count: int, listens: bool) -> dict[str, floa
 
 
 def node_cpu_s(pid: int) -> float:
-    """The processor time of a process so far."""
+    """The CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 def wait_for(port: int) -> None:
-    """Return when somebody listens there."""
+    """Wait until a process listens on the port."""
     deadline = time.monotonic() + WAIT_S
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
-        assert time.monotonic() < deadline, "the node does not listen for AMQP"
+        assert time.monotonic() < deadline, f"no process listens on port {port} after {WAIT_S:g} s"
         time.sleep(0.02)
 
 
 @contextmanager
 def routing(command: str, port: int, folder: Path) -> Iterator[int]:
-    """A skrouterd at a port while it is needed; gives its process's number."""
+    """Run a skrouterd on a port. Yields its process id."""
     config, log = folder / "skrouterd.conf", folder / "skrouterd.log"
     config.write_text(ROUTER_CONFIG.format(port=port))
     with log.open("w") as told:
@@ -199,7 +199,7 @@ def routing(command: str, port: int, folder: Path) -> Iterator[int]:
 
 @contextmanager
 def serving(port: int, folder: Path) -> Iterator[int]:
-    """A node with a gateway at a port while it is needed; gives its process's number."""
+    """Run a node with an AMQP gateway on a port. Yields its process id."""
     (folder / "reknit.toml").write_text(CONFIG)
     node = NodeProcess(folder, "--amqp", f"127.0.0.1:{port}", name=f"node-{port}")
     with ending(node):
@@ -210,7 +210,7 @@ def serving(port: int, folder: Path) -> Iterator[int]:
 
 
 def measure_case(case: str, count: int, folder: Path, router: str) -> dict[str, float]:
-    """One case: with a node or a router of its own, unless it is without."""
+    """Measure one case, with a node or a router of its own if it needs one."""
     port = free_port()
     url = f"127.0.0.1:{port}"
     if case == "direct":
@@ -229,15 +229,15 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=30_000, help="messages of one measurement")
     parser.add_argument(
-        "--rounds", type=int, default=11, help="one round may be off by a third: a few say little"
+        "--rounds", type=int, default=11, help="the number of rounds; a single one may be off by a third"
     )
-    parser.add_argument("--cases", default="", help=f"of {', '.join((*CASES, ROUTER))}; all unless told")
+    parser.add_argument("--cases", default="", help=f"some of {', '.join((*CASES, ROUTER))} (default: all)")
     parser.add_argument("--router", default=shutil.which("skrouterd") or "", help="the skrouterd to run")
     options = parser.parse_args()
     every = [*CASES, ROUTER] if options.router else list(CASES)
     cases = options.cases.split(",") if options.cases else every
     if unknown := set(cases) - set(every):
-        parser.error(f"no such case: {', '.join(unknown)} (`{ROUTER}` needs --router PATH/TO/skrouterd)")
+        parser.error(f"unknown case: {', '.join(unknown)} (`{ROUTER}` needs --router PATH/TO/skrouterd)")
     rounds: list[Round] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
@@ -256,12 +256,12 @@ def median(rounds: list[Round], case: str, figure: str) -> float:
 
 
 def ratio(rounds: list[Round], case: str, to: str = "direct") -> float:
-    """To another case's rate in the same round."""
+    """The median ratio to another case's rate in the same round."""
     return float(f"{statistics.median(one[case]['rate'] / one[to]['rate'] for one in rounds):.3g}")
 
 
 def rows_of(rounds: list[Round]) -> list[Row]:
-    """The figures as `bench/results.json` has them."""
+    """The figures as rows of `bench/results.json`."""
     subjects = {
         "direct": "proton",
         ROUTER: "skrouterd",
@@ -278,7 +278,7 @@ def rows_of(rounds: list[Round]) -> list[Row]:
 
 
 def verdicts(rounds: list[Round]) -> list[Verdict]:
-    """What was aimed at, beside what was found."""
+    """The goals, and whether they are met."""
     to, goal, name = (
         (ROUTER, 1.0, "skupper-router") if ROUTER in rounds[0] else ("direct", GOAL, "proton to proton")
     )
@@ -289,7 +289,7 @@ def verdicts(rounds: list[Round]) -> list[Verdict]:
 
 
 def report(cases: list[str], rounds: list[Round]) -> None:
-    """Medians, and the ratios to the rates of the same round."""
+    """Print medians, and the ratios to other cases in the same round."""
     bases = [base for base in ("direct", ROUTER) if base in cases]
     titles = "".join(f"{f'of {base}':>11}" for base in bases)
     print(f"\n{'case':10} {'msg/s':>8}{titles} {'node µs':>8} {'clients µs':>11}")

@@ -1,9 +1,10 @@
-"""Anycast: how soon a released event is with the next subscriber, and how many events a second get their outcome.
+"""Anycast: how soon a released event reaches the next subscriber, and how many outcomes per second are returned.
 
 python -m bench.anycast            through one node, events of 100 bytes
 
-Processes: a node, a publisher, and for the rate a subscriber. skrouterd's figures for the same were taken on this kind
-of machine (0.50 ms from release to the next arrival; 11,800 events a second between two of proton's Python clients).
+The processes are a node, a publisher, and for the rate a subscriber. The figures of skrouterd for the same were taken on
+a machine of this kind (0.50 ms from release to the next arrival; 11,800 events per second between two of proton's
+Python clients).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import uvloop
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import Session, connect
 from reknit.outcome import Outcome
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 TOPIC = "orders/new"
 RULE = '[[topics]]\npattern = "orders/**"\ndistribution = "balanced"\ndurability = "memory"\n'
@@ -35,7 +36,7 @@ CALL_EVENTS, CALLS_OPEN = 500, 20
 
 
 async def release_to_next(url: str) -> list[float]:
-    """Milliseconds from a subscriber's release to the hand-over at the other one, both in this process."""
+    """Milliseconds from a subscriber's release to the delivery to the other one, both in this process."""
     released: list[float] = [0.0]
     took_ms: list[float] = []
 
@@ -68,7 +69,7 @@ async def release_to_next(url: str) -> list[float]:
 
 
 async def subscribe(url: str) -> None:
-    """The subscriber's process: accepts all, until it is ended."""
+    """The subscriber's process: accepts every event until it is stopped."""
     async with connect(url) as session, session.subscribe(TOPIC, auto_accept=False) as events:
         print("ready", flush=True)
         while batches := await events.take_all():
@@ -78,14 +79,14 @@ async def subscribe(url: str) -> None:
 
 
 def sending(session: Session) -> OutcomePublisher:
-    """A publisher whose calls give outcomes."""
+    """A publisher whose calls return outcomes."""
     publisher = session.publisher(TOPIC, resend_released=True)
     assert isinstance(publisher, OutcomePublisher)
     return publisher
 
 
 async def publish(url: str, seconds: float) -> float:
-    """Events a second whose publisher has been told that they were accepted."""
+    """Events per second whose acceptance the publisher has learned."""
     payloads, accepted = [PAYLOAD] * CALL_EVENTS, 0
     async with connect(url) as session:
         publisher = sending(session)
@@ -102,7 +103,7 @@ async def publish(url: str, seconds: float) -> float:
 
 
 def rate(url: str, seconds: float) -> float:
-    """The publisher's figure, with a subscriber in another process."""
+    """The publisher's rate, with a subscriber in another process."""
     command = [sys.executable, "-m", "bench.anycast", "--subscribe", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as taker:
         try:
@@ -114,7 +115,7 @@ def rate(url: str, seconds: float) -> float:
 
 
 def measure(seconds: float) -> dict[str, float]:
-    """Both figures, with a node of their own."""
+    """Measure both figures, with a node of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench.toml")
         path.write_text(RULE)

@@ -1,7 +1,7 @@
 """How fast the tables are settled and audited: `python -m bench.audit [--events 100000000] [--batch 1000]`.
 
-Makes a journal's worth of ranges (batches without payloads, and their outcomes) with planted losses and repetitions,
-then times settle and audit on them, and checks that exactly what was planted is found.
+It builds tables of ranges (batches without payloads, and their outcomes) with planted losses and duplicates, measures
+settle and audit on them, and checks that they find exactly what was planted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from reknit.spark.stages.capture import outcome_rows
 from reknit.spark.stages.settle import settle
 
 LOSSES = 10
-"""So many batches are taken out, one each of as many sources, and nobody accepts them."""
+"""The number of batches that are removed, each of another source, and that nobody accepts."""
 REPEAT_EVERY = 100
-"""Every so many'th batch is there twice."""
+"""One in so many batches is there twice."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_batches(spark: SparkSession, events: int, size: int, sources: int) -> DataFrame:
-    """Rows of table `batches`, slim: `sources` streams side by side, with what is planted."""
+    """Rows of table `batches` without payloads: `sources` interleaved series, with planted faults."""
     rows = spark.range(events // size)
     source, at = F.col("id") % sources, F.floor(F.col("id") / sources)
     made = rows.select(
@@ -88,7 +88,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(spark: SparkSession, folder: Path, events: int, size: int, sources: int) -> dict[str, Any]:
-    """Make the tables, settle and audit them, and check what was found."""
+    """Build the tables, settle and audit them, and check the findings."""
     name = folder / str(events)
     make_batches(spark, events, size, sources).write.parquet(f"{name}-batches")
     batches = spark.read.parquet(f"{name}-batches")
@@ -129,10 +129,13 @@ def measure(spark: SparkSession, folder: Path, events: int, size: int, sources: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--events", type=int, default=100_000_000)
-    parser.add_argument("--batch", type=int, default=1000, help="events a batch")
+    parser.add_argument("--batch", type=int, default=1000, help="events per batch")
     parser.add_argument("--sources", type=int, default=100)
     parser.add_argument(
-        "--steps", type=int, default=3, help="measure this often, each at twice the events of the last"
+        "--steps",
+        type=int,
+        default=3,
+        help="the number of measurements, each with twice the events of the last",
     )
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--json", action="store_true")

@@ -1,7 +1,7 @@
-"""What is measured: cases, and the groups of them that alternate within one round.
+"""The cases that are measured, and the groups of cases that alternate within one round.
 
-A case reads one figure from the runs of a load. Cases of a group are measured round by round, subject after
-subject, so that a ratio always comes from runs that were minutes apart at most.
+A case reads one figure from the runs of a load. The cases of a group are measured round by round, subject after
+subject, so that the two runs of a ratio are at most minutes apart.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def load_for(subject: str, load: Load) -> Load:
-    """A peer has no choice of journal, so that one run of it serves both of reknit's."""
+    """The load for a subject. A peer has no choice of journal, so one run of it serves both of reknit's."""
     return load if subject == "reknit" else msgspec.structs.replace(load, journal=Journal.DURABLE)
 
 
 def throughput(label: str, size: int, is_quick: bool) -> list[Case]:
-    """One publisher, one subscriber: both journals, both ways of handing over, and the node's CPU."""
+    """One publisher, one subscriber: both journals, single events and batches, and the node's CPU."""
     group, text = f"1x1 {label}", f"{size} B" if size < 1024 else f"{size // 1024} KiB"
     single, batch = Load(size), Load(size, Mode.BATCH)
     in_memory = Journal.MEMORY
@@ -125,7 +125,7 @@ def throughput(label: str, size: int, is_quick: bool) -> list[Case]:
 
 
 def shapes(publishers: int, subscribers: int) -> list[Case]:
-    """Many at each end: the rate is that of published events, each of which every subscriber gets."""
+    """Several publishers and subscribers. The rate is that of published events, which every subscriber receives."""
     shape = f"{publishers}x{subscribers}"
     ends = f"{publishers} to {subscribers}"
     return [
@@ -173,7 +173,7 @@ def latency() -> list[Case]:
 
 
 def stalled() -> list[Case]:
-    """One subscriber stands still while another reads; then it goes on, and must get everything."""
+    """One subscriber is stalled while another reads; then it resumes, and must receive every event."""
     load = Load(100, stalled=1, count=STALLED_EVENTS)
     group = "stalled"
     million = "1 M events waiting for a stalled subscriber"
@@ -204,10 +204,10 @@ CASES: tuple[Case, ...] = (
 
 
 def choose(names: list[str], is_quick: bool) -> list[Case]:
-    """Cases by name, `*` allowed; all of them, or the quick ones, where none is named."""
+    """The cases with these names, in which `*` is a wildcard; without names, all cases or the quick ones."""
     if not names:
         return [case for case in CASES if case.is_quick or not is_quick]
     unknown = [name for name in names if not any(fnmatchcase(case.name, name) for case in CASES)]
     if unknown:
-        raise ValueError(f"no such case: {', '.join(unknown)}; --list shows them")
+        raise ValueError(f"unknown case: {', '.join(unknown)}; --list shows all")
     return [case for case in CASES if any(fnmatchcase(case.name, name) for name in names)]

@@ -1,11 +1,11 @@
-"""What dispatching costs: `python -m bench.dispatch`, in one process, without a network.
+"""The cost of dispatching: `python -m bench.dispatch`, in one process, without a network.
 
-    queued     so many events wait for a subscriber and 10,000 more are in back-off: processor time for each event that
-               is handed out and accepted; it must not grow with what waits
-    poisoned   events with keys, one key of which always fails, beside the same without: what the others cost
-    letters    so many dead letters on disk: to write, to look at the newest, to look through all, to redrive all
+    queued     many events wait for a subscriber and 10,000 more are in back-off: CPU time per event that is delivered
+               and accepted, which must not grow with the number of waiting events
+    poisoned   events with keys, one of which always fails, beside the same without failures: the cost of the others
+    letters    many dead letters on disk: write them, list the newest, list all, redrive all
 
-Times are processor times of this process. `--json FILE` writes them down.
+Times are CPU times of this process. `--json FILE` writes them to a file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FOR_EVER_S = 1e6
 
 
 class Stand:
-    """A node's core, its journal, and what it hands out, counted."""
+    """A node's core with its journal, and a count of what it delivers."""
 
     def __init__(self, journal: Journal, config: Config | None = None) -> None:
         self.journal = journal
@@ -54,13 +54,13 @@ class Stand:
         self.seq = 0
 
     def send(self, peer: Peer, buffers: Any) -> None:
-        """Nobody is there: what is measured is what it takes to get here."""
+        """Discard what is sent: only the work before this point is measured."""
 
     def commit(self, number: int, sync: bool) -> None:
         self._number = number
 
     def run(self, now: float = 0.0) -> None:
-        """Do all there is to do."""
+        """Run the core until it is idle."""
         while True:
             self.core.run(now)
             if self.journal.staged_end == self.journal.end:
@@ -88,41 +88,41 @@ class Stand:
 
 
 def cpu(work: Callable[[], object]) -> float:
-    """The processor time that something takes."""
+    """The CPU time that something takes."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
-# -- so many queued
+# -- queued events
 
 
 def queued(count: int) -> float:
-    """Microseconds an event, while `count` wait and 10,000 are in back-off."""
+    """Microseconds per event, while `count` events wait and 10,000 are in back-off."""
     stand = Stand(MemoryJournal(staged_bytes_max=1 << 40))
     stand.subscribe(1 << 40)
     for _ in range(BACKING_OFF // BATCH):
         stand.publish(BATCH)
     stand.run()
-    for seq in range(1, BACKING_OFF + 1):  # each by itself, so that each has its own time to come again
+    for seq in range(1, BACKING_OFF + 1):  # one by one, so that each has a retry time of its own
         stand.settle(seq, seq + 1, Outcome.FAILED, delay_s=FOR_EVER_S)
-    stand.queue.credit = stand.queue.sent
+    stand.queue.credit.use(stand.queue.room)
     for _ in range(count // BATCH):
         stand.publish(BATCH)
     stand.run()
-    assert len(stand.queue.again) == BACKING_OFF, "10,000 are in back-off"
+    assert len(stand.queue.retries) == BACKING_OFF, "10,000 are in back-off"
     total = min(MEASURED, count)
     return cpu(lambda: _drain(stand, total)) / total * 1e6
 
 
 def _drain(stand: Stand, total: int) -> None:
-    """Grant credit for a batch, accept it, and so on."""
+    """Grant credit for a batch, accept it, and repeat."""
     done = BACKING_OFF
     while done < BACKING_OFF + total:
-        stand.core.receive(Credit(1, stand.queue.sent + 1), "p", 0.0)
+        stand.core.receive(Credit(1, stand.queue.credit.used + 1), "p", 0.0)
         stand.run()
-        passed = stand.queue.passed[TOPIC, SOURCE]
-        assert passed > done + 1, "a batch was handed out"
+        passed = stand.queue.cursor.passed_to((TOPIC, SOURCE))
+        assert passed > done + 1, "a batch was delivered"
         stand.settle(done + 1, passed, Outcome.ACCEPTED)
         done = passed - 1
 
@@ -131,7 +131,7 @@ def _drain(stand: Stand, total: int) -> None:
 
 
 def keyed(is_poisoned: bool, count: int = 20_000, keys: int = 100) -> float:
-    """Microseconds an event of the keys that are well."""
+    """Microseconds per event of the keys that do not fail."""
     rule = TopicSettings(pattern=Pattern(TOPIC), order="key", attempts_max=1 << 30)
     stand = Stand(MemoryJournal(staged_bytes_max=1 << 40), Config(topics=(rule,)))
     stand.subscribe(1 << 40)
@@ -151,7 +151,7 @@ def keyed(is_poisoned: bool, count: int = 20_000, keys: int = 100) -> float:
                 well += 1
 
     spent = cpu(work)
-    assert stand.queue.in_flight == 0, "everything that is well was handed out and accepted"
+    assert stand.queue.unsettled.in_flight == 0, "every event that does not fail was delivered and accepted"
     return spent / well * 1e6
 
 
@@ -159,7 +159,7 @@ def keyed(is_poisoned: bool, count: int = 20_000, keys: int = 100) -> float:
 
 
 def letters(count: int, folder: Path) -> Iterator[tuple[str, float]]:
-    """(what, microseconds a letter) for dead letters on disk."""
+    """(operation, microseconds per dead letter) for dead letters on disk."""
     config = Config(limits=LimitSettings(dead_letters_max=0))
     stand = Stand(DiskJournal(folder, staged_bytes_max=1 << 40), config)
     for _ in range(count // 1000):
@@ -190,7 +190,7 @@ def letters(count: int, folder: Path) -> Iterator[tuple[str, float]]:
     yield "redrive one", cpu(redrive) / count * 1e6
     assert stand.core.dead_letters.waiting.count == 0, "all of them were redriven"
     again = stand.core.letter_office.redrive({})
-    assert again["count"] == 0, "none is redriven twice"
+    assert again["count"] == 0, "no dead letter is redriven twice"
     stand.core.order(Ask(1, "redrive", {}), "p", 0.0)
     stand.journal.close()
 
@@ -202,17 +202,19 @@ def _all(page: Callable[[dict[str, Any]], dict[str, Any]], count: int) -> None:
         seen, after = seen + len(body["letters"]), body["next"]
         if body["is_end"]:
             break
-    assert seen == count, f"{seen} of {count} letters were listed"
+    assert seen == count, f"{seen} of {count} dead letters were listed"
 
 
-# -- the whole
+# -- main
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.dispatch", description=__doc__.splitlines()[0])
-    parser.add_argument("--queued", type=int, default=1_000_000, help="the most events that wait")
-    parser.add_argument("--letters", type=int, default=1_000_000, help="how many dead letters; 0: none")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--queued", type=int, default=1_000_000, help="the highest number of waiting events")
+    parser.add_argument(
+        "--letters", type=int, default=1_000_000, help="the number of dead letters; 0: skip them"
+    )
+    parser.add_argument("--json", type=Path, help="the file to write the figures to")
     arguments = parser.parse_args()
     figures: dict[str, dict[str, float]] = {"queued": {}, "poisoned": {}, "letters": {}}
     count = 1_000
@@ -230,14 +232,14 @@ def main() -> None:
 
 def _print(figures: dict[str, dict[str, float]]) -> None:
     titles = {
-        "queued": "an event, with so many queued and 10,000 in back-off",
-        "poisoned": "an event of a key that is well",
+        "queued": "per event, by the number of queued events, with 10,000 in back-off",
+        "poisoned": "per event of a key that does not fail",
         "letters": "dead letters",
     }
     for name, rows in ((name, rows) for name, rows in figures.items() if rows):
         made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         made.add_column(titles[name])
-        made.add_column("processor time in µs", justify="right")
+        made.add_column("CPU time in µs", justify="right")
         for what, micros in rows.items():
             made.add_row(what, f"{micros:,.2f}")
         Console(highlight=False).print(made, "")

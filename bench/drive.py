@@ -1,4 +1,4 @@
-"""The publishing application's loops, the same for all: for blocking clients, and again for asyncio ones."""
+"""The loops of the publishing application, the same for all subjects: for blocking clients and for asyncio clients."""
 
 from __future__ import annotations
 

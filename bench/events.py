@@ -1,7 +1,7 @@
-"""The application at both ends: it builds numbered events, and checks that each arrives once and in order.
+"""The applications: they build numbered events, and check that each arrives once and in order.
 
 An event starts with one u64 word: its number within its lane (a publisher), the lane in bits 48-55, and two
-flags. All subjects are fed and checked by this code, so that its cost is the same for each of them.
+flags. This code feeds and checks all subjects, so that its cost is the same for each of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 LANE_SHIFT = 48
 LANE_MASK = 0xFF
 NUMBER_MASK = (1 << LANE_SHIFT) - 1
-PROBE = 1 << 62  # sent before the start, until every subscriber is known to be joined
-LAST = 1 << 63  # the lane's final event
+PROBE = 1 << 62  # sent before the start, until every subscriber has joined
+LAST = 1 << 63  # the last event of its lane
 PACED_SIZE_MIN = 16  # the word, and the time it was sent
 EVENTS_PER_CLOCK_CHECK = 256
 
@@ -27,13 +27,13 @@ class WrongEvent(Exception):
 
 
 class Watch:
-    """Who is told how a check goes. What is wrong is raised, unless a subclass knows better."""
+    """Is told the progress of a check. Raises on a wrong event, unless a subclass overrides that."""
 
     def joined(self) -> None:
-        """A probe of every lane has come."""
+        """A probe of every lane has arrived."""
 
     def ended(self) -> None:
-        """The last event of every lane has come."""
+        """The last event of every lane has arrived."""
 
     def wrong(self, why: str) -> NoReturn:
         raise WrongEvent(why)
@@ -44,7 +44,7 @@ def first_word(lane: int) -> int:
 
 
 class Maker:
-    """Builds events by the hundred, so that a measurement is about those who carry them.
+    """Builds hundreds of events at a time, so that building them does not dominate a measurement.
 
     >>> [int.from_bytes(event[:8], "little") for event in Maker(size=100, count=4)(7, 3)]
     [7, 8, 9]
@@ -57,7 +57,7 @@ class Maker:
         self._split = struct.Struct(f"{size}s" * count).unpack
 
     def __call__(self, first: int, count: int) -> list[bytes]:
-        """`count` events from a word on, at most as many as it was made for."""
+        """`count` events that start at a word; `count` is at most that of the constructor."""
         np.add(self._ramp, np.uint64(first), out=self._words)
         return list(self._split(self._bytes)[:count])
 
@@ -67,7 +67,7 @@ def _layout(size: int) -> np.dtype[np.void]:
 
 
 class Feed:
-    """What one publisher sends: events for `seconds`, or `count` of them where that is not 0.
+    """The events of one publisher: for `seconds`, or `count` of them if that is not 0.
 
     >>> [len(event) for event in Feed(lane=0, size=100, seconds=9.0, count=3).events()]
     [100, 100, 100]
@@ -95,7 +95,7 @@ class Feed:
         return self._pack(word | LAST, self._pad)
 
     def events(self) -> Iterator[bytes]:
-        """One at a time, as fast as they are taken."""
+        """Single events, as fast as the publisher sends them."""
         for events in self.batches(EVENTS_PER_CLOCK_CHECK):
             yield from events
 
@@ -115,7 +115,7 @@ class Feed:
         return self._pack_timed(word, time.monotonic_ns(), self._pad[8:])
 
     def due(self, rate: int) -> Iterator[list[int]]:
-        """Words to send now, at `rate` a second by the clock; whoever takes them sleeps in between."""
+        """The words that are due now, at `rate` per second. The caller sleeps in between."""
         start, word = time.monotonic(), self._first
         stop = word + int(self._seconds * rate)
         while word < stop:
@@ -126,9 +126,9 @@ class Feed:
 
 
 class Check:
-    """What one subscriber does with events: every number of every lane, once and in order.
+    """Checks the events of one subscriber: every number of every lane, once and in order.
 
-    `one` and `many` answer whether all lanes have ended.
+    `one` and `many` return whether all lanes have ended.
 
     >>> check = Check(lanes=1, size=100)
     >>> [check.one(event) for event in Feed(lane=0, size=100, seconds=9.0, count=3).events()]
@@ -157,7 +157,7 @@ class Check:
         try:
             (word,) = self._unpack(payload)
         except struct.error:
-            self._watch.wrong(f"an event of {len(payload)} bytes came, not {self._layout.itemsize}")
+            self._watch.wrong(f"an event of {len(payload)} bytes arrived, not {self._layout.itemsize}")
         if word == self._expected:
             self._expected = word + 1
             return False
@@ -166,7 +166,9 @@ class Check:
     def many(self, payloads: list[bytes]) -> bool:
         data, count = b"".join(payloads), len(payloads)
         if len(data) != count * self._layout.itemsize:
-            self._watch.wrong(f"{count} events of {len(data)} bytes came, not {self._layout.itemsize} each")
+            self._watch.wrong(
+                f"{count} events of {len(data)} bytes arrived, not {self._layout.itemsize} each"
+            )
         words = np.frombuffer(data, self._layout)["word"]
         self._switch_to_lane_of(int(words[0]))
         if count <= len(self._ramp) and np.array_equal(words, self._ramp[:count] + np.uint64(self._expected)):
@@ -188,13 +190,13 @@ class Check:
         return self._unexpected(word)
 
     def _unexpected(self, word: int) -> bool:
-        """A probe, another lane's turn, or the end of a lane; anything else is wrong."""
+        """Handle a probe, an event of another lane, or the end of a lane. Anything else is wrong."""
         if word & PROBE:
             return self._probe(word)
         self._switch_to_lane_of(word)
         if word & ~LAST != self._expected:
             self._watch.wrong(
-                f"lane {self._lane}: number {self._expected & NUMBER_MASK} is next, {word & NUMBER_MASK} came"
+                f"lane {self._lane}: number {self._expected & NUMBER_MASK} was expected, {word & NUMBER_MASK} arrived"
             )
         self._expected += 1
         return bool(word & LAST) and self._end_of_lane()

@@ -1,4 +1,4 @@
-"""What reknit means to reach beside its peers; judged from the rounds of one run, told, never enforced."""
+"""The goals of reknit beside its peers. They are judged from the rounds of one run and reported, never enforced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """reknit's figure in `case` over the peer's in `peer_case`; without a peer, the figure itself."""
+    """A limit for reknit's figure in `case` over the peer's in `peer_case`, or for the figure itself without a peer."""
 
     title: str
     case: str
@@ -41,7 +41,7 @@ GOALS = (
 
 
 def judge(goal: Goal, taken: Taken) -> Verdict | None:
-    """None where the run has not measured it."""
+    """Judge a goal. None if the run has not measured it."""
     value = value_of(goal, BY_NAME[goal.case], taken)
     if value is None:
         return None

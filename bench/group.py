@@ -1,14 +1,14 @@
-"""A group of three, one of them sending events of 1,000 bytes, one by one to the application on both sides.
+"""A group of three members, one of which sends events of 1,000 bytes. Both sides handle single events.
 
-    python -m bench.group                 every case, so many rounds as fit the time, and the goals
-    python -m bench.group --only "1 %"    the cases with this in their names
+    python -m bench.group                 every case, as many rounds as fit the time, and the goals
+    python -m bench.group --only "1 %"    the cases with this text in their names
 
     one host     three processes on loopback
     no loss      three network namespaces over veth and a bridge, in packets of an Ethernet frame's size
-    0.1 %, 1 %   the same, and the bridge drops so many of the packets for each receiver by itself
+    0.1 %, 1 %   the same, and the bridge drops this share of the packets, independently for each receiver
 
-The rate is that of the slowest member. A machine with two cores has three busy processes: on one that does other work
-too, look at the processor time an event, of the sender and of a reader. Namespaces need root, `ip` and `nft`.
+The rate is that of the slowest member. There are three busy processes: on a machine with two cores, or one that is busy
+otherwise, look at the CPU time per event of the sender and of a reader. Namespaces need root, `ip` and `nft`.
 
 JGroups is not part of the run. Its figures were taken on a machine of this kind, with the same events and members
 (UDP, NAKACK4, window of 2,048): 104,000 events/s at every member on one host at best, 67,000 over veth, and 7 % of
@@ -29,14 +29,14 @@ import msgspec
 
 from bench.goals import Verdict
 from bench.results import Row, merge
-from tests.groups.namespaces import Namespaces, why_not
+from tests.client.group.namespaces import Namespaces, why_not
 
 JGROUPS_PER_S = 104_000
 """JGroups NAKACK4's best at every member on one host: 3 members, 1,000 B, one sender."""
 AHEAD = 3.0
-"""So many times that is aimed at."""
+"""The goal, as a multiple of that."""
 KEPT_AT_LOSS = 0.5
-"""So much of its loss-free rate is aimed at with 1 % loss."""
+"""The goal at 1 % loss, as a share of the loss-free rate."""
 MEMBERS = 3
 SIZE = 1_000
 TIMEOUT_S = 60.0
@@ -48,7 +48,7 @@ class Case(msgspec.Struct, frozen=True):
     name: str
     events: int
     loss_permille: float | None = None
-    """None: on loopback, where nothing is dropped."""
+    """None for loopback, where nothing is dropped."""
 
 
 CASES = (
@@ -60,7 +60,7 @@ CASES = (
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One run of a case: the slowest member's rate, and processor time an event."""
+    """One run of a case: the slowest member's rate, and CPU time per event."""
 
     per_s: int
     sender_us: float
@@ -74,7 +74,7 @@ Found = dict[str, list[Result]]
 
 
 def run(case: Case) -> Result:
-    """Start the members as processes of their own and collect what they say."""
+    """Run a case: start the members as processes, and collect their figures."""
     if case.loss_permille is None:
         return collect(case, None)
     with Namespaces(MEMBERS, case.loss_permille) as lan:
@@ -112,7 +112,7 @@ def command(case: Case, number: int, lan: Namespaces | None) -> list[str]:
 
 
 def measure(cases: list[Case], rounds: int, seconds: float) -> Found:
-    """All cases in turn, so many times; no further round is begun when the time would not do for it."""
+    """Run all cases in turn, for at most so many rounds. A round that would exceed the time is not started."""
     found: Found = {case.name: [] for case in cases}
     began = time.monotonic()
     for number in range(rounds):
@@ -125,7 +125,7 @@ def measure(cases: list[Case], rounds: int, seconds: float) -> Found:
     return found
 
 
-# -- what was found
+# -- the figures
 
 
 def rate(results: list[Result]) -> float:
@@ -133,14 +133,14 @@ def rate(results: list[Result]) -> float:
 
 
 def rows_of(found: Found) -> Iterator[Row]:
-    """The figures as `bench/results.json` has them."""
+    """The figures as rows of `bench/results.json`."""
     for name, results in found.items():
         rounds = tuple(float(one.per_s) for one in results)
         yield Row(f"group: {name}", "reknit", rate(results), "events/s", rounds=rounds)
 
 
 def verdicts(found: Found) -> Iterator[Verdict]:
-    """What was aimed at, beside what was found."""
+    """The goals, and whether they are met."""
     if host := found.get("one host"):
         ahead = float(f"{rate(host) / JGROUPS_PER_S:.3g}")
         title = f"group on one host: ≥ {AHEAD:g}x JGroups' best ({JGROUPS_PER_S:,} events/s)"
@@ -156,7 +156,7 @@ def verdicts(found: Found) -> Iterator[Verdict]:
 
 
 def show(found: Found) -> Iterator[str]:
-    """A table: rates, processor time an event, and what it took to make up for the loss."""
+    """A table: rates, CPU time per event, dropped packets and retransmission requests."""
     yield "| group of 3, 1,000 B, one sender | median | best | sender | reader | packets dropped | asked |"
     yield "|---|---|---|---|---|---|---|"
     for name, results in found.items():
@@ -171,19 +171,19 @@ def show(found: Found) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and put the figures beside the others."""
+    """Measure, print, and merge the figures into the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5, help="how often each case is run at most")
-    parser.add_argument("--seconds", type=float, default=75.0, help="how long all of it may take, about")
-    parser.add_argument("--only", default="", help="part of the names of the cases to run")
+    parser.add_argument("--rounds", type=int, default=5, help="the highest number of rounds")
+    parser.add_argument("--seconds", type=float, default=75.0, help="about how long the whole may take")
+    parser.add_argument("--only", default="", help="run only cases with this text in their names")
     args = parser.parse_args()
     cases, why = [case for case in CASES if args.only in case.name], why_not()
     if why:
         left_out = [case.name for case in cases if case.loss_permille is not None]
         cases = [case for case in cases if case.loss_permille is None]
-        sys.stdout.write(f"left out: {', '.join(left_out)}: {why}\n")
+        sys.stdout.write(f"skipped: {', '.join(left_out)}: {why}\n")
     found = measure(cases, args.rounds, args.seconds)
     sys.stdout.write("\n".join(show(found)) + "\n")
     judged = list(verdicts(found))

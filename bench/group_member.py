@@ -1,4 +1,4 @@
-"""One member of the group that `bench.group` measures, as a process of its own: sends or reads, and says how fast."""
+"""One member of the group that `bench.group` measures, as a process: sends or reads, and prints its figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reknit.transport.udp import UdpConfig
 
 
 async def receive(group: Group, wanted: int, size: int) -> dict[str, Any]:
-    """Read until the last event, one by one, checking every one."""
+    """Read and check single events until the last one."""
     count, following, began, cpu_began = 0, 1, 0.0, time.process_time()
     async for event in group:
         if not count:
@@ -35,7 +35,7 @@ async def receive(group: Group, wanted: int, size: int) -> dict[str, Any]:
 
 
 async def complete(group: Group, members: int) -> None:
-    """Wait until all members are there, and have told each other where they start."""
+    """Wait until all members have joined and know each other's first seq."""
     is_complete = asyncio.Event()
     group.on_view = lambda view: is_complete.set() if len(view.members) == members else None
     if len(group.members) < members:

@@ -15,7 +15,7 @@ from bench.job import Job, Load
 from bench.peers.base import Peer
 from bench.processes import JOIN_S_MAX, Failed, Process, Stage, free_ports
 
-SERVER_ROOM_S = 0.2  # for a server to settle after its start, before its CPU is counted
+SERVER_ROOM_S = 0.2  # a server settles after its start, before its CPU time is counted
 SAMPLE_EVERY_S = 0.05
 MIB = 1 << 20
 
@@ -23,23 +23,25 @@ Word = dict[str, Any]
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one run of one load gave. Rates count published events that every subscriber got and checked."""
+    """The figures of one run. Rates count published events that every subscriber received and checked."""
 
     events: int
     elapsed_s: float
     events_per_s: float
-    node_cpu_us: float | None = None  # of the broker's process an event; None where there is none
+    node_cpu_us: float | None = None  # of the broker's process, per event; None without a broker
     publisher_cpu_us: float | None = None
     subscriber_cpu_us: float | None = None
     p50_us: float | None = None
     p99_us: float | None = None
-    waiting_mib: float | None = None  # memory gained by whoever holds what a stalled subscriber has not read
-    holder_mib: float | None = None  # all of that process's memory at the same time
-    catch_up_events_per_s: float | None = None  # of the stalled subscriber, once it goes on
+    waiting_mib: float | None = (
+        None  # memory growth of the process that holds what a stalled subscriber has not read
+    )
+    holder_mib: float | None = None  # the whole memory of that process at the same time
+    catch_up_events_per_s: float | None = None  # of the stalled subscriber, once it resumes
 
 
 class Cast(msgspec.Struct, frozen=True):
-    """Who plays."""
+    """The processes of a run."""
 
     server: Process | None
     publishers: list[Process]
@@ -52,7 +54,7 @@ class Cast(msgspec.Struct, frozen=True):
 
 
 async def measure(peer: Peer, load: Load, seconds: float, data: Path | None = None) -> Measured:
-    """Run it once. Failed says why there is no figure; nothing stays running either way."""
+    """Run a load once. Raises `Failed` if there is no figure. No process is left running in any case."""
     async with Stage(data) as stage:
         cast = await start(stage, peer, load, seconds)
         await gather(process.expect("ready", JOIN_S_MAX) for process in cast.publishers)
@@ -100,14 +102,14 @@ async def play(peer: Peer, load: Load, cast: Cast, limit_s: float) -> Measured:
 
 
 def holder_of(peer: Peer, load: Load, cast: Cast) -> Process | None:
-    """Who holds what a stalled subscriber has not read; None where nobody is stalled."""
+    """The process that holds what a stalled subscriber has not read; None if none is stalled."""
     if not load.stalled:
         return None
     return cast.publishers[0] if peer.holds_in_publisher else cast.server
 
 
 class MemoryWatch:
-    """A process's memory while something happens; sampled, so that a peak in between is seen."""
+    """Samples the memory of a process while a block runs, so that a peak in between is seen."""
 
     def __init__(self, process: Process | None) -> None:
         self._process = process
@@ -138,7 +140,7 @@ class MemoryWatch:
 
 
 async def catch_up(stalled: list[Process], events: int, limit_s: float) -> float:
-    """Let the stalled go on, and see that they get everything too."""
+    """Resume the stalled subscribers and wait until they have every event. Returns their rate."""
     start_ns = time.monotonic_ns()
     for process in stalled:
         process.send_signal(signal.SIGCONT)
@@ -171,7 +173,7 @@ def seconds_between(start_ns: int, got: list[Word]) -> float:
 def check_counts(events: int, got: list[Word]) -> None:
     for word in got:
         if word["events"] != events:
-            raise Failed(f"{events} events were published, a subscriber got {word['events']}")
+            raise Failed(f"{events} events were published, a subscriber received {word['events']}")
 
 
 def quantile(ordered: list[float], share: float) -> float | None:

@@ -1,4 +1,4 @@
-"""What is run, as values: a load, and each process's part of it."""
+"""A load, and the part of each process in it, as values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 
 class Mode(StrEnum):
-    SINGLE = "single"  # one call and one hand-over an event
-    BATCH = "batch"  # many events a call: a batch API where there is one, packed by hand where there is none
-    PACED = "paced"  # one by one at a low rate, each with the time it was sent
+    SINGLE = "single"  # one call and one delivery per event
+    BATCH = "batch"  # many events per call: through a batch API if there is one, otherwise packed by hand
+    PACED = "paced"  # single events at a low rate, each with its send time
 
 
 class Journal(StrEnum):
@@ -19,15 +19,15 @@ class Journal(StrEnum):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """One way of loading a subject; what two cases share is run once a round."""
+    """A load for a subject. A load that two cases share is run once per round."""
 
     size: int
     mode: Mode = Mode.SINGLE
     publishers: int = 1
     subscribers: int = 1
     stalled: int = 0  # further subscribers that are stopped before the first event
-    count: int = 0  # events a publisher; 0 publishes for a time
-    journal: Journal = Journal.DURABLE  # reknit's; a peer has what it has
+    count: int = 0  # events per publisher; 0: publish for a time
+    journal: Journal = Journal.DURABLE  # only reknit has a choice
 
     @property
     def shape(self) -> str:
@@ -41,12 +41,12 @@ class Job(msgspec.Struct, frozen=True):
     load: Load
     seconds: float
     server_port: int
-    lane_ports: tuple[int, ...]  # for those without a server: a publisher listens on its lane's port
-    lane: int = -1  # a publisher's; -1 subscribes
+    lane_ports: tuple[int, ...]  # for subjects without a server: a publisher listens on its lane's port
+    lane: int = -1  # of a publisher; -1: a subscriber
 
     @property
     def per_batch(self) -> int:
-        """Hundreds of events, in about the same number of bytes for small and large ones."""
+        """Hundreds of events: fewer if they are large, so that batches do not grow too long."""
         return 500 if self.load.size <= 128 else 200
 
 

@@ -1,4 +1,4 @@
-"""Where it was measured, and with which versions."""
+"""The machine of a measurement, and the versions of what was measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe(data: Path) -> dict[str, str]:
 
 
 def disk(place: Path, seconds: float = 1.0) -> str:
-    """What the disk alone does: whatever keeps events there before it hands them over is no faster."""
+    """The speed of the disk alone, which limits every subject that stores events before it delivers them."""
     with tempfile.NamedTemporaryFile(dir=place) as file:
         speed_mb = synced_bytes(file.fileno(), bytes(GROUP_BYTES), seconds) / 1e6 / seconds
     with tempfile.NamedTemporaryFile(dir=place) as file:
@@ -42,7 +42,7 @@ def disk(place: Path, seconds: float = 1.0) -> str:
 
 
 def synced_bytes(fd: int, data: bytes, seconds: float) -> int:
-    """How many bytes a loop of append and sync gets to disk within a time."""
+    """The number of bytes that a loop of append and sync writes within a time."""
     size, deadline = 0, time.monotonic() + seconds
     while time.monotonic() < deadline:
         size += os.write(fd, data)
@@ -56,7 +56,7 @@ def cpu_model() -> str:
 
 
 def file_system(place: Path) -> str:
-    """The kind of file system that holds this place: the mount with the longest matching path."""
+    """The type of the file system of a path: the mount with the longest matching path."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     holding = [(path, kind) for path, kind in mounts if place.resolve().is_relative_to(path)]
     return max(holding, key=lambda mount: len(mount[0]))[1]

@@ -1,4 +1,4 @@
-"""The processes of one measurement: started together, listened to, and gone at its end whatever happens."""
+"""The processes of one measurement. All of them are ended with it, whatever happens."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Failed(Exception):
-    """A measurement that gave no figure, and why."""
+    """A measurement gave no figure, for this reason."""
 
 
 def die_with_parent() -> None:
-    """Also when the benchmark itself is killed, nothing stays behind."""
+    """End this process with its parent, even if the benchmark is killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -50,7 +50,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Process:
-    """A child, its words, and what it uses."""
+    """A child process: its messages, CPU time and memory."""
 
     def __init__(self, child: asyncio.subprocess.Process, errors: Path) -> None:
         self._child = child
@@ -58,7 +58,7 @@ class Process:
         self._proc = Path(f"/proc/{child.pid}")
 
     async def expect(self, what: str, timeout_s: float) -> dict[str, Any]:
-        """The next word of this kind; Failed where it fails, leaves or says nothing instead."""
+        """The next message of this kind. Raises `Failed` if the process fails, exits or sends nothing in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._hear(what)
@@ -75,7 +75,7 @@ class Process:
                 raise Failed(str(word["why"]))
             if word["what"] == what:
                 return word
-        raise Failed(f"left before '{what}' {self.last_words()}")
+        raise Failed(f"exited before '{what}' {self.last_words()}")
 
     def last_words(self) -> str:
         lines = self._errors.read_text(errors="replace").split("\n")
@@ -90,7 +90,7 @@ class Process:
         return self._child.returncode is not None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Not by the child's own method, which would take its end away from asyncio's watcher."""
+        """Send a signal. The child's own method would reap the process before asyncio's watcher does."""
         with contextlib.suppress(ProcessLookupError):
             if not self.has_left:
                 os.kill(self._child.pid, number)
@@ -119,7 +119,7 @@ class Process:
 
 
 class Stage:
-    """Where one measurement is played: a directory and its processes, all of them gone on exit."""
+    """The directory and processes of one measurement, all of which are gone on exit."""
 
     def __init__(self, data: Path | None) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="reknit-bench-", dir=data))
@@ -133,7 +133,7 @@ class Stage:
     ) -> None:
         try:
             await asyncio.gather(*(process.end() for process in self._processes), return_exceptions=True)
-        finally:  # also when stopped while stopping
+        finally:  # also if this is cancelled
             for process in self._processes:
                 process.send_signal(signal.SIGKILL)
             shutil.rmtree(self.place, ignore_errors=True)
@@ -146,7 +146,7 @@ class Stage:
         async with asyncio.timeout(JOIN_S_MAX):
             while not await accepts(server.port):
                 if process.has_left:
-                    raise Failed(f"the server left {process.last_words()}")
+                    raise Failed(f"the server exited {process.last_words()}")
                 await asyncio.sleep(0.02)
         return process
 

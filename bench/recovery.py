@@ -1,16 +1,15 @@
 """Recovery beside Zenoh's advanced publisher and subscriber, in one run: `python -m bench.recovery`.
 
-Publisher and subscriber in processes of their own, on loopback, events of 100 bytes, one by one to the
-application on both sides:
+Publisher and subscriber are processes on loopback. Events have 100 bytes, and both sides handle single events:
 
-    late joiner   so many events are held, then a subscriber comes: from its call until it has all of them
-    missed        so many events are missed; the next one comes: from its publication until all are there
-    outage        the node (the router) between is down while so many are published: from the moment at which it
-                  listens again until all are there
+    late joiner   N events are held when a subscriber starts: from its call until it has all of them
+    missed        N events were missed when the next one is published: from its publication until all have arrived
+    outage        the node (the router) is down while N events are published: from the moment at which it listens again
+                  until all have arrived
 
-Zenoh has its cache in the publisher, as deep as the case needs, and finds the gap by the next sample. reknit has its
-journal on disk and syncs it. Zenoh's subscriber is made to miss by an outage of its router, ours by dropping what it is
-delivered. On a busy machine look at the processor time, which is that of all processes of a case.
+Zenoh has its cache in the publisher, as deep as the case needs, and detects the gap by the next sample. reknit has its
+journal on disk and syncs it. Zenoh's subscriber misses events through an outage of its router, that of reknit by
+dropping deliveries. On a busy machine look at the CPU time, which is that of all processes of a case.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from bench.results import Row, merge
 
 PEER = "zenoh advanced"
 AHEAD = 3.0
-"""So many times Zenoh's time is aimed at."""
+"""The goal, as a multiple of Zenoh's speed."""
 
 CASES: list[tuple[str, int, Callable[[int], Result], Callable[[int], Result]]] = [
     ("late joiner", 10_000, recovery_reknit.late, recovery_zenoh.late),
@@ -38,7 +37,7 @@ CASES: list[tuple[str, int, Callable[[int], Result], Callable[[int], Result]]] =
 ]
 
 Found = dict[tuple[str, str], list[Result]]
-"""By case and subject, a result for each round."""
+"""The results of all rounds, by case and subject."""
 
 
 def title(name: str, count: int) -> str:
@@ -46,7 +45,7 @@ def title(name: str, count: int) -> str:
 
 
 def measure(rounds: int) -> Found:
-    """All cases in turn, so many times, both sides of each right after one another."""
+    """Run all cases in turn, both subjects of a case right after one another."""
     found: Found = {}
     for number in range(rounds):
         for name, count, ours, theirs in CASES:
@@ -57,12 +56,12 @@ def measure(rounds: int) -> Found:
 
 
 def ratio(mine: list[Result], theirs: list[Result]) -> float:
-    """How far ahead: the median over rounds of their time over ours in the same round."""
+    """The median of their time over ours in the same round."""
     return statistics.median(other.seconds / one.seconds for one, other in zip(mine, theirs, strict=True))
 
 
 def rows_of(found: Found) -> Iterator[Row]:
-    """The figures as `bench/results.json` has them."""
+    """The figures as rows of `bench/results.json`."""
     for (case, subject), results in found.items():
         rounds = tuple(round(one.seconds * 1e3, 2) for one in results)
         ahead = None if subject == "reknit" else float(f"{ratio(found[case, 'reknit'], results):.3g}")
@@ -70,7 +69,7 @@ def rows_of(found: Found) -> Iterator[Row]:
 
 
 def verdicts(found: Found) -> Iterator[Verdict]:
-    """What was aimed at, beside what was found."""
+    """The goals, and whether they are met."""
     for name, count, _, _ in CASES:
         case = title(name, count)
         mine = found[case, "reknit"]
@@ -81,8 +80,8 @@ def verdicts(found: Found) -> Iterator[Verdict]:
 
 
 def show(found: Found) -> Iterator[str]:
-    """A table: medians, best, processor time of all processes, and what was not as it should be."""
-    yield "| case | subject | median | best | processor | missing | out of order |"
+    """A table: median, best, CPU time of all processes, and wrong events."""
+    yield "| case | subject | median | best | CPU | missing | out of order |"
     yield "|---|---|---|---|---|---|---|"
     for (case, subject), results in found.items():
         seconds = [one.seconds for one in results]
@@ -93,11 +92,11 @@ def show(found: Found) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and put the figures beside the others."""
+    """Measure, print, and merge the figures into the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=3, help="how often each case is run")
+    parser.add_argument("--rounds", type=int, default=3, help="the number of rounds")
     found = measure(parser.parse_args().rounds)
     print("\n".join(show(found)))
     judged = list(verdicts(found))

@@ -1,4 +1,4 @@
-"""What both sides of `python -m bench.recovery` share: processes, what they count, and what a case gives."""
+"""Shared by both sides of `python -m bench.recovery`: processes, checks, and the result of a case."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def payload(number: int) -> bytes:
 
 
 class Tally:
-    """Keeps what arrives, and looks at it when the time was taken: every number once and in order."""
+    """Collects what arrives. The check, every number once and in order, runs after the time was taken."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
 
     def look(self) -> tuple[int, int]:
-        """The last number, and how many did not follow the one before them."""
+        """The last number, and how many numbers did not follow the one before them."""
         numbers = [int.from_bytes(data[:8], "little") for data in self.got]
         wrong = sum(1 for before, number in pairwise([0, *numbers]) if number != before + 1)
         return numbers[-1], wrong
 
 
 class Actor:
-    """One process and the way to it."""
+    """A process, and a pipe to it."""
 
     def __init__(self, target: Callable[..., None], *args: Any) -> None:
         context = mp.get_context("spawn")
@@ -43,7 +43,7 @@ class Actor:
         other.close()
 
     def ready(self) -> Actor:
-        """Return when it is up. Several are started first and waited for then: that is quicker."""
+        """Wait until it is up. Start several before you wait for any: that is faster."""
         self.hear()
         return self
 
@@ -52,7 +52,7 @@ class Actor:
 
     def hear(self) -> Any:
         if not self.pipe.poll(WAIT_S):
-            raise TimeoutError(f"{self.process.name} says nothing")
+            raise TimeoutError(f"{self.process.name} has sent nothing for {WAIT_S:g} s")
         return self.pipe.recv()
 
     def ask(self, word: object) -> Any:
@@ -65,7 +65,7 @@ class Actor:
 
 
 class Meter:
-    """Processor time of some processes, all threads: what a case costs, however busy the machine is otherwise."""
+    """CPU time of processes, over all threads: the cost of a case, even on a busy machine."""
 
     def __init__(self, *pids: int | None) -> None:
         self._pids = pids
@@ -80,18 +80,18 @@ class Meter:
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a case gives: how long it took, and what was not as it should be."""
+    """The result of a case: its time, and the wrong events."""
 
     seconds: float
     missing: int
     wrong: int
-    """Events out of order, or twice."""
+    """Events that arrived out of order, or twice."""
     cpu_s: float
     """Of all processes."""
 
 
 def ended(subscriber: Actor, wanted: int, meter: Meter, begun: float | None = None) -> Result:
-    """Wait for the subscriber to have all; without `begun`, the time is from its own call on."""
+    """Wait until the subscriber has all events. Without `begun`, the time starts at its own call."""
     try:
         called, done, last, wrong = subscriber.hear()
     except TimeoutError:

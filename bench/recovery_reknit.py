@@ -16,8 +16,8 @@ import uvloop
 from bench.recovery_actors import KEY, WAIT_S, Actor, Meter, Result, Tally, ended, payload
 from reknit.client.session import connect
 from reknit.config import Config, LimitSettings, TransportSettings
+from reknit.processes.process import NodeProcess
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.testing.processes import NodeProcess
 
 QUICK = TransportSettings(reconnect_backoff_s_min=0.01, reconnect_backoff_s_max=0.02)
 
@@ -45,7 +45,7 @@ def reknit_publisher(url: str, pipe: Connection) -> None:
 def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        # What is lost below gives no credit back.
+        # Events that are dropped below return no credit.
         quick = Config(transport=QUICK, limits=LimitSettings(subscribe_credit_bytes=64 << 20))
         async with connect(url, config=quick, wait_s=WAIT_S) as session:
             pipe.send("up")
@@ -83,7 +83,7 @@ def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
 
 
 class Trio:
-    """The three processes."""
+    """A node, a publisher and a subscriber."""
 
     def __init__(self, folder: Path, history: bool) -> None:
         self.node = NodeProcess(folder)
@@ -95,7 +95,7 @@ class Trio:
         return Meter(self.node.pid, self.publisher.process.pid, self.subscriber.process.pid)
 
     def begin(self) -> None:
-        """The subscriber has the first event."""
+        """Wait until the subscriber has the first event."""
         self.subscriber.ask(1)
         self.publisher.ask((1, 2))
         self.subscriber.hear()
@@ -138,7 +138,7 @@ def missed(count: int) -> Result:
 
 
 def outage(count: int) -> Result:
-    """From the moment at which the node listens again, as nobody but its clients knows when they are back."""
+    """Timed from the moment at which the node listens again: only the clients know when they have reconnected."""
     with running(history=False) as trio:
         trio.begin()
         trio.node.kill()

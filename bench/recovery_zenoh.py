@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.recovery_actors import KEY, Actor, Meter, Result, Tally, ended, payload
-from reknit.testing.processes import free_port
+from reknit.processes.process import free_port
 
 
 def zenoh_session(mode: str, listen: list[int], connect: list[int]) -> Any:
@@ -107,7 +107,7 @@ def zenoh_subscriber(port: int, history: bool, pipe: Connection) -> None:
 
 
 class Trio:
-    """The three processes."""
+    """A router, a publisher and a subscriber."""
 
     def __init__(self, depth: int, history: bool) -> None:
         self.port = free_port()
@@ -149,7 +149,7 @@ def missed(count: int) -> Result:
 
 
 def outage(count: int, is_settled: bool = False) -> Result:
-    """From the router's return on; or, when everyone is connected again, from the next sample on."""
+    """Timed from the router's return or, if `is_settled`, from the next sample after everyone has reconnected."""
     with running(count + 10, history=False) as trio:
         subscriber, publisher = trio.subscriber, trio.publisher
         subscriber.ask(1)

@@ -1,4 +1,4 @@
-"""Results for people: a table in the terminal, and a smaller one in Markdown for the README."""
+"""Prints results: as a table in the terminal, and as a smaller one in Markdown for the README."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cells(case: Case, row: Row, titles: dict[str, str]) -> tuple[str, ...]:
 
 
 def coloured(case: Case, ratio: float | None) -> str:
-    """Green where reknit does better; for a time or a size that is below 1."""
+    """The ratio, green if reknit is better: above 1 for a rate, below 1 for a time or a size."""
     if ratio is None:
         return ""
     is_better = ratio >= 1 if case.is_more_better else ratio <= 1
@@ -76,7 +76,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def human(value: float, unit: str) -> str:
-    """As people say it, with its unit.
+    """A figure with its unit, rounded.
 
     >>> human(1_234_567, "events/s"), human(2_500, "µs"), human(0.123, "µs/event")
     ('1.23 M/s', '2.50 ms', '0.12 µs/event')
@@ -90,7 +90,7 @@ def human(value: float, unit: str) -> str:
 
 
 def markdown(results: Results, titles: dict[str, str]) -> str:
-    """Rows are subjects, columns the main cases; in brackets reknit's figure over the peer's."""
+    """A table of subjects by main cases, with reknit's figure over the peer's in brackets."""
     cases = [name for name in README_CASES if results.value(name, "reknit")]
     subjects = [name for name in titles if any(results.value(case, name) for case in cases)]
     lines = [

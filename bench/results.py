@@ -1,4 +1,4 @@
-"""The results as they are written: rows, goals, what was left out, and where it was measured."""
+"""The results as they are written: rows, goals, skipped cases, and the machine."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rows_of(cases: Iterable[Case], taken: Taken) -> Iterable[Row]:
 
 
 def short(value: float) -> float:
-    """Four digits: more would claim a precision that no run has."""
+    """A figure with four digits: no run is more precise."""
     return float(f"{value:.4g}")
 
 
@@ -103,9 +103,9 @@ def write(results: Results, path: Path) -> None:
 
 
 def merge(rows: Iterable[Row], goals: Iterable[Verdict], path: Path = RESULTS) -> None:
-    """Put a part's rows and verdicts beside the others', in place of those of its last run.
+    """Write the rows and verdicts of a part, in place of those of its last run.
 
-    What a verdict is about stands before the colon of its title; what is aimed at may have been another thing then.
+    The subject of a verdict is the text before the colon of its title; the goal after it may have changed.
     """
     rows, goals = tuple(rows), tuple(goals)
     cases, about = {row.case for row in rows}, {_about(goal) for goal in goals}
@@ -120,7 +120,7 @@ def _about(goal: Verdict) -> str:
 
 
 def keep_parts(results: Results, path: Path = RESULTS) -> Results:
-    """Results with the rows and verdicts that other parts have written there."""
+    """The results, with the rows and verdicts that other parts have written to the file."""
     if not path.exists():
         return results
     known = {case.name for case in CASES}

@@ -1,7 +1,7 @@
-"""Rounds: subject and peers alternate, and every ratio is made within a round before the median is taken.
+"""Rounds: reknit and its peers alternate, and ratios are taken within a round, before the median.
 
-A machine drifts by a factor of two within an hour without visible load; figures from separate runs do not
-compare.
+The speed of a machine drifts by a factor of two within an hour without visible load, so figures from separate runs
+cannot be compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Measure = Callable[[Peer, Load], Awaitable[Measured]]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One run to make: whose, under which load, in which round."""
+    """One run: its subject, load and round."""
 
     subject: str
     load: Load
@@ -31,7 +31,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct):
-    """What the runs gave, by subject and load: a measurement by round, and why there is none."""
+    """The measurements by subject, load and round, and the reasons for those that failed."""
 
     runs: dict[Key, dict[int, Measured]]
     failures: dict[Key, str]
@@ -44,7 +44,7 @@ class Taken(msgspec.Struct):
 
 
 def plan(cases: Iterable[Case], peers: Mapping[str, Peer], rounds: int) -> list[Turn]:
-    """Group after group; within one, round after round, each starting one subject further on."""
+    """The runs of group after group, and within one of round after round. Each round starts with another subject."""
     turns: list[Turn] = []
     for _, members in groupby(cases, key=lambda case: case.group):
         group = list(members)
@@ -56,7 +56,7 @@ def plan(cases: Iterable[Case], peers: Mapping[str, Peer], rounds: int) -> list[
 
 
 def keys_of(cases: Iterable[Case], peers: Mapping[str, Peer]) -> list[Key]:
-    """The runs that these cases need, each once, those of a load side by side."""
+    """The runs that these cases need, each once, those of a load next to each other."""
     wanted = ((name, load_for(name, case.load)) for case in cases for name in case.subjects if name in peers)
     return [key for key in dict.fromkeys(wanted) if peers[key[0]].refuses(key[1]) is None]
 
@@ -64,7 +64,7 @@ def keys_of(cases: Iterable[Case], peers: Mapping[str, Peer]) -> list[Key]:
 async def run(
     turns: Iterable[Turn], peers: Mapping[str, Peer], measure: Measure, tell: Callable[[Turn, str], None]
 ) -> Taken:
-    """Make the runs. One that fails is told and not tried again: its subject's other loads go on."""
+    """Run all turns. A failure is reported and not repeated; the other loads of the subject continue."""
     taken = Taken({}, {})
     for turn in turns:
         key = (turn.subject, turn.load)

@@ -1,11 +1,11 @@
 """`python -m bench.spark`: the Spark source beside Spark's own Parquet reader, on the same events in one run.
 
-Every round does a piece of work once with either; who is first changes from round to round. What counts is the ratio
-of the two in a round; the median over the rounds is shown. The first rounds warm both up and are not counted. A piece
-of work that takes long gets fewer rounds, so that all of it ends in a few minutes.
+Every round does each piece of work once with both, in alternating order. The result is the ratio within a round; the
+median over all rounds is shown. The first rounds warm up both and do not count. Long work gets fewer rounds, so that the
+whole ends in a few minutes.
 
-What events carry decides a good part of it: `noise` can't be compressed, so that Parquet reads as many bytes as we
-do; `telemetry` is JSON that Parquet makes several times smaller. Look at both.
+The result depends on the payloads: `noise` cannot be compressed, so Parquet reads as many bytes as the source does;
+`telemetry` is JSON, which Parquet compresses to a fraction. Look at both.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ TOPIC = "plant/line1/temperature"
 SOURCES = 16
 BATCH = 1000
 SIZES = {100: 2_000_000, 1024: 400_000}
-"""How many events of each payload size."""
+"""The number of events, by payload size."""
 WARM_UP_ROUNDS = 2
 ROUNDS, QUICK_ROUNDS = 9, 4
 ROUNDS_MIN = 3
 WORK_S_MAX = 25.0
-"""No other round of a piece of work begins after so long, if it has had the least number of them."""
+"""After so long no further round of a piece of work starts, once it has had the minimum."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One piece of work."""
+    """The result of one piece of work."""
 
     work: str
     payload_bytes: int
@@ -63,23 +63,23 @@ class Row:
     parquet_events_s: float
     ratio: float
     cpu_ratio: float
-    """As `ratio`, of the processors' seconds that all processes used: what a busy machine can't change much."""
+    """The same of the CPU time of all processes, which depends less on how busy the machine is."""
     goal: float | None
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done with the events, from a frame with every column of them or with some."""
+    """A piece of work on a frame of events, with some or all columns."""
 
     name: str
     columns: tuple[str, ...]
     do: Callable[[DataFrame, Path], None]
     goals: dict[int, float]
-    """The least ratio that is wanted, by payload size."""
+    """The lowest ratio that meets the goal, by payload size."""
 
 
 def touch_all(frame: DataFrame, _: Path) -> None:
-    """Hash every column of every event (a map has no hash)."""
+    """Hash every column of every event, except `headers`: a map cannot be hashed."""
     names = [name for name in frame.columns if name != "headers"]
     frame.select(f.sum(f.xxhash64(*names) % 1000)).collect()
 
@@ -102,13 +102,13 @@ WORKS = [
 
 
 def noise(rng: random.Random, number: int, size: int) -> list[bytes]:
-    """Payloads that nothing can compress."""
+    """Payloads that cannot be compressed."""
     block = rng.randbytes(BATCH * size)
     return [block[at : at + size] for at in range(0, BATCH * size, size)]
 
 
 def telemetry(rng: random.Random, number: int, size: int) -> list[bytes]:
-    """Payloads as a sensor would write them: JSON, of which most repeats."""
+    """Payloads as a sensor would write them: JSON that repeats itself."""
     made: list[bytes] = []
     for index in range(BATCH):
         parts: list[str] = []
@@ -122,7 +122,7 @@ PAYLOADS = {"noise": noise, "telemetry": telemetry}
 
 
 def fill(directory: Path, events: int, payload_bytes: int, kind: str = "noise") -> None:
-    """A journal with so many events of 16 sources, a thousand a batch."""
+    """Write a journal with events of 16 sources, 1,000 per batch."""
     journal = DiskJournal(directory)
     rng = random.Random(7)
     seqs = [1] * SOURCES
@@ -140,7 +140,7 @@ def fill(directory: Path, events: int, payload_bytes: int, kind: str = "noise") 
 
 @contextmanager
 def serving(directory: Path) -> Iterator[str]:
-    """A node with that journal, in a thread; gives its address."""
+    """Run a node with that journal in a thread. Yields its address."""
     overrides = {"node.name": "bench", "node.data_dir": str(directory), "node.listen": ["tcp://127.0.0.1:0"]}
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -157,7 +157,7 @@ def serving(directory: Path) -> Iterator[str]:
 
 
 def cpu_s() -> float:
-    """What this process and all under it have used so far."""
+    """The CPU time of this process and all its descendants so far."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -177,14 +177,14 @@ Timed = tuple[float, float]
 
 
 def timed(act: Callable[[], None]) -> Timed:
-    """Seconds by the clock, and of the processors."""
+    """Run an action. Returns its seconds, and its CPU seconds."""
     begin, begin_cpu = time.perf_counter(), cpu_s()
     act()
     return time.perf_counter() - begin, max(0.01, cpu_s() - begin_cpu)
 
 
 def in_turn(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> list[tuple[Timed, Timed]]:
-    """What each took in every round that counts."""
+    """Run both in turn. Returns the times of every round that counts."""
     pairs: list[tuple[Timed, Timed]] = []
     for _ in range(WARM_UP_ROUNDS):
         ours()
@@ -209,7 +209,7 @@ def measure(
     works: list[Work],
     kind: str,
 ) -> Iterator[Row]:
-    """Every piece of work on events of one size."""
+    """Measure every piece of work on events of one size."""
     directory, parquet, out = folder / "journal", folder / "parquet", folder / "out"
     fill(directory, events, payload_bytes, kind)
     with serving(directory) as url:
@@ -233,7 +233,7 @@ def _row(work: Work, payload_bytes: int, events: int, pairs: list[tuple[Timed, T
 
 def show(rows: list[Row], journal: str) -> Table:
     table = Table(
-        title=f"Spark: events a second through the source ({journal}) and through Spark's Parquet reader"
+        title=f"Spark: events per second through the source ({journal}) and through Spark's Parquet reader"
     )
     for name in ("work", "payload", "source", "Parquet", "ratio", "CPU", "goal"):
         table.add_column(name, justify="left" if name == "work" else "right")
@@ -259,7 +259,7 @@ def main() -> int:
     parser.add_argument("--payload", default="noise", choices=list(PAYLOADS), help="what events carry")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only work whose name has this in it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only work with this text in its name")
     options = parser.parse_args()
     begin = time.monotonic()
     rounds = QUICK_ROUNDS if options.quick else ROUNDS

@@ -1,4 +1,4 @@
-"""What a worker says to the harness, and hears from it."""
+"""The messages between a worker and the harness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def say(what: str, **fields: object) -> None:
 
 
 def is_told(timeout_s: float) -> bool:
-    """Whether a line, or the end, has come on stdin within this time."""
+    """Whether a line, or its end, arrives on stdin within a time."""
     return bool(select.select([sys.stdin], [], [], timeout_s)[0])
 
 
@@ -26,7 +26,7 @@ def cpu_s() -> float:
 
 
 class Clock:
-    """Time and CPU of this process, from here on."""
+    """Measures the time and CPU time of this process, from its creation."""
 
     def __init__(self) -> None:
         self.start_ns, self._cpu_s = time.monotonic_ns(), cpu_s()

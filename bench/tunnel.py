@@ -1,15 +1,15 @@
-"""Tunnels beside uvicorn + Starlette's streaming response: deliveries a second, latency, memory, a reconnect storm.
+"""Tunnels beside uvicorn and Starlette's streaming response: deliveries per second, latency, memory, a reconnect storm.
 
 python -m bench.tunnel                       1,000 and 5,000 tunnels, 20,000 idle ones, a storm: about four minutes
 python -m bench.tunnel --tunnels 1000        one size
 python -m bench.tunnel --only storm          throughput, latency, memory, idle or storm
 
-A server and the process with all clients have a core each where there are two. Events have 256 bytes. reknit keeps
-each event on disk, synced, before it is sent; reknit-memory keeps its journal in memory; Starlette keeps nothing,
-and is handed events already encoded.
+The server and the process with all clients have a core each, if there are two. Events have 256 bytes. reknit stores
+each event on disk, synced, before it is sent; reknit-memory has its journal in memory; Starlette stores nothing, and
+gets events that are already encoded.
 
-A latency ends when the kernel has the bytes at the client's end of the connection. One process plays all clients:
-when it comes to read them says how many it plays, not how fast the server is.
+A latency ends when the kernel has the bytes at the client's end of the connection. One process runs all clients, so the
+time at which it reads them depends on their number, not on the server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PER_SECOND = 20_000
 
 
 class Server:
-    """A server in a process of its own, told what to do line by line."""
+    """A server in a process of its own, which reads requests line by line."""
 
     def __init__(self, kind: str, directory: Path, port: int = 0) -> None:
         self.kind = kind
@@ -69,7 +69,7 @@ class Server:
 
 
 def throughput(server: Server, clients: Clients, tunnels: int, window: int) -> float:
-    """Deliveries a second, with so many events under way at a time."""
+    """Deliveries per second, with at most `window` events in flight."""
     count = EVENTS_PER_TUNNEL.get(tunnels, 200)
     if window == 1:
         count //= 4
@@ -115,7 +115,7 @@ def measure(kind: str, tunnels: int, only: str) -> dict[str, Any]:
 
 
 def compare(tunnels: int, only: str) -> list[dict[str, Any]]:
-    """Both servers in turns, round by round; the median of each figure."""
+    """Measure all servers in turn, round by round. Returns the median of each figure."""
     rows: list[dict[str, Any]] = []
     for round_ in range(ROUNDS):
         rows += [measure(kind, tunnels, only) for kind in (*KINDS[round_ % 3 :], *KINDS[: round_ % 3])]
@@ -130,7 +130,7 @@ def compare(tunnels: int, only: str) -> list[dict[str, Any]]:
 
 
 def idle(tunnels: int) -> dict[str, Any]:
-    """So many quiet tunnels on one node, which then all get an event."""
+    """Open many idle tunnels on one node, then send an event to all."""
     tunnels = min(tunnels, raise_limit(tunnels + 1_000) - 100)
     with tempfile.TemporaryDirectory() as directory:
         server = Server("reknit", Path(directory))
@@ -166,7 +166,7 @@ def idle(tunnels: int) -> dict[str, Any]:
 
 
 def storm(tunnels: int) -> dict[str, Any]:
-    """kill -9 with all tunnels open, and all of them back at once: is everything there, and who waits?"""
+    """Kill a server with all tunnels open, reconnect all at once, and check what they receive and who waits."""
     with tempfile.TemporaryDirectory() as directory:
         server = Server("reknit", Path(directory))
         port = server.port
@@ -213,7 +213,7 @@ FIGURES = {
 
 
 def rows_of(found: list[dict[str, Any]]) -> list[Row]:
-    """The figures as `bench/results.json` has them."""
+    """The figures as rows of `bench/results.json`."""
     return [
         Row(f"tunnels-{one['tunnels']:.0f}-{name}", one["server"], short(one[key]), unit)
         for one in found
@@ -224,7 +224,7 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
 
 
 def verdicts(rows: list[dict[str, Any]]) -> Iterator[Verdict]:
-    """What was aimed at, beside what was found."""
+    """The goals, and whether they are met."""
     peers = {row["tunnels"]: row for row in rows if row.get("server") == "starlette"}
     for mine in rows:
         if mine.get("server") == "reknit":

@@ -1,4 +1,4 @@
-"""Thousands of clients of a stream in one process, that count, time and check what comes."""
+"""Thousands of SSE clients in one process, which count, time and check events."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from collections import Counter
 from urllib.parse import urlencode
 
 MARK = b"~"
-"""Once in every event's payload and nowhere else."""
+"""It is in every event's payload once, and nowhere else."""
 _TIME = re.compile(rb"~(\d+):(\d+):")
 _ID = re.compile(rb"id: (\S+)")
 WAIT_S = 120.0
 RECEIVE_BYTES = 1 << 18
 SO_TIMESTAMPNS = 35
-"""Of Linux; Python's `socket` does not name it."""
+"""A constant of Linux that Python's `socket` lacks."""
 _NOTED = struct.Struct("qq")
 ANCILLARY_BYTES = socket.CMSG_SPACE(_NOTED.size)
 
 
 def raise_limit(files: int) -> int:
-    """Let this process and its children have so many files, or as many as there may be; gives how many."""
+    """Raise the limit of open files to `count`, or as far as is allowed. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < files:
         with contextlib.suppress(ValueError, OSError):
@@ -39,7 +39,7 @@ def raise_limit(files: int) -> int:
 
 
 def post(port: int) -> float:
-    """Publish an event on another topic; gives how long the answer took."""
+    """Publish an event on another topic. Returns how long the response took."""
     body = urlencode({"kn_to": "/other", "kn_payload": "x"}).encode()
     began = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
@@ -50,21 +50,21 @@ def post(port: int) -> float:
 
 
 class Probe:
-    """A process that posts an event every 50 ms until it is stopped, and notes how long each answer takes."""
+    """A process that posts an event every 50 ms, and records how long each response takes."""
 
     def __init__(self, port: int) -> None:
         command = [sys.executable, "-m", "bench.tunnel_clients", str(port)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> list[float]:
-        """How long each answer took."""
+        """Stop the process. Returns how long each response took."""
         told, _ = self._process.communicate()
         waits: list[float] = json.loads(told)
         return waits
 
 
 def probe(port: int) -> None:
-    """Until stdin ends."""
+    """Post until stdin ends."""
     waits: list[float] = []
     while not select.select([sys.stdin], [], [], 0.05)[0]:
         waits.append(post(port))
@@ -79,7 +79,7 @@ def _arrival_ns(noted: list[tuple[int, int, bytes]]) -> int:
 
 
 def _await_notes() -> None:
-    """The kernel begins to note arrivals a moment after it was asked to: wait until it does."""
+    """Wait until the kernel records arrivals: it starts a moment after it was asked to."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reader = socket.create_connection(listener.getsockname(), WAIT_S)
         writer, _ = listener.accept()
@@ -88,13 +88,13 @@ def _await_notes() -> None:
         until = time.monotonic() + WAIT_S
         noted: list[tuple[int, int, bytes]] = []
         while not noted:
-            assert time.monotonic() < until, "the kernel does not say when bytes arrive"
+            assert time.monotonic() < until, "the kernel does not record when bytes arrive"
             writer.sendall(b"x")
             _, noted, _, _ = reader.recvmsg(1, ANCILLARY_BYTES)
 
 
 class Clients:
-    """All clients. They only look at what they must: the mark is counted, the rest is dropped unless asked for."""
+    """All clients. They do little work: they count the mark, and drop the rest unless it is needed."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -107,7 +107,7 @@ class Clients:
         self._kept: list[bytes] = []
 
     def open(self, count: int, ids: list[str] | None = None) -> None:
-        """Connect all, then wait until each has its answer's first event."""
+        """Connect all, then wait until each has the first event of its response."""
         address = ("127.0.0.1", self.port)
         for number in range(count):
             sock = socket.socket()
@@ -144,7 +144,7 @@ class Clients:
         return found
 
     def read_until(self, events: int) -> None:
-        """Read until so many events came in all."""
+        """Read until `events` events have arrived in all."""
         until = time.monotonic() + WAIT_S
         while self.events < events:
             for fd, data in self._receive():
@@ -154,10 +154,10 @@ class Clients:
         assert self.events == events, f"{self.events} events came, not {events}"
 
     def time_until(self, events: int) -> list[float]:
-        """Read until so many events came in all; gives for each how long it took from its time to its arrival.
+        """Read until `events` events have arrived in all. Returns the time from each event's creation to its arrival.
 
-        The kernel notes when bytes arrive. Each client would read them then; the one process that is all of them
-        comes to the last only after all others, and that wait is not the server's.
+        The kernel records when bytes arrive. A client of its own would read them then. Here one process reads for all
+        clients, and the last one's wait is not the server's.
         """
         took: list[float] = []
         until = time.monotonic() + WAIT_S
@@ -172,7 +172,7 @@ class Clients:
         return took
 
     def note_arrivals(self) -> None:
-        """Let the kernel note when bytes arrive."""
+        """Let the kernel record when bytes arrive."""
         for sock in self._sockets.values():
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         _await_notes()
@@ -182,7 +182,7 @@ class Clients:
             self._texts[fd] += data
 
     def drain(self) -> None:
-        """Read what was sent before the server was killed, up to the end of every connection."""
+        """Read what was sent before the server was killed, to the end of every connection."""
         open_ones = set(self._sockets)
         while open_ones:
             for fd, data in self._receive():
@@ -194,7 +194,7 @@ class Clients:
         return [text.count(MARK) for text in self._texts.values()]
 
     def reopen(self) -> float:
-        """Connect all once more, each behind the last whole event that it has; gives how long that took."""
+        """Reconnect all, each after its last complete event. Returns how long that took."""
         self._kept = [self._texts[fd] for fd in self._order]
         ids = [_ID.findall(text.rpartition(b"\n\n")[0])[-1].decode() for text in self._kept]
         self.close()
@@ -205,7 +205,7 @@ class Clients:
         return time.perf_counter() - began
 
     def is_complete(self, events: int) -> bool:
-        """Whether every client has so many, before and after."""
+        """Whether every client has so many events, before and after the reconnect."""
         return all(len(self._seen(at)) >= events for at in range(len(self._order)))
 
     def _seen(self, at: int) -> list[int]:
@@ -213,11 +213,11 @@ class Clients:
         return [int(n) for text in (before, self._texts[self._order[at]]) for n, _ in _TIME.findall(text)]
 
     def wrong(self, events: int) -> int:
-        """How many clients did not get each event exactly once, in order."""
+        """The number of clients that did not receive each event exactly once, in order."""
         return sum(self._seen(at) != list(range(events)) for at in range(len(self._order)))
 
     def states(self) -> dict[str, int]:
-        """What the first events said."""
+        """The contents of the first events."""
         texts = (self._texts[fd] for fd in self._order)
         return dict(Counter(text.partition(b'"state":"')[2].partition(b'"')[0].decode() for text in texts))
 

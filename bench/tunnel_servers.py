@@ -1,4 +1,4 @@
-"""The servers of the tunnel benchmark. Each reads what to do from stdin, and publishes from within its process."""
+"""The servers of the tunnel benchmark. Each reads requests from stdin, and publishes within its process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ LIMIT = 200_000
 
 
 def payload(number: int) -> bytes:
-    """A mark, the event's number, the time, and so much that it has 256 bytes."""
+    """An event of 256 bytes: a mark, its number, the time, and padding."""
     return f"~{number}:{time.time_ns()}:".encode().ljust(EVENT_BYTES, b"x")
 
 
 class Publishing(Protocol):
-    """What both servers can do."""
+    """The operations of a server."""
 
     async def publish(self, number: int) -> None:
-        """Publish an event; return when it is taken."""
+        """Publish an event. Returns when it is accepted."""
 
     async def settle(self) -> None:
-        """Return when everything published is on its way."""
+        """Return when everything that was published is sent."""
 
     async def stop(self) -> None: ...
 
@@ -64,7 +64,7 @@ class Reknit:
 
 
 class Starlette:
-    """A streaming response from a queue for each client, as its users write it."""
+    """A streaming response with a queue per client, as users of Starlette write it."""
 
     def __init__(self, directory: Path, port: int) -> None:
         import uvicorn
@@ -126,7 +126,7 @@ class Starlette:
 
 
 class Program:
-    """Does what it is told, one line after the other."""
+    """Executes the requests, one after the other."""
 
     def __init__(self, server: Reknit | Starlette) -> None:
         self._server = server
@@ -169,7 +169,7 @@ class Program:
         await self._server.publish(number)
 
     async def _publish(self, count: int, window: int) -> None:
-        """With at most `window` events under way."""
+        """Publish with at most `window` events in flight."""
         if window == 1:
             for _ in range(count):
                 await self._next()

@@ -1,6 +1,6 @@
 """One process of a run: a publisher or a subscriber. `python -m bench.worker <job as JSON>`
 
-It says what happened as JSON lines on stdout (`ready`, `joined`, `done`, `failed`); the harness says `go` on
+It reports to the harness with JSON lines on stdout (`ready`, `joined`, `done`, `failed`). The harness sends `go` on
 stdin, and ends the process.
 """
 
@@ -25,7 +25,7 @@ from bench.speech import Clock, say
 
 
 class Spoken(Watch):
-    """How a check goes, told to the harness; from whatever thread the subject calls back in."""
+    """Reports the progress of a check to the harness, from any thread in which the subject calls back."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -69,7 +69,9 @@ def main() -> None:
     run = run_publisher if job.lane >= 0 else run_subscriber
     try:
         run(job, load_peer(job.peer))
-    except Exception as error:  # whatever a subject raises is a failed measurement, told to the harness
+    except (
+        Exception
+    ) as error:  # any exception of a subject is a failed measurement, and is reported to the harness
         traceback.print_exc()
         say("failed", why=f"{type(error).__name__}: {error}")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that come from code; with --check, fail where one is out of date."""
+"""Write the pages of docs/reference that are generated from code. With --check, fail if one is out of date."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ def cli() -> str:
     command: Any = get_command(app)
     context = command.make_context("reknit", [], resilient_parsing=True)
     text: str = get_docs_for_click(obj=command, ctx=context, name="reknit")
-    for line in first_lines(command):  # lists of commands have them cut, for a narrow terminal
+    for line in first_lines(command):  # typer shortens them in lists of commands
         text = re.sub(rf"(?m)^(\* `[\w-]+`: ){cut(line)}$", rf"\g<1>{line}", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -31,7 +31,7 @@ def first_lines(command: Any) -> Iterator[str]:
 
 
 def cut(line: str) -> str:
-    """A pattern for any beginning of a sentence, cut after a word."""
+    """A pattern for any beginning of a line that ends with a whole word."""
     words = [re.escape(word) for word in line.split()]
     beginnings = [" ".join(words[:count]) for count in range(1, len(words))]
     return f"(?:{'|'.join(reversed(beginnings))})[^\\w]*" if beginnings else re.escape(line)
@@ -63,7 +63,7 @@ PAGES: dict[str, Callable[[], str]] = {"cli.md": cli, "configuration.md": config
 
 
 def stale() -> list[str]:
-    """The pages that are not what code says now."""
+    """The names of the pages that are out of date."""
     return [name for name, page in PAGES.items() if not _is_current(FOLDER / name, page())]
 
 

@@ -1,6 +1,7 @@
-"""What every test gets: the same Hypothesis examples on every run, no settings from the shell, and its turn."""
+"""Shared by all tests: reproducible examples, no settings from the shell, the order of files, no silent skips."""
 
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -23,15 +24,15 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 SESSION = "tests/spark"
 LONGEST = (
     SESSION,
-    "tests/spark/test_cluster.py",
-    "tests/spark/test_declarative.py",
-    "tests/cli/test_demo.py",
-    "tests/spark/test_node_kills.py",
-    "tests/spark/test_connect.py",
-    "tests/tunnel/test_real.py",
-    "tests/test_docs.py",
-    "tests/links/test_bridges.py",
-    "tests/recovery/test_kills.py",
+    "tests/spark/pipeline/test_cluster.py",
+    "tests/spark/pipeline/test_declarative.py",
+    "tests/cli/demo/test_command.py",
+    "tests/spark/pipeline/test_node_kills.py",
+    "tests/spark/runtime/test_connect.py",
+    "tests/real/test_tunnels.py",
+    "tests/docs/test_examples.py",
+    "tests/node/replication/test_bridges.py",
+    "tests/real/test_relay_kills.py",
 )
 """Begun first, so that in the end no worker is left with them while the other one has nothing to do."""
 
@@ -62,3 +63,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     scheduler = LoadFileScheduling(config, log)
     scheduler._split_scope = turn_of
     return scheduler
+
+
+IS_CI = os.environ.get("CI") == "true"
+OTHER_PLATFORMS = ("another allocator", "only Linux")
+"""Reasons to skip that no installation helps with."""
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Continuous integration has every program that a test drives, so that a skip there is a failure."""
+    if IS_CI and report.outcome == "skipped" and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(OTHER_PLATFORMS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped under CI=true, where nothing may be missing: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a test's skip into a failure under CI."""
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn a whole file's skip into a failure under CI."""
+    report = yield
+    refuse_skip(report)
+    return report

@@ -46,5 +46,5 @@ def test_lengths_that_do_not_fill_the_batch_are_refused(lengths: list[int], wron
     batch = batch_of(lengths)
     assert Batch.parse(with_lengths(batch, lengths)).payloads() == batch.payloads()
     for bad in ([wrong] * 32, [*lengths[:-1], wrong]):
-        with pytest.raises(MalformedFrame, match="do not fill their batch"):
+        with pytest.raises(MalformedFrame, match="do not fill a batch"):
             Batch.parse(with_lengths(batch, bad))

@@ -86,10 +86,10 @@ def test_a_checkpoint_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is not a checkpoint's text"),
+        ("", "is not the text of a checkpoint"),
         ("hello", "begins with 'c1.'"),
-        ("c1.!!", "is not a checkpoint's text"),
-        ("c2.AAAAAA", "has version 2, we read version 1; upgrade this side"),
+        ("c1.!!", "is not the text of a checkpoint"),
+        ("c2.AAAAAA", "has version 2, and this side reads version 1; upgrade this side"),
         ("c1.", "is cut off or damaged"),
         ("c1.A", "is cut off or damaged"),
         ("c1.AAAAAB", "is damaged"),  # a bit that base64 does not use

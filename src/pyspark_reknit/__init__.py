@@ -1,5 +1,5 @@
-"""Where Spark looks for data sources: a module `pyspark_…` with a `DefaultSource`."""
+"""Where Spark looks for a data source by name: a module `pyspark_<name>` with a class `DefaultSource`."""
 
-from reknit.spark.source.data_source import ReknitDataSource as DefaultSource
+from reknit.spark.data_source import ReknitDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

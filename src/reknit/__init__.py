@@ -1,6 +1,9 @@
 """reknit: every event arrives, or you are told why.
 
-What is listed in `__all__` is loaded when it is first used, so that `reknit --help` starts at once.
+The modules in this directory are values: events, batches, topics, outcomes, the ledger, and the entries and records of a
+journal. Every package imports them; they import only each other and `envelope`. Open `batch.py` first.
+
+The names in `__all__` are loaded when they are first used, so that `reknit --help` starts at once.
 """
 
 from __future__ import annotations

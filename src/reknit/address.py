@@ -1,14 +1,14 @@
-"""Addresses of uProtocol, patterns of them, and the topics that they stand for.
+"""uProtocol addresses, patterns of addresses, and the topics that they map to.
 
     [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE
 
 The three numbers are hexadecimal. The lower half of an entity is its service, the upper half its instance. An address
-becomes a topic, segment by segment, and any such topic an address again:
+maps to a topic, segment by segment, and back:
 
     up/AUTHORITY/SERVICE/INSTANCE/VERSION/RESOURCE
 
-An address without an authority has `LOCAL` there, which no authority can be. What is a wildcard in an address is `*`
-in a topic's pattern, so that both match the same.
+The topic of an address without an authority has `LOCAL` there, which is not a valid authority. A wildcard in an address
+becomes `*` in the pattern of its topic, so that both match the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY_HALF: Final = 0xFFFF
 ANY_VERSION: Final = 0xFF
 ANY_RESOURCE: Final = 0xFFFF
 CACHED_MAX: Final = 4096
-"""So many addresses that were looked at last are not looked at again."""
+"""How many recently parsed addresses are cached."""
 ROOT: Final = "up"
 LOCAL: Final = "LOCAL"
 
@@ -61,11 +61,12 @@ class Address:
         _check_authority(self.authority, self.authority)
         for name, limit in _LIMITS.items():
             if not 0 <= getattr(self, name) < limit:
-                raise InvalidAddress(str(getattr(self, name)), f"is no {name}; it is from 0 to {limit - 1:X}")
+                value = getattr(self, name)
+                raise InvalidAddress(str(value), f"is not a valid {name}; use 0 to {limit - 1:X} hexadecimal")
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address that a text says. Raises `InvalidAddress`.
+        """The address in a text. Raises `InvalidAddress`.
 
         >>> Address.parse("/1/1/a1fb") == Address("", 1, 1, 0xA1FB)
         True
@@ -96,7 +97,7 @@ class Address:
 
     @property
     def is_pattern(self) -> bool:
-        """True if some part is a wildcard.
+        """True if any part is a wildcard.
 
         >>> Address.parse("//*/1/1/1").is_pattern, Address.parse("/1/1/1").is_pattern
         (True, False)
@@ -106,7 +107,7 @@ class Address:
         return halves or numbers or self.authority == ANY_AUTHORITY
 
     def matches(self, candidate: Address) -> bool:
-        """True if the candidate is one of those that this pattern means.
+        """True if the candidate matches this pattern.
 
         >>> Address.parse("//*/FFFFFFFF/1/A1FB").matches(Address.parse("/10001/1/A1FB"))
         True
@@ -139,7 +140,7 @@ class Address:
 
     @classmethod
     def from_topic(cls, topic: str) -> Address:
-        """The address that a topic stands for. Raises `InvalidAddress`.
+        """The address that maps to a topic. Raises `InvalidAddress`.
 
         >>> str(Address.from_topic("up/LOCAL/1/0/1/A1FB"))
         'up:/1/1/A1FB'
@@ -157,7 +158,7 @@ def _parse(text: str) -> Address:
         rest = slash + rest
     parts = rest.split("/")
     if len(parts) != 4 or parts[0]:
-        raise InvalidAddress(text, "is none; write [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE")
+        raise InvalidAddress(text, "is not a valid address; write [up:][//AUTHORITY]/ENTITY/VERSION/RESOURCE")
     numbers = zip(_DIGITS.items(), parts[1:], strict=True)
     return Address(authority, *(_number(part, name, digits, text) for (name, digits), part in numbers))
 
@@ -165,7 +166,7 @@ def _parse(text: str) -> Address:
 @lru_cache(CACHED_MAX)
 def _topic(address: Address) -> str:
     if address.is_pattern:
-        raise InvalidAddress(str(address), "has wildcards; name one address")
+        raise InvalidAddress(str(address), "has wildcards; a topic needs an address without")
     return _segments(address)
 
 
@@ -173,7 +174,9 @@ def _topic(address: Address) -> str:
 def _from_topic(topic: str) -> Address:
     root, *segments = topic.split("/")
     if root != ROOT or len(segments) != 5:
-        raise InvalidAddress(topic, "is no address's topic; those begin with up/ and have six segments")
+        raise InvalidAddress(
+            topic, "is not the topic of an address; such a topic begins with up/ and has six segments"
+        )
     numbers = [
         _number(segment, "topic", digits, topic)
         for segment, digits in zip(segments[1:], _TOPIC_DIGITS, strict=True)
@@ -181,7 +184,7 @@ def _from_topic(topic: str) -> Address:
     authority = "" if segments[0] == LOCAL else segments[0]
     address = Address(authority, numbers[0] | numbers[1] << 16, numbers[2], numbers[3])
     if address.topic != topic:
-        raise InvalidAddress(topic, f"is not how its topic is written, which is {address.topic!r}")
+        raise InvalidAddress(topic, f"is not the canonical topic of its address; write {address.topic!r}")
     return address
 
 
@@ -204,19 +207,21 @@ def _segment(number: int, wildcard: int) -> str:
 def _number(text: str, name: str, digits: int, whole: str) -> int:
     if not _HEX.fullmatch(text) or len(text) > digits:
         raise InvalidAddress(
-            whole, f"has {text!r} for its {name}; write 1 to {digits} hexadecimal digits, 0-9 and A-F"
+            whole, f"has {text!r} as its {name}; write 1 to {digits} hexadecimal digits, 0-9 and A-F"
         )
     return int(text, 16)
 
 
 def _check_authority(authority: str, whole: str) -> None:
     if len(authority) > AUTHORITY_CHARS_MAX:
-        raise InvalidAddress(whole, f"has an authority of more than {AUTHORITY_CHARS_MAX} characters")
+        raise InvalidAddress(
+            whole, f"has an authority of {len(authority)} characters; the limit is {AUTHORITY_CHARS_MAX}"
+        )
     if authority in ("", ANY_AUTHORITY) or _NAME.fullmatch(authority):
         return
     if not (authority[0] == "[" and authority[-1] == "]" and _is_literal(authority[1:-1])):
         raise InvalidAddress(
-            whole, "has no authority that is one; write a-z, 0-9, '-', '.', '_', '~', an IP literal, or '*'"
+            whole, "has an invalid authority; use a-z, 0-9, '-', '.', '_', '~', an IP literal, or '*'"
         )
 
 

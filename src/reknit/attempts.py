@@ -1,7 +1,7 @@
-"""How often an event was tried for one subscriber: kept only for events that did not end with the first attempt.
+"""The attempts at an event for one subscriber. They are stored only for events that did not end at the first attempt.
 
-`acquired` counts hand-overs that came back without an end, `failed` those of them that count against the attempts
-which are allowed. Both go on across a restart: a counter that is lost is a dead letter that never comes.
+`acquired` counts deliveries that came back without ending the event; `failed` counts those of them that use up one of
+the allowed attempts. Both continue across a restart: with a lost counter, an event would never be dead-lettered.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import msgspec
 
 from reknit.outcome import Outcome
 
-__all__ = ["TRIES_MAX", "Tally", "Try"]
+__all__ = ["TRIES_MAX", "Attempt", "AttemptCount", "Tally", "Try"]
 
 TRIES_MAX: Final = 16
-"""So many of an event's attempts are remembered one by one, the newest; the counters know of all."""
+"""How many of an event's attempts are stored one by one, the newest. The counters include all of them."""
 
 
-class Try(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One attempt that did not end an event: when its outcome came, and what it was.
+class Attempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One attempt that did not end an event: the time of its outcome, and the outcome.
 
-    >>> Try(1_000_000, Outcome.FAILED, 14).outcome.name
+    >>> Attempt(1_000_000, Outcome.FAILED, 14).outcome.name
     'FAILED'
     """
 
@@ -30,22 +30,28 @@ class Try(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: int = 0
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of an event's attempts.
+class AttemptCount(msgspec.Struct, frozen=True, array_like=True):
+    """How often an event was attempted, and its last attempts.
 
-    >>> tally = Tally().tried(Try(5, Outcome.FAILED)).tried(Try(9, Outcome.RELEASED))
-    >>> tally.acquired, tally.failed, len(tally.tries)
+    >>> count = AttemptCount().tried(Attempt(5, Outcome.FAILED)).tried(Attempt(9, Outcome.RELEASED))
+    >>> count.acquired, count.failed, len(count.tries)
     (2, 1, 2)
     """
 
     acquired: int = 0
     failed: int = 0
-    tries: tuple[Try, ...] = ()
+    tries: tuple[Attempt, ...] = ()
 
-    def tried(self, one: Try) -> Tally:
-        """The tally after one more attempt.
+    def tried(self, one: Attempt) -> AttemptCount:
+        """The count after one more attempt.
 
-        >>> Tally().tried(Try(5, Outcome.LEASE_LOST)).failed
+        >>> AttemptCount().tried(Attempt(5, Outcome.LEASE_LOST)).failed
         1
         """
-        return Tally(self.acquired + 1, self.failed + one.outcome.counts, (*self.tries, one)[-TRIES_MAX:])
+        return AttemptCount(
+            self.acquired + 1, self.failed + one.outcome.counts, (*self.tries, one)[-TRIES_MAX:]
+        )
+
+
+Try = Attempt
+Tally = AttemptCount

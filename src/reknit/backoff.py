@@ -1,4 +1,4 @@
-"""Waits that grow, and the google.rpc codes that have their own: how they are written in settings."""
+"""Back-offs, and how settings write them, also for single google.rpc codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Backoff", "read_backoffs", "read_codes"]
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """A wait that doubles with every failed attempt, between two bounds.
+    """A wait that doubles with every failed attempt, between a minimum and a maximum.
 
     >>> [Backoff(1.0, 8.0).ceiling_s(attempt) for attempt in (1, 2, 3, 4, 5)]
     [1.0, 2.0, 4.0, 8.0, 8.0]
@@ -52,9 +52,13 @@ def read_backoffs(texts: Iterable[str]) -> dict[int, Backoff]:
         try:
             one = Backoff(float(low), float(high or low))
         except ValueError:
-            raise ValueError(f"{text!r} is no back-off; write it as UNAVAILABLE=5:60, in seconds") from None
+            raise ValueError(
+                f"{text!r} is not a valid back-off; write it as UNAVAILABLE=5:60, in seconds"
+            ) from None
         if not 0 <= one.s_min <= one.s_max < float("inf"):
-            raise ValueError(f"{text!r} needs two numbers of seconds, the smaller one first")
+            raise ValueError(
+                f"{text!r} is not a valid back-off; write the minimum first, as UNAVAILABLE=5:60"
+            )
         found[_code(name)] = one
     return found
 
@@ -63,4 +67,4 @@ def _code(name: str) -> int:
     try:
         return int(Code[name.strip().upper()])
     except KeyError:
-        raise ValueError(f"{name!r} is no google.rpc code, such as UNAVAILABLE") from None
+        raise ValueError(f"{name!r} is not a google.rpc code; write a name such as UNAVAILABLE") from None

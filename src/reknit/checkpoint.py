@@ -1,7 +1,7 @@
-"""A portable place to go on from: the last seq seen of each source.
+"""A checkpoint: a portable place to resume from, the last seq seen of each source.
 
-As text it is `c1.` and base64url of the rows (16 bytes of source, the seq as a varint) in order of source,
-closed by their crc32: it fits in a URL, a file name or a command line, and one that was cut off is noticed.
+Its text is `c1.` and the base64url of its rows (16 bytes of source, the seq as a varint) in order of source, followed by
+their crc32. It fits into a URL, a file name or a command line, and truncation is detected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COPY = "copy the whole text again"
 
 
 class Checkpoint:
-    """Everything up to and including `seq` was seen, for each source. Frozen; 0 is a source never seen.
+    """For each source: everything up to and including `seq` was seen. Frozen. 0 means that a source was never seen.
 
     >>> ann = bytes(15) + b"a"
     >>> here = Checkpoint({ann: 40})
@@ -45,10 +45,10 @@ class Checkpoint:
         object.__setattr__(self, "_seqs", MappingProxyType(rows))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Checkpoint is frozen: can't set {name!r}; use advance() or merge()")
+        raise AttributeError(f"can't set {name!r} of a frozen Checkpoint; use advance() or merge()")
 
     def get(self, source: bytes) -> int:
-        """The last seq seen of a source, 0 for none.
+        """The last seq seen of a source, or 0.
 
         >>> Checkpoint().get(bytes(16))
         0
@@ -64,7 +64,7 @@ class Checkpoint:
         return self._seqs.items()
 
     def advance(self, source: bytes, seq: int) -> Checkpoint:
-        """The checkpoint after `seq` of a source was seen; it never goes back.
+        """The checkpoint after `seq` of a source was seen. It never moves backwards.
 
         >>> Checkpoint({bytes(16): 5}).advance(bytes(16), 3).get(bytes(16))
         5
@@ -72,7 +72,7 @@ class Checkpoint:
         return self if seq <= self.get(source) else Checkpoint({**self._seqs, source: seq})
 
     def merge(self, other: Checkpoint) -> Checkpoint:
-        """What either has seen: the higher seq of each source.
+        """Everything that either has seen: the higher seq of each source.
 
         >>> one, two = Checkpoint({b"a" * 16: 5, b"b" * 16: 1}), Checkpoint({b"a" * 16: 3, b"c" * 16: 2})
         >>> one.merge(two) == Checkpoint({b"a" * 16: 5, b"b" * 16: 1, b"c" * 16: 2})
@@ -83,7 +83,7 @@ class Checkpoint:
         )
 
     def includes(self, other: Checkpoint) -> bool:
-        """True if all that the other has seen was seen here too.
+        """True if this checkpoint has seen everything that the other has.
 
         >>> Checkpoint({bytes(16): 5}).includes(Checkpoint({bytes(16): 4}))
         True
@@ -102,7 +102,7 @@ class Checkpoint:
 
     @classmethod
     def from_text(cls, text: str) -> Checkpoint:
-        """Read what `to_text` wrote, or raise InvalidCheckpoint.
+        """Read the text of `to_text`. Raises `InvalidCheckpoint`.
 
         >>> Checkpoint.from_text("c1.AAAA")
         Traceback (most recent call last):
@@ -116,7 +116,7 @@ class Checkpoint:
             source = rows[at : at + SOURCE_BYTES]
             seqs[source], at = _read_varint(rows, at + SOURCE_BYTES)
         sound = all(len(source) == SOURCE_BYTES and 0 < seq <= SEQ_MAX for source, seq in seqs.items())
-        # Only what we would write ourselves is read, so that one place has one text.
+        # Only canonical texts are read, so that every checkpoint has exactly one text.
         if not sound or (made := cls(seqs)).to_text() != text:
             raise InvalidCheckpoint(text, f"is damaged; {_COPY}")
         return made
@@ -131,7 +131,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, rows: Mapping[str, int]) -> Checkpoint:
-        """Read what `to_json` gave.
+        """Read the dict of `to_json`.
 
         >>> Checkpoint.from_json({"00" * 16: 5}).get(bytes(16))
         5
@@ -165,19 +165,25 @@ class Checkpoint:
 def _check_row(source: bytes, seq: int) -> None:
     if len(source) != SOURCE_BYTES:
         raise InvalidCheckpoint(
-            source.hex(), f"has a source of {len(source)} bytes; a source has {SOURCE_BYTES}"
+            source.hex(), f"has a source of {len(source)} bytes; a source has {SOURCE_BYTES} bytes"
         )
     if not isinstance(seq, int) or not 0 <= seq <= SEQ_MAX:
-        raise InvalidCheckpoint(f"{source.hex()}: {seq}", f"has no seq; a seq is an integer up to {SEQ_MAX}")
+        raise InvalidCheckpoint(
+            f"{source.hex()}: {seq}", f"has an invalid seq; a seq is an integer from 0 to {SEQ_MAX}"
+        )
 
 
 def _open(text: str) -> bytes:
     """The rows behind version, base64 and crc."""
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise InvalidCheckpoint(text, f"is not a checkpoint's text, which begins with '{_VERSION}'; {_COPY}")
+        raise InvalidCheckpoint(
+            text, f"is not the text of a checkpoint, which begins with '{_VERSION}'; {_COPY}"
+        )
     if f"c{found[1]}." != _VERSION:
-        raise InvalidCheckpoint(text, f"has version {found[1]}, we read version 1; upgrade this side")
+        raise InvalidCheckpoint(
+            text, f"has version {found[1]}, and this side reads version 1; upgrade this side"
+        )
     body = found[2]
     closed = urlsafe_b64decode(body + "=" * (-len(body) % 4)) if len(body) % 4 != 1 else b""
     if len(closed) < 4 or binascii.crc32(closed[:-4]) != int.from_bytes(closed[-4:], "little"):
@@ -186,7 +192,7 @@ def _open(text: str) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, lowest first; the high bit says that more follow."""
+    """Seven bits a byte, lowest first; a set high bit means that more follow."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -196,7 +202,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number and the offset behind it; 0, which no row has, where it ends too early or too late."""
+    """The number and the offset after it; 0, which no row has, if the number is truncated or too long."""
     number = shift = 0
     while at < len(data) and shift < 70:
         number |= (data[at] & 0x7F) << shift

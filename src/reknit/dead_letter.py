@@ -1,4 +1,4 @@
-"""A dead letter: what is told of an event that ended undelivered, and which of many letters are meant."""
+"""A dead letter: an event that ended undelivered, with its reason; and a filter that selects dead letters."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from typing import Any
 
 import msgspec
 
-from reknit.attempts import Try
+from reknit.attempts import Attempt
 from reknit.outcome import Code
 from reknit.topic import Pattern
 
-__all__ = ["Letter", "Wanted", "read_letter"]
+__all__ = ["DeadLetterContent", "DeadLetterFilter", "Letter", "Wanted", "read_letter"]
 
 
-class Letter(msgspec.Struct, frozen=True):
-    """What a dead letter says. Its payload is the undelivered event's, as it was.
+class DeadLetterContent(msgspec.Struct, frozen=True):
+    """The content of a dead letter. `payload` is the undelivered event's, unchanged.
 
-    >>> Letter("plant/a", bytes(16), 7, 0, b"21.5", "audit", 4, "expired", "", 0, "n1", 0).id
+    It has more than 15 fields because it is a stored format: one map with the event, its batch, its end and its
+    attempts.
+
+    >>> DeadLetterContent("plant/a", bytes(16), 7, 0, b"21.5", "audit", 4, "expired", "", 0, "n1", 0).id
     '00000000000000000000000000000000:7'
     """
 
@@ -33,53 +36,54 @@ class Letter(msgspec.Struct, frozen=True):
     node: str
     died_us: int
     header: bytes = b""
-    """The header and topic of the event's batch, as they came."""
+    """The header and topic of the event's batch, unchanged."""
     columns: dict[str, Any] = {}
-    """What the event has beside its payload."""
+    """The event's fields beside its payload."""
     priority: int = 1
     type: int = 1
     flags: int = 0
     ttl_ms: int = 0
     has_payload: bool = True
     path: str = ""
-    """Where the last attempt went."""
-    tries: tuple[Try, ...] = ()
+    """The path of the last attempt."""
+    tries: tuple[Attempt, ...] = ()
     """The last attempts, each with its time and outcome."""
     first_us: int = 0
     last_us: int = 0
-    """When the first and the last of these came to their outcome."""
+    """The times of the first and the last of these attempts."""
     redriven: int = 0
     """How often the event had been redriven before."""
     original: str = ""
-    """The id that it had before it was first redriven; empty: it never was."""
+    """The event's id before its first redrive; empty if it was never redriven."""
 
     @property
     def id(self) -> str:
         """The event's id, as `source:seq`.
 
-        >>> Letter("plant/a", b"s", 7, 0, b"", "", 4, "expired", "", 0, "n1", 0).id
+        >>> DeadLetterContent("plant/a", b"s", 7, 0, b"", "", 4, "expired", "", 0, "n1", 0).id
         '73:7'
         """
         return f"{self.source.hex()}:{self.seq}"
 
 
-_decoder = msgspec.msgpack.Decoder(Letter)
+_decoder = msgspec.msgpack.Decoder(DeadLetterContent)
 
 
-def read_letter(payload: bytes) -> Letter:
+def read_letter(payload: bytes) -> DeadLetterContent:
     """The dead letter in an event's payload. Raises `msgspec.DecodeError` for anything else.
 
-    >>> read_letter(msgspec.msgpack.encode(Letter("a", b"s", 7, 0, b"x", "audit", 4, "expired", "", 0, "n", 0))).seq
+    >>> made = DeadLetterContent("a", b"s", 7, 0, b"x", "audit", 4, "expired", "", 0, "n", 0)
+    >>> read_letter(msgspec.msgpack.encode(made)).seq
     7
     """
     return _decoder.decode(payload)
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters: all that fit everything that is given.
+class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Selects the dead letters that match every field that is set.
 
-    >>> letter = Letter("plant/a", b"s", 7, 0, b"", "audit", 4, "expired", "", 0, "n1", 5)
-    >>> Wanted(reason="expired", since_us=3).fits(letter), Wanted(code="INTERNAL").fits(letter)
+    >>> letter = DeadLetterContent("plant/a", b"s", 7, 0, b"", "audit", 4, "expired", "", 0, "n1", 5)
+    >>> DeadLetterFilter(reason="expired", since_us=3).fits(letter), DeadLetterFilter(code="INTERNAL").fits(letter)
     (True, False)
     """
 
@@ -91,11 +95,11 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since_us: int = 0
     until_us: int = 0
 
-    def fits(self, letter: Letter, pattern: Pattern | None = None) -> bool:
-        """Whether a letter is meant; the pattern of `topic` is given, so that it is read once.
+    def fits(self, letter: DeadLetterContent, pattern: Pattern | None = None) -> bool:
+        """Whether a dead letter matches. The caller passes the pattern of `topic`, so that it is parsed once.
 
-        >>> letter = Letter("plant/a", b"s", 7, 0, b"", "audit", 4, "expired", "", 0, "n1", 5)
-        >>> Wanted(topic="car/**").fits(letter, Pattern("car/**"))
+        >>> letter = DeadLetterContent("plant/a", b"s", 7, 0, b"", "audit", 4, "expired", "", 0, "n1", 5)
+        >>> DeadLetterFilter(topic="car/**").fits(letter, Pattern("car/**"))
         False
         """
         return (
@@ -106,3 +110,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and self.since_us <= letter.died_us
             and (not self.until_us or letter.died_us < self.until_us)
         )
+
+
+Letter = DeadLetterContent
+Wanted = DeadLetterFilter

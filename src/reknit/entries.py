@@ -1,4 +1,4 @@
-"""Entries of a journal: where its batches lie, runs of them as they are read, and ranges that it no longer holds."""
+"""Entries of a journal: the places of batches, runs of batches as they are read, and ranges that were removed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from reknit.batch import Head
+from reknit.batch_layout import Head
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A batch's place in the journal."""
+    """The place of a batch in the journal."""
 
     position: int
     head: Head
@@ -24,9 +24,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class Run(msgspec.Struct, frozen=True, gc=False):
     """Whole batches back to back: `data` is exactly the entries' frames and starts at `position`.
 
-    So entries `[i, j)` are `data[entries[i].position - position : entries[j - 1].end - position]`.
-    `next_position` is where to go on; it is past the data where records or a hole follow. Neither field may
-    be changed: the list and the bytes are shared with everyone who reads the same place.
+    So entries `[i, j)` are `data[entries[i].position - position : entries[j - 1].end - position]`. `next_position` is
+    where to continue; it is past the data if records or a hole follow. Never change the list or the bytes: all
+    readers of the same place share them.
     """
 
     position: int
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a series that the journal held and holds no longer."""
+    """Events `[start, stop)` of a series that the journal no longer holds."""
 
     topic: str
     source: bytes

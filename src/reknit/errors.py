@@ -1,79 +1,56 @@
-"""Everything that reknit raises, by blame.
+"""Every error that reknit raises, by blame.
 
     ReknitError
-    ├── LocalError              the caller misused us; fix the call
-    │   ├── InvalidTopic        (also ValueError) not a topic, or not a pattern
-    │   ├── InvalidAddress      (also ValueError) not an address of uProtocol
-    │   ├── InvalidAttributes   (also ValueError) an event's attributes do not go together
-    │   ├── InvalidConfig       (also ValueError) a setting is unknown or not allowed
+    ├── LocalError              the caller made a mistake; fix the call
+    │   ├── InvalidTopic        (also ValueError) not a valid topic or pattern
+    │   ├── InvalidAddress      (also ValueError) not a valid uProtocol address
+    │   ├── InvalidAttributes   (also ValueError) an event's attributes do not fit its type
+    │   ├── InvalidConfig       (also ValueError) a setting is unknown or its value is not allowed
     │   ├── InvalidCheckpoint   (also ValueError) not the text of a checkpoint
     │   ├── Full                a limit was reached and the caller chose not to wait
     │   ├── Closed              used after it was closed
     │   └── NotConnected        (also ConnectionError) there is no connection to use
-    ├── RemoteError             the peer broke the protocol, or said no
-    │   ├── MalformedFrame      bytes that are not a frame
+    ├── RemoteError             the peer broke the protocol, or refused
+    │   ├── MalformedFrame      received bytes are not a frame
     │   ├── VersionMismatch     no version of the protocol in common
-    │   ├── Aborted             a stream ended before its end: what came of it is no event
+    │   ├── Aborted             a stream broke off; discard its chunks
     │   └── Refused             the peer answered with a code other than OK
     │       └── RequestFailed   a request was answered with such a code, or not at all
-    ├── Undelivered             nobody took an event whose publisher wanted to know
-    │   ├── Released            not processed: whoever was there gave it back; publish it again at will
+    ├── Undelivered             no subscriber accepted an event whose publisher asked for its outcome
+    │   ├── Released            not processed; publish it again at will
     │   ├── Rejected            a subscriber refused it for good
-    │   └── Modified            tried in vain, or in doubt: it may have been processed
-    ├── Gone                    (also LookupError) asked for what retention has removed
+    │   └── Modified            processing failed, or is in doubt: it may have been processed
+    ├── Gone                    (also LookupError) retention has removed what was asked for
     └── JournalError            the journal could not read or write
         ├── JournalFull         no room left; nothing staged was lost
         ├── JournalCorrupt      stored bytes are damaged
         └── JournalLocked       another process has the journal open
 
-A bad network is an outcome, not an exception. Each error keeps its facts as attributes (and as `args`, so
-that it survives pickling into another process), and its text says what, where and what to do.
+A bad network is an outcome, not an exception. Each error has its facts as attributes, and as `args`, so that it survives
+pickling into another process. Its text says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "Aborted",
-    "Closed",
-    "Full",
-    "Gone",
-    "InvalidAddress",
-    "InvalidAttributes",
-    "InvalidCheckpoint",
-    "InvalidConfig",
-    "InvalidTopic",
-    "JournalCorrupt",
-    "JournalError",
-    "JournalFull",
-    "JournalLocked",
-    "LocalError",
-    "MalformedFrame",
-    "Modified",
-    "NotConnected",
-    "Refused",
-    "Rejected",
-    "ReknitError",
-    "Released",
-    "RemoteError",
-    "RequestFailed",
-    "Undelivered",
-    "VersionMismatch",
-]
+    "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
+    "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError", "MalformedFrame",
+    "Modified", "NotConnected", "Refused", "Rejected", "ReknitError", "Released", "RemoteError", "RequestFailed",
+    "Undelivered", "VersionMismatch",
+]  # fmt: skip
 
 _SHOWN_CHARS_MAX = 80
 
 
 def _shown(text: str) -> str:
-    """Quote a caller's or a peer's text, cut so that a hostile one can't flood a log."""
-    return (
-        repr(text)
-        if len(text) <= _SHOWN_CHARS_MAX
-        else f"{text[:_SHOWN_CHARS_MAX]!r}… ({len(text)} characters)"
-    )
+    """Quote a caller's or a peer's text, shortened so that a hostile text can't flood a log."""
+    if len(text) <= _SHOWN_CHARS_MAX:
+        return repr(text)
+    return f"{text[:_SHOWN_CHARS_MAX]!r}… ({len(text)} characters)"
 
 
 class ReknitError(Exception):
-    """The base of all errors that reknit raises on purpose.
+    """The base of all errors that reknit raises.
 
     >>> issubclass(Gone, ReknitError) and issubclass(InvalidTopic, ReknitError)
     True
@@ -81,45 +58,49 @@ class ReknitError(Exception):
 
 
 class LocalError(ReknitError):
-    """The caller misused us: trying again without a change will fail again, or needs room first.
+    """The caller made a mistake, or reached a limit. The same call will fail again until that changes.
 
     >>> issubclass(Full, LocalError)
     True
     """
 
 
-class InvalidTopic(LocalError, ValueError):
-    """A text is not a topic, or not a pattern.
-
-    >>> print(InvalidTopic("a//b", "has an empty segment; write one '/' between segments"))
-    topic 'a//b' has an empty segment; write one '/' between segments
-    """
-
-    def __init__(self, topic: str, why: str, kind: str = "topic") -> None:
-        super().__init__(topic, why, kind)
-        self.topic, self.why, self.kind = topic, why, kind
-
-    def __str__(self) -> str:
-        return f"{self.kind} {_shown(self.topic)} {self.why}"
-
-
-class InvalidAddress(LocalError, ValueError):
-    """A text is not an address of uProtocol, or one with wildcards where none may be.
-
-    >>> print(InvalidAddress("/1/1", "has 2 parts; write /ENTITY/VERSION/RESOURCE"))
-    address '/1/1' has 2 parts; write /ENTITY/VERSION/RESOURCE
-    """
+class _InvalidText(LocalError, ValueError):
+    kind = ""
 
     def __init__(self, text: str, why: str) -> None:
         super().__init__(text, why)
         self.text, self.why = text, why
 
     def __str__(self) -> str:
-        return f"address {_shown(self.text)} {self.why}"
+        return f"{self.kind} {_shown(self.text)} {self.why}"
+
+
+class InvalidTopic(_InvalidText):
+    """A text is not a valid topic or pattern.
+
+    >>> print(InvalidTopic("a//b", "has an empty segment; write one '/' between segments"))
+    topic 'a//b' has an empty segment; write one '/' between segments
+    """
+
+    def __init__(self, topic: str, why: str, kind: str = "topic") -> None:
+        super().__init__(topic, why)
+        self.args = (topic, why, kind)
+        self.topic, self.kind = topic, kind
+
+
+class InvalidAddress(_InvalidText):
+    """A text is not a valid uProtocol address, or it has wildcards where they are not allowed.
+
+    >>> print(InvalidAddress("/1/1", "has 2 parts; write /ENTITY/VERSION/RESOURCE"))
+    address '/1/1' has 2 parts; write /ENTITY/VERSION/RESOURCE
+    """
+
+    kind = "address"
 
 
 class InvalidAttributes(LocalError, ValueError):
-    """An event's uProtocol attributes are not what its type asks for.
+    """An event's uProtocol attributes do not fit its type.
 
     >>> print(InvalidAttributes("ttl", "of a request must be more than 0"))
     attribute ttl of a request must be more than 0
@@ -134,7 +115,7 @@ class InvalidAttributes(LocalError, ValueError):
 
 
 class InvalidConfig(LocalError, ValueError):
-    """A setting is unknown, has the wrong type, or a value that is not allowed; or a file can't be read.
+    """A setting is unknown, or its value is not allowed; or a file can't be read.
 
     >>> print(InvalidConfig("journal.kind", "reknit.toml", "must be 'disk' or 'memory', not 'tape'"))
     setting journal.kind (from reknit.toml) must be 'disk' or 'memory', not 'tape'
@@ -145,24 +126,18 @@ class InvalidConfig(LocalError, ValueError):
         self.setting, self.origin, self.why = setting, origin, why
 
     def __str__(self) -> str:
-        if not self.setting:
-            return f"config {self.origin} {self.why}"
-        return f"setting {self.setting} (from {self.origin}) {self.why}"
+        what = f"setting {self.setting} (from {self.origin})" if self.setting else f"config {self.origin}"
+        return f"{what} {self.why}"
 
 
-class InvalidCheckpoint(LocalError, ValueError):
-    """A text is not a checkpoint's.
+class InvalidCheckpoint(_InvalidText):
+    """A text is not the text of a checkpoint.
 
     >>> print(InvalidCheckpoint("oops", "does not begin with 'c1.'; copy the whole text"))
     checkpoint 'oops' does not begin with 'c1.'; copy the whole text
     """
 
-    def __init__(self, text: str, why: str) -> None:
-        super().__init__(text, why)
-        self.text, self.why = text, why
-
-    def __str__(self) -> str:
-        return f"checkpoint {_shown(self.text)} {self.why}"
+    kind = "checkpoint"
 
 
 class Full(LocalError):
@@ -181,7 +156,7 @@ class Full(LocalError):
 
 
 class Closed(LocalError):
-    """Something was used after it was closed.
+    """An object was used after it was closed.
 
     >>> print(Closed("publisher on 'plant/temp'"))
     publisher on 'plant/temp' is closed; open a new one
@@ -196,7 +171,7 @@ class Closed(LocalError):
 
 
 class NotConnected(LocalError, ConnectionError):
-    """There is no connection, and the call needs one now.
+    """The call needs a connection now, and there is none.
 
     >>> print(NotConnected("tcp://127.0.0.1:7440", "connection refused"))
     not connected to tcp://127.0.0.1:7440: connection refused; check that a node listens there, or wait for it
@@ -211,7 +186,7 @@ class NotConnected(LocalError, ConnectionError):
 
 
 class RemoteError(ReknitError):
-    """The peer broke the protocol, or said no. Nothing in the caller's own arguments is wrong.
+    """The peer broke the protocol, or refused. The caller's arguments are not the cause.
 
     >>> issubclass(Refused, RemoteError)
     True
@@ -219,10 +194,10 @@ class RemoteError(ReknitError):
 
 
 class MalformedFrame(RemoteError):
-    """Bytes that should be a frame are not.
+    """Received bytes are not a valid frame.
 
-    >>> print(MalformedFrame("length 12 is no multiple of 8", "byte 4"))
-    malformed frame: length 12 is no multiple of 8, at byte 4; the sender is not reknit or is broken
+    >>> print(MalformedFrame("length 12 is not a multiple of 8", "byte 4"))
+    malformed frame: length 12 is not a multiple of 8, at byte 4; the sender is not reknit or is broken
     """
 
     def __init__(self, what: str, where: str) -> None:
@@ -234,7 +209,7 @@ class MalformedFrame(RemoteError):
 
 
 class VersionMismatch(RemoteError):
-    """We and the peer have no version of the protocol in common.
+    """This side and the peer have no version of the protocol in common.
 
     >>> print(VersionMismatch(ours=1, theirs=3))
     we speak protocol version 1, the peer speaks 3; upgrade our side
@@ -265,7 +240,7 @@ class Refused(RemoteError):
 
 
 class RequestFailed(Refused):
-    """A request was answered with a google.rpc code other than OK, by its handler or by a node; or with nothing.
+    """A handler or a node answered a request with a google.rpc code other than OK, or nobody answered it.
 
     >>> print(RequestFailed(14, "nobody serves it", "up://vcu/10/1/2"))
     the request to up://vcu/10/1/2 failed with code 14: nobody serves it
@@ -281,7 +256,7 @@ class RequestFailed(Refused):
 
 
 class Aborted(RemoteError):
-    """A stream ended before its end: what came of it is no event, and nobody takes it for one.
+    """A stream broke off. The chunks that arrived are not an event: discard them.
 
     >>> print(Aborted("films/new", "0a" * 16, "its publisher gave it up"))
     the stream 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'films/new' was aborted: its publisher gave it up
@@ -296,7 +271,7 @@ class Aborted(RemoteError):
 
 
 class Undelivered(ReknitError):
-    """What became of events `[start, stop)` of a source (as hex) whose publisher wants outcomes, if not accepted.
+    """Events `[start, stop)` of a source (as hex) were not accepted, and their publisher asked for outcomes.
 
     >>> print(Undelivered("orders", "0a" * 16, 7, 8, "no order", 3, "north", "shop", 2))
     undelivered: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': no order, code 3, at shop on north, 2 attempts
@@ -305,32 +280,22 @@ class Undelivered(ReknitError):
     word = "undelivered"
 
     def __init__(
-        self,
-        topic: str,
-        source: str,
-        start: int,
-        stop: int,
-        text: str = "",
-        code: int = 0,
-        node: str = "",
-        path: str = "",
-        attempts: int = 0,
-    ) -> None:
+        self, topic: str, source: str, start: int, stop: int, text: str = "", code: int = 0, node: str = "",
+        path: str = "", attempts: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(topic, source, start, stop, text, code, node, path, attempts)
         self.topic, self.source, self.start, self.stop = topic, source, start, stop
         self.text, self.code, self.node, self.path, self.attempts = text, code, node, path, attempts
 
     def __str__(self) -> str:
-        where = (
-            f", at {self.path} on {self.node}" if self.path else (f", on {self.node}" if self.node else "")
-        )
+        where = f", at {self.path} on {self.node}" if self.path else f", on {self.node}" if self.node else ""
         what = f"[{self.start}, {self.stop}) of {self.source} on {_shown(self.topic)}"
         said = (f": {self.text}" if self.text else "") + (f", code {self.code}" if self.code else "")
         return f"{self.word}: {what}{said}{where}, {self.attempts} attempts"
 
 
 class Released(Undelivered):
-    """Nobody processed it: everyone who was there gave it back, or nobody was there.
+    """No subscriber processed it: every subscriber released it, or there was none.
 
     >>> print(Released("orders", "0a" * 16, 7, 8, attempts=3))
     released: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders', 3 attempts
@@ -350,7 +315,7 @@ class Rejected(Undelivered):
 
 
 class Modified(Undelivered):
-    """It was tried in vain, or is in doubt: a path was lost with it, and it may have been processed.
+    """Processing failed, or is in doubt: a path broke while it was in flight, and it may have been processed.
 
     >>> print(Modified("orders", "0a" * 16, 7, 8, "in doubt", attempts=1))
     modified: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': in doubt, 1 attempts
@@ -360,10 +325,10 @@ class Modified(Undelivered):
 
 
 class Gone(ReknitError, LookupError):
-    """Asked for what retention has removed; `first_held` is where one can go on.
+    """Retention has removed what was asked for; `first_held` is the first place to continue from.
 
     >>> print(Gone(1201))
-    gone: retention removed everything before 1201; go on from 1201, or ask the archive
+    gone: retention removed everything before 1201; continue from 1201, or read the archive
     """
 
     def __init__(self, first_held: int, what: str = "") -> None:
@@ -371,9 +336,10 @@ class Gone(ReknitError, LookupError):
         self.first_held, self.what = first_held, what
 
     def __str__(self) -> str:
-        of = f" of {self.what}" if self.what else ""
-        held = self.first_held
-        return f"gone: retention removed everything{of} before {held}; go on from {held}, or ask the archive"
+        of, held = f" of {self.what}" if self.what else "", self.first_held
+        return (
+            f"gone: retention removed everything{of} before {held}; continue from {held}, or read the archive"
+        )
 
 
 class JournalError(ReknitError):
@@ -395,17 +361,17 @@ class JournalError(ReknitError):
 
 
 class JournalFull(JournalError):
-    """There is no room left. What was staged stays staged and is written when there is room again.
+    """There is no room left. Everything staged stays staged, and is written when there is room again.
 
     >>> print(JournalFull("no space left on device", "data/log"))
-    journal: no space left on device, at data/log; free space or lower retention; it goes on by itself
+    journal: no space left on device, at data/log; free space or lower retention; writing resumes by itself
     """
 
-    do = "free space or lower retention; it goes on by itself"
+    do = "free space or lower retention; writing resumes by itself"
 
 
 class JournalCorrupt(JournalError):
-    """Stored bytes are damaged, before the tail (a torn tail is cut on opening, and is no error).
+    """Stored bytes are damaged before the tail. (Opening cuts off a torn tail; that is not an error.)
 
     >>> print(JournalCorrupt("data/log/4096.log", 512, "checksum does not match"))
     journal: checksum does not match, at data/log/4096.log byte 512; restore the file, or move it away

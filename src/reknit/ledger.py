@@ -1,7 +1,7 @@
 """The ledger: published = accepted + dead-lettered + lost + in flight, for every topic and durable subscriber.
 
-Both sides are ranges. What was published is a `SeqSet` per (topic, source); what became of it is one `SeqSet` per
-end for every (subscriber, topic, source). Its size grows with the number of sources, not of events.
+Both sides are ranges. A `SeqSet` per series has the published events; a `SeqSet` per (subscriber, series, final outcome)
+has the events that ended. The ledger's size grows with the number of sources, not of events.
 """
 
 from __future__ import annotations
@@ -12,41 +12,42 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from reknit.attempts import TRIES_MAX, Tally, Try
-from reknit.outcome import End
-from reknit.seqset import SeqSet
+from reknit.attempts import TRIES_MAX, Attempt, AttemptCount
+from reknit.outcome import FinalOutcome
+from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
-Stream = tuple[str, bytes]
-"""(topic, source): what has its own, gapless seqs."""
+Series = tuple[str, bytes]
+"""(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
+Stream = Series
 ANYCAST: Final = "anycast/"
-"""Accounts whose names begin so are no subscriber's: anycast sees to what is owed there."""
+"""Accounts with this prefix belong to no subscriber: anycast delivers their events."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What one durable subscriber is owed, and what became of it."""
+    """The events that one durable subscriber is owed, and their outcomes."""
 
     name: str
     pattern: Pattern
-    since: dict[Stream, int]
-    """The first owed seq of the streams that existed before; a stream that is not here is owed from seq 1."""
+    since: dict[Series, int]
+    """The first owed seq of series that existed before the subscriber. Any other series is owed from seq 1."""
     floor: int
-    """The journal's position before which everything owed has ended."""
-    ends: dict[Stream, dict[End, SeqSet]] = field(default_factory=dict)
-    tallies: dict[Stream, dict[int, Tally]] = field(default_factory=dict)
-    """The attempts at events that have come back and not ended yet."""
+    """The journal position before which everything owed has ended."""
+    ends: dict[Series, dict[FinalOutcome, SeqSet]] = field(default_factory=dict)
+    tallies: dict[Series, dict[int, AttemptCount]] = field(default_factory=dict)
+    """The attempts at events that came back and have not ended yet."""
 
-    def ended(self, stream: Stream) -> SeqSet:
-        """Every seq of the stream that has ended, one way or another."""
+    def ended(self, series: Series) -> SeqSet:
+        """Every seq of the series that has ended, with whatever outcome."""
         total = SeqSet()
-        for seqs in self.ends.get(stream, {}).values():
+        for seqs in self.ends.get(series, {}).values():
             total = total.union(seqs)
         return total
 
-    def settle(self, stream: Stream, start: int, stop: int, end: End) -> list[tuple[int, int]]:
-        """Book an end for `[start, stop)`. An event ends once: gives the ranges for which this was news."""
-        ends = self.ends.setdefault(stream, {})
+    def settle(self, series: Series, start: int, stop: int, end: FinalOutcome) -> list[Range]:
+        """Enter an outcome for `[start, stop)`. An event ends once: gives the ranges that had not ended before."""
+        ends = self.ends.setdefault(series, {})
         fresh = [(start, stop)]
         for seqs in ends.values():
             fresh = [part for low, high in fresh for part in seqs.missing(low, high)]
@@ -54,48 +55,67 @@ class Account:
             ends.setdefault(end, SeqSet()).add(low, high)
         return fresh
 
-    def open_within(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
-        """What of `[start, stop)` is owed and has not ended."""
-        if not self.pattern.matches(stream[0]):
+    def open_within(self, series: Series, start: int, stop: int) -> list[Range]:
+        """The parts of `[start, stop)` that are owed and have not ended."""
+        if not self.pattern.matches(series[0]):
             return []
-        start = max(start, self.since.get(stream, 1))
+        start = max(start, self.since.get(series, 1))
         rest = [(start, stop)] if start < stop else []
-        for seqs in self.ends.get(stream, {}).values():
+        for seqs in self.ends.get(series, {}).values():
             rest = [part for low, high in rest for part in seqs.missing(low, high)]
         return rest
 
-    def drop_tallies(self, stream: Stream, start: int, stop: int) -> list[int]:
-        """Events ended: their attempts are of no interest any more. Gives the seqs that had some."""
-        tallies = self.tallies.get(stream)
-        if tallies is None:
+    def count_attempt(self, series: Series, seq: int, counts: AttemptCount, last: Attempt) -> None:
+        """An event came back from an attempt; `counts` has the counters since the beginning."""
+        by_seq = self.tallies.setdefault(series, {})
+        tries = by_seq.get(seq, AttemptCount()).tries
+        if not tries or tries[-1] != last:
+            tries = (*tries, last)[-TRIES_MAX:]
+        by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
+
+    def drop_tallies(self, series: Series, start: int, stop: int) -> list[int]:
+        """Events ended: forget their attempts. Gives the seqs that had some."""
+        by_seq = self.tallies.get(series)
+        if by_seq is None:
             return []
-        gone = seqs_within(tallies, start, stop)
+        gone = seqs_within(by_seq, start, stop)
         for seq in gone:
-            del tallies[seq]
-        if not tallies:
-            del self.tallies[stream]
+            del by_seq[seq]
+        if not by_seq:
+            del self.tallies[series]
         return gone
 
-    def owed(self, stream: Stream, published: SeqSet) -> SeqSet:
-        """What of the published is for this subscriber."""
-        since = self.since.get(stream, 1)
+    def move_floor(self, floor: int) -> bool:
+        """Everything owed before this position has ended. False if that was known."""
+        if floor <= self.floor:
+            return False
+        self.floor = floor
+        return True
+
+    def owed(self, series: Series, published: SeqSet) -> SeqSet:
+        """The part of the published events that this subscriber is owed."""
+        since = self.since.get(series, 1)
         owed = published.copy()
         owed.discard(0, since)
         return owed
 
 
 class Changes(NamedTuple):
-    """What changed in a ledger."""
+    """The changes of a ledger since they were last taken."""
 
-    streams: set[Stream]
+    series: set[Series]
     accounts: set[str]
-    ends: set[tuple[str, Stream]]
-    tallies: set[tuple[str, Stream, int]]
+    ends: set[tuple[str, Series]]
+    tallies: set[tuple[str, Series, int]]
     letters: set[bytes]
+
+    @classmethod
+    def none(cls) -> Changes:
+        return cls(set(), set(), set(), set(), set())
 
 
 class Redriven(msgspec.Struct, frozen=True, array_like=True):
-    """Dead letters `ranges` were to be published again as events `[first, stop)` of a stream."""
+    """Dead letters `ranges` were to be published again as events `[first, stop)` of a series."""
 
     ranges: list[tuple[int, int]]
     topic: str
@@ -105,20 +125,34 @@ class Redriven(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(slots=True)
-class Letters:
-    """What became of one node's dead letters, by their own seqs. All others wait."""
+class HandledLetters:
+    """Which of one node's dead letters were handled, by their own seqs. All others wait."""
 
     redriven: SeqSet = field(default_factory=SeqSet)
     dropped: SeqSet = field(default_factory=SeqSet)
     last: Redriven | None = None
-    """The last redrive: a crash may have come between its record and its events."""
+    """The last redrive: a crash may have happened between its record and its events."""
 
     def waiting(self, published: SeqSet) -> SeqSet:
-        """The letters that were neither redriven nor dropped."""
+        """The dead letters that were neither redriven nor dropped."""
         return published.difference(self.redriven).difference(self.dropped)
 
+    def redrive(self, redriven: Redriven) -> None:
+        """Dead letters are published again."""
+        for start, stop in redriven.ranges:
+            self.redriven.add(start, stop)
+        self.last = redriven
 
-class Row(msgspec.Struct, frozen=True):
+    def put_back(self, start: int, stop: int) -> None:
+        """Dead letters `[start, stop)` wait again: the events of their redrive were never stored."""
+        self.redriven.discard(start, stop)
+        self.last = None
+
+
+Letters = HandledLetters
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
     """One line of the ledger."""
 
     subscriber: str
@@ -137,12 +171,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Every published event and every subscriber's outcome, as ranges.
+    """Every published event and every subscriber's outcomes, as ranges.
 
     >>> ledger = Ledger()
     >>> _ = ledger.open("audit", Pattern("plant/**"), {}, 0)
     >>> ledger.publish("plant/a", b"s" * 16, 1, 11)
-    >>> ledger.settle("audit", "plant/a", b"s" * 16, 1, 8, End.ACCEPTED)
+    >>> ledger.settle("audit", "plant/a", b"s" * 16, 1, 8, FinalOutcome.ACCEPTED)
     [(1, 8)]
     >>> row = ledger.rows()[0]
     >>> (row.published, row.accepted, row.in_flight, row.balanced)
@@ -150,184 +184,170 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.published: dict[Stream, SeqSet] = {}
-        self.skipped: dict[Stream, SeqSet] = {}
-        """Events that exist and never came here: nobody had them. Their streams go on behind them."""
+        self.published: dict[Series, SeqSet] = {}
+        self.skipped: dict[Series, SeqSet] = {}
+        """Events that exist but never arrived here, because no cache had them. Their series continue after them."""
         self.accounts: dict[str, Account] = {}
-        self.letters: dict[bytes, Letters] = {}
-        """What became of dead letters, by the source of the letters."""
-        self._changed_streams: set[Stream] = set()
-        self._changed_accounts: set[str] = set()
-        self._changed_ends: set[tuple[str, Stream]] = set()
-        self._changed_tallies: set[tuple[str, Stream, int]] = set()
-        self._changed_letters: set[bytes] = set()
+        self.letters: dict[bytes, HandledLetters] = {}
+        """Which dead letters were handled, by the source of the dead letters."""
+        self._changes = Changes.none()
 
     def publish(self, topic: str, source: bytes, start: int, stop: int) -> None:
-        """Events `[start, stop)` were kept."""
-        stream = (topic, source)
-        seqs = self.published.get(stream)
+        """Events `[start, stop)` were stored."""
+        series = (topic, source)
+        seqs = self.published.get(series)
         if seqs is None:
-            seqs = self.published[stream] = SeqSet()
+            seqs = self.published[series] = SeqSet()
         seqs.add(start, stop)
-        self._changed_streams.add(stream)
+        self._changes.series.add(series)
 
-    def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[tuple[int, int]]:
-        """Events `[start, stop)` will never come here; gives the ranges for which this was news."""
-        stream = (topic, source)
-        skipped = self.skipped.setdefault(stream, SeqSet())
-        kept = self.published.get(stream, SeqSet())
-        fresh = [part for bounds in kept.missing(start, stop) for part in skipped.missing(*bounds)]
+    def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[Range]:
+        """Events `[start, stop)` will never arrive here; gives the ranges for which this is new."""
+        series = (topic, source)
+        skipped = self.skipped.setdefault(series, SeqSet())
+        stored = self.published.get(series, SeqSet())
+        fresh = [part for bounds in stored.missing(start, stop) for part in skipped.missing(*bounds)]
         for low, high in fresh:
             skipped.add(low, high)
-            self._changed_streams.add(stream)
+            self._changes.series.add(series)
         return fresh
 
-    def existing(self, stream: Stream) -> SeqSet:
-        """Every event of the stream that was published as far as is known here, kept or not."""
-        published, skipped = self.published.get(stream, SeqSet()), self.skipped.get(stream)
+    def existing(self, series: Series) -> SeqSet:
+        """Every event of the series that is known to be published, stored here or not."""
+        published, skipped = self.published.get(series, SeqSet()), self.skipped.get(series)
         return published.union(skipped) if skipped else published
 
-    def untold(self, name: str) -> list[tuple[Stream, int, int]]:
-        """What never came here, is owed to a durable subscriber, and has not ended for it: it is to be told."""
+    def untold(self, name: str) -> list[tuple[Series, int, int]]:
+        """The skipped events that a durable subscriber is owed and has not been told about."""
         account = self.accounts.get(name)
         if account is None:
             return []
         return [
-            (stream, start, stop)
-            for stream, seqs in sorted(self.skipped.items())
+            (series, start, stop)
+            for series, seqs in sorted(self.skipped.items())
             for bounds in seqs.ranges()
-            for start, stop in account.open_within(stream, *bounds)
+            for start, stop in account.open_within(series, *bounds)
         ]
 
-    def open(self, name: str, pattern: Pattern, since: Mapping[Stream, int], floor: int) -> Account:
-        """A durable subscriber appears. One that is there already stays as it is."""
+    def open(self, name: str, pattern: Pattern, since: Mapping[Series, int], floor: int) -> Account:
+        """Add a durable subscriber. An existing one stays as it is."""
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, pattern, dict(since), floor)
-            self._changed_accounts.add(name)
+            self._changes.accounts.add(name)
         return account
 
     def close(self, name: str) -> None:
-        """A durable subscriber is removed for good: nothing is owed to it any more."""
+        """Remove a durable subscriber for good: it is owed nothing any more."""
         account = self.accounts.pop(name, None)
         if account is not None:
-            self._changed_accounts.add(name)
-            self._changed_ends.update((name, stream) for stream in account.ends)
-            for stream, tallies in account.tallies.items():
-                self._changed_tallies.update((name, stream, seq) for seq in tallies)
+            self._changes.accounts.add(name)
+            self._changes.ends.update((name, series) for series in account.ends)
+            for series, by_seq in account.tallies.items():
+                self._changes.tallies.update((name, series, seq) for seq in by_seq)
 
     def settle(
-        self, name: str, topic: str, source: bytes, start: int, stop: int, end: End
-    ) -> list[tuple[int, int]]:
-        """An outcome for `[start, stop)`; gives the ranges that had not ended before."""
+        self, name: str, topic: str, source: bytes, start: int, stop: int, end: FinalOutcome
+    ) -> list[Range]:
+        """Enter an outcome for `[start, stop)`; gives the ranges that had not ended before."""
         account = self.accounts.get(name)
         if account is None:
             return []
-        fresh = account.settle((topic, source), start, stop, end)
+        series = (topic, source)
+        fresh = account.settle(series, start, stop, end)
         if fresh:
-            self._changed_ends.add((name, (topic, source)))
+            self._changes.ends.add((name, series))
         if account.tallies:
-            gone = account.drop_tallies((topic, source), start, stop)
-            self._changed_tallies.update((name, (topic, source), seq) for seq in gone)
+            gone = account.drop_tallies(series, start, stop)
+            self._changes.tallies.update((name, series, seq) for seq in gone)
         return fresh
 
-    def tally(self, name: str, stream: Stream, bounds: tuple[int, int], counts: Tally, last: Try) -> None:
-        """Events `[start, stop)` came back from an attempt; `counts` are the counters since the beginning."""
+    def tally(self, name: str, series: Series, bounds: Range, counts: AttemptCount, last: Attempt) -> None:
+        """Events in `bounds` came back from an attempt; `counts` has the counters since the beginning."""
         account = self.accounts.get(name)
         if account is None:
             return
-        tallies = account.tallies.setdefault(stream, {})
         for seq in range(*bounds):
-            tries = tallies.get(seq, Tally()).tries
-            if not tries or tries[-1] != last:
-                tries = (*tries, last)[-TRIES_MAX:]
-            tallies[seq] = Tally(counts.acquired, counts.failed, tries)
-            self._changed_tallies.add((name, stream, seq))
+            account.count_attempt(series, seq, counts, last)
+            self._changes.tallies.add((name, series, seq))
 
-    def handle_letters(self, source: bytes, start: int, stop: int, is_redriven: bool) -> None:
-        """Dead letters `[start, stop)` were redriven or dropped."""
-        letters = self.letters.setdefault(source, Letters())
-        (letters.redriven if is_redriven else letters.dropped).add(start, stop)
-        self._changed_letters.add(source)
+    def drop_letters(self, source: bytes, start: int, stop: int) -> None:
+        """Dead letters `[start, stop)` were dropped."""
+        self._handled(source).dropped.add(start, stop)
 
     def redrive_letters(self, source: bytes, redriven: Redriven) -> None:
-        """Dead letters are published again, by what follows in the log."""
-        for start, stop in redriven.ranges:
-            self.handle_letters(source, start, stop, is_redriven=True)
-        self.letters.setdefault(source, Letters()).last = redriven
+        """Dead letters are published again, as the events that follow in the log."""
+        self._handled(source).redrive(redriven)
 
     def put_letters_back(self, source: bytes, start: int, stop: int) -> None:
-        """Dead letters `[start, stop)` wait after all: what they were redriven as was never kept."""
-        letters = self.letters.setdefault(source, Letters())
-        letters.redriven.discard(start, stop)
-        letters.last = None
-        self._changed_letters.add(source)
+        """Dead letters `[start, stop)` wait again: the events of their redrive were never stored."""
+        self._handled(source).put_back(start, stop)
+
+    def _handled(self, source: bytes) -> HandledLetters:
+        self._changes.letters.add(source)
+        return self.letters.setdefault(source, HandledLetters())
 
     def move_floor(self, name: str, floor: int) -> None:
         """Everything owed to `name` before this position has ended."""
         account = self.accounts.get(name)
-        if account is not None and floor > account.floor:
-            account.floor = floor
-            self._changed_accounts.add(name)
+        if account is not None and account.move_floor(floor):
+            self._changes.accounts.add(name)
 
     def take_changes(self) -> Changes:
-        """What changed since the last call: published streams, accounts, their ends and tallies, dead letters."""
-        changes = Changes(
-            self._changed_streams,
-            self._changed_accounts,
-            self._changed_ends,
-            self._changed_tallies,
-            self._changed_letters,
-        )
-        self._changed_streams, self._changed_accounts, self._changed_ends = set(), set(), set()
-        self._changed_tallies, self._changed_letters = set(), set()
+        """Everything that changed since the last call."""
+        changes, self._changes = self._changes, Changes.none()
         return changes
 
-    def rows(self, known: Mapping[str, Mapping[Stream, SeqSet]] | None = None) -> list[Row]:
+    def rows(self, known: Mapping[str, Mapping[Series, SeqSet]] | None = None) -> list[LedgerRow]:
         """The whole ledger, a row per subscriber and topic.
 
-        `known` says, per subscriber, which events the dispatcher still has in hand. Where it is given, an event that
-        has not ended and that nobody has in hand is a problem: that is how a silent loss shows.
+        `known` has, per subscriber, the events that the dispatcher still has in flight. With it, an event that has
+        neither ended nor is in flight is a problem. A silent loss shows up like that.
         """
-        rows: list[Row] = []
+        rows: list[LedgerRow] = []
         for name in sorted(self.accounts):
             account = self.accounts[name]
             held = None if known is None else known.get(name)
-            by_topic: dict[str, list[Stream]] = {}
-            for stream in {*self.published, *self.skipped, *account.ends}:
-                if account.pattern.matches(stream[0]):
-                    by_topic.setdefault(stream[0], []).append(stream)
+            by_topic: dict[str, list[Series]] = {}
+            for series in {*self.published, *self.skipped, *account.ends}:
+                if account.pattern.matches(series[0]):
+                    by_topic.setdefault(series[0], []).append(series)
             rows += [self._row(account, topic, by_topic[topic], held) for topic in sorted(by_topic)]
         return rows
 
     def _row(
-        self, account: Account, topic: str, streams: Iterable[Stream], held: Mapping[Stream, SeqSet] | None
-    ) -> Row:
+        self,
+        account: Account,
+        topic: str,
+        several: Iterable[Series],
+        held: Mapping[Series, SeqSet] | None,
+    ) -> LedgerRow:
         published = in_flight = 0
-        counts = dict.fromkeys(End, 0)
+        counts = dict.fromkeys(FinalOutcome, 0)
         problems: list[str] = []
-        for stream in sorted(streams):
-            owed = account.owed(stream, self.existing(stream))
-            ended = account.ended(stream)
+        for series in sorted(several):
+            owed = account.owed(series, self.existing(series))
+            ended = account.ended(series)
             waiting = owed.difference(ended)
             published += owed.count
             in_flight += waiting.count
-            for end, seqs in account.ends.get(stream, {}).items():
+            for end, seqs in account.ends.get(series, {}).items():
                 counts[end] += seqs.count
-            source = stream[1].hex()
-            problems += [
-                f"{source} {span(r)} ended but was never published" for r in ended.difference(owed).ranges()
-            ]
+            problems += _problems(series, "ended but was never published", ended.difference(owed))
             if held is not None:
-                silent = waiting.difference(held.get(stream, SeqSet()))
-                silent = silent.difference(self.skipped.get(stream, SeqSet()))
-                problems += [f"{source} {span(r)} has no end and nobody has it" for r in silent.ranges()]
-        ends = (counts[End.ACCEPTED], counts[End.DEAD_LETTERED], counts[End.LOST])
-        return Row(account.name, topic, published, *ends, in_flight, tuple(problems))
+                silent = waiting.difference(held.get(series, SeqSet()))
+                silent = silent.difference(self.skipped.get(series, SeqSet()))
+                problems += _problems(series, "has not ended and is not in flight", silent)
+        ends = (counts[FinalOutcome.ACCEPTED], counts[FinalOutcome.DEAD_LETTERED], counts[FinalOutcome.LOST])
+        return LedgerRow(account.name, topic, published, *ends, in_flight, tuple(problems))
+
+
+def _problems(series: Series, text: str, seqs: SeqSet) -> list[str]:
+    return [f"{series[1].hex()} {span(bounds)} {text}" for bounds in seqs.ranges()]
 
 
 def seqs_within(by_seq: Mapping[int, object], start: int, stop: int) -> list[int]:
-    """The keys in `[start, stop)`, found by whichever is shorter: the range or the mapping.
+    """The keys in `[start, stop)`. It walks the range or the mapping, whichever is shorter.
 
     >>> seqs_within({3: "c", 9: "i"}, 1, 1_000_000)
     [3, 9]

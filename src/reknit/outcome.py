@@ -1,15 +1,14 @@
-"""What became of an event: the answer to one attempt, the end of it all, and why.
+"""Outcomes of events, and the reasons for them.
 
-An attempt has an `Outcome`, and an event may have many attempts. A pair of event and subscriber has one
-`End`. A `Reason` is closed, so that a program can read it, and each has the google.rpc `Code` that RPC peers
-expect.
+An attempt has an `Outcome`, and an event may have many attempts. A pair of event and subscriber has one `FinalOutcome`.
+The set of `Reason`s is closed, so that programs can compare them; each has the google.rpc `Code` that RPC peers expect.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-__all__ = ["CODE_OF", "Code", "End", "Outcome", "Reason"]
+__all__ = ["CODE_OF", "Code", "End", "FinalOutcome", "Outcome", "Reason"]
 
 
 class Code(IntEnum):
@@ -39,26 +38,26 @@ class Code(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What a subscriber, or a path, said about one attempt.
+    """The outcome of one attempt, as a subscriber or a path reports it.
 
     >>> Outcome.RELEASED.is_final, Outcome.RELEASED.counts
     (False, False)
     """
 
     ACCEPTED = 1
-    """Done."""
+    """The event was processed."""
     RELEASED = 2
-    """Not for me: try the next path. The event was not looked at, so this is no failed attempt."""
+    """The event was not processed: try the next path. This does not count as a failed attempt."""
     FAILED = 3
-    """I tried and could not: hand it over again after a back-off."""
+    """Processing failed: deliver the event again after a back-off."""
     REJECTED = 4
-    """Never try this again: a dead letter."""
+    """The event can never be processed: dead-letter it."""
     MODIFIED = 5
-    """Released with a change for the next attempt, which counts as failed (AMQP)."""
+    """AMQP: released, and counted as a failed attempt."""
     RECEIVED = 6
-    """Still at it: the lease is extended."""
+    """Processing takes longer: renew the lease."""
     LEASE_LOST = 7
-    """Held past its lease without a word: counts as failed. The node says this, never a subscriber."""
+    """The lease ran out; counts as a failed attempt. Only a node reports this, never a subscriber."""
 
     @property
     def is_final(self) -> bool:
@@ -71,7 +70,7 @@ class Outcome(IntEnum):
 
     @property
     def counts(self) -> bool:
-        """True if it uses up one of the attempts that are allowed.
+        """True if it uses up one of the allowed attempts.
 
         >>> [outcome.name for outcome in Outcome if outcome.counts]
         ['FAILED', 'MODIFIED', 'LEASE_LOST']
@@ -79,16 +78,19 @@ class Outcome(IntEnum):
         return self in (Outcome.FAILED, Outcome.MODIFIED, Outcome.LEASE_LOST)
 
 
-class End(IntEnum):
-    """How a pair of event and subscriber ended; each ends once.
+class FinalOutcome(IntEnum):
+    """How an event ended for a subscriber. Each pair of event and subscriber ends once.
 
-    >>> [end.name for end in End]
+    >>> [outcome.name for outcome in FinalOutcome]
     ['ACCEPTED', 'DEAD_LETTERED', 'LOST']
     """
 
     ACCEPTED = 1
     DEAD_LETTERED = 2
     LOST = 3
+
+
+End = FinalOutcome
 
 
 class Reason(StrEnum):
@@ -103,19 +105,19 @@ class Reason(StrEnum):
     EGRESS_FULL = "egress_full"
     """The subscriber's queue was at its limit."""
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
-    """It failed as often as is allowed."""
+    """It failed as often as the configuration allows."""
     REJECTED = "rejected"
     """The subscriber refused it for good."""
     NO_ROUTE = "no_route"
-    """No path leads to anyone who would take it."""
+    """No path leads to a subscriber that would take it."""
     MALFORMED = "malformed"
     """It could not be read."""
     DENIED = "denied"
-    """The publisher or the subscriber may not."""
+    """The publisher or the subscriber lacks the permission."""
     UNAUTHENTICATED = "unauthenticated"
-    """Who sent it is not who it says."""
+    """The sender is not the one that it claims to be."""
     INTERNAL = "internal"
-    """A fault of reknit's own."""
+    """A fault in reknit itself."""
     RETENTION = "retention"
     """Retention removed it before it was delivered."""
 
@@ -141,4 +143,4 @@ CODE_OF: dict[Reason, Code] = {
     Reason.INTERNAL: Code.INTERNAL,
     Reason.RETENTION: Code.DATA_LOSS,
 }
-"""The code of each reason. A subscriber that rejects may name another one instead."""
+"""The code of each reason. A subscriber that rejects an event may give another code instead."""

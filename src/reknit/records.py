@@ -1,20 +1,20 @@
-"""Records: what the journal keeps beside batches. They change the ledger, and nothing else does.
+"""Records: what the journal stores beside batches. Batches and records are all that changes the ledger.
 
-A record is applied when it is staged and again when the log is replayed, by the same function.
+The same function applies a record when it is staged and again when the log is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
 
 import msgspec
 
-from reknit.attempts import Tally, Try
+from reknit.attempts import Attempt, AttemptCount
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
-from reknit.ledger import Ledger, Redriven, Stream
-from reknit.outcome import End, Outcome
+from reknit.ledger import Ledger, Redriven, Series
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.topic import Pattern
 
 
@@ -23,7 +23,7 @@ class _Tagged(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", om
 
 
 class Since(msgspec.Struct, frozen=True, array_like=True):
-    """The first seq of a stream that a subscriber is owed."""
+    """The first seq of a series that a subscriber is owed."""
 
     topic: str
     source: bytes
@@ -31,24 +31,24 @@ class Since(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SubscriberOpened(_Tagged, frozen=True, tag="opened"):
-    """A durable subscriber appeared.
+    """A durable subscriber was added.
 
-    It is owed what its pattern matches, from `since` on (new streams: from 1).
+    It is owed everything that its pattern matches, from `since` on (new series: from 1).
     """
 
     name: str
     pattern: str
     since: list[Since]
     position: int
-    """Its floor: nothing before is owed to it."""
+    """It is owed nothing before this position."""
     time_us: int
 
     @classmethod
     def at(
-        cls, name: str, pattern: str, since: Mapping[Stream, int], position: int, time_us: int
+        cls, name: str, pattern: str, since: Mapping[Series, int], position: int, time_us: int
     ) -> SubscriberOpened:
-        """The record from the ledger's form of `since`."""
-        return cls(name, pattern, [Since(*stream, seq) for stream, seq in since.items()], position, time_us)
+        """The record for the ledger's form of `since`."""
+        return cls(name, pattern, [Since(*series, seq) for series, seq in since.items()], position, time_us)
 
 
 class SubscriberClosed(_Tagged, frozen=True, tag="closed"):
@@ -65,7 +65,7 @@ class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
     source: bytes
     start: int
     stop: int
-    end: End
+    end: FinalOutcome
     code: int = 0
     reason: str = ""
     text: str = ""
@@ -74,7 +74,7 @@ class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcomes(_Tagged, frozen=True, tag="outcomes"):
-    """What became of events for one subscriber, and the position before which nothing is owed to it any more."""
+    """Outcomes of events for one subscriber, and the position before which it is owed nothing any more."""
 
     name: str
     rows: list[OutcomeRow]
@@ -82,7 +82,7 @@ class Outcomes(_Tagged, frozen=True, tag="outcomes"):
 
 
 class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
-    """Events `[start, stop)` came back from an attempt; the counters are those since the beginning."""
+    """Events `[start, stop)` came back from an attempt. The counters count since the beginning."""
 
     topic: str
     source: bytes
@@ -96,13 +96,13 @@ class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Attempts(_Tagged, frozen=True, tag="attempts"):
-    """Attempts that did not end events of one subscriber, so that a restart goes on counting."""
+    """Attempts that did not end events of one subscriber, so that a restart continues to count."""
 
     name: str
     rows: list[AttemptRow]
 
 
-class LettersRedriven(_Tagged, frozen=True, tag="redriven"):
+class DeadLettersRedriven(_Tagged, frozen=True, tag="redriven"):
     """Dead letters of a source were published again, as the events `[first, first + count)` that follow in the log."""
 
     source: bytes
@@ -114,16 +114,16 @@ class LettersRedriven(_Tagged, frozen=True, tag="redriven"):
     time_us: int = 0
 
 
-class LettersDropped(_Tagged, frozen=True, tag="dropped"):
-    """Dead letters of a source were dropped, by a person or because there were too many."""
+class DeadLettersDropped(_Tagged, frozen=True, tag="dropped"):
+    """Dead letters of a source were dropped, by a person or at a limit."""
 
     source: bytes
     ranges: list[tuple[int, int]]
     time_us: int = 0
 
 
-class LettersBack(_Tagged, frozen=True, tag="back"):
-    """A crash came between `LettersRedriven` and its events: the letters wait again."""
+class DeadLettersBack(_Tagged, frozen=True, tag="back"):
+    """A crash happened between `DeadLettersRedriven` and its events: the dead letters wait again."""
 
     source: bytes
     ranges: list[tuple[int, int]]
@@ -131,7 +131,7 @@ class LettersBack(_Tagged, frozen=True, tag="back"):
 
 
 class Skipped(_Tagged, frozen=True, tag="skipped"):
-    """Events `[start, stop)` of a stream never came here, as nobody had them; the stream goes on behind them."""
+    """Events `[start, stop)` of a series never arrived, because no cache had them. The series continues after them."""
 
     topic: str
     source: bytes
@@ -142,14 +142,14 @@ class Skipped(_Tagged, frozen=True, tag="skipped"):
 
 
 class TopicPaused(_Tagged, frozen=True, tag="paused"):
-    """Delivery of what the pattern matches was stopped."""
+    """Delivery of events that match the pattern was stopped."""
 
     pattern: str
     time_us: int = 0
 
 
 class TopicResumed(_Tagged, frozen=True, tag="resumed"):
-    """Delivery of what the pattern matches goes on."""
+    """Delivery of events that match the pattern was resumed."""
 
     pattern: str
     time_us: int = 0
@@ -157,8 +157,9 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
 
 Record = (
     SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
-    | LettersRedriven | LettersDropped | LettersBack | Skipped
+    | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
+LettersRedriven, LettersDropped, LettersBack = DeadLettersRedriven, DeadLettersDropped, DeadLettersBack
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -179,44 +180,77 @@ def decode(frame: Buffer) -> Record:
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise MalformedFrame("a record can't be read", str(error)) from None
+        raise MalformedFrame(f"a record can't be read ({error})", f"{len(body)} bytes") from None
+
+
+def _open_account(ledger: Ledger, record: SubscriberOpened) -> None:
+    since = {(row.topic, row.source): row.seq for row in record.since}
+    ledger.open(record.name, Pattern(record.pattern), since, record.position)
+
+
+def _close_account(ledger: Ledger, record: SubscriberClosed) -> None:
+    ledger.close(record.name)
+
+
+def _settle(ledger: Ledger, record: Outcomes) -> None:
+    for row in record.rows:
+        ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+    ledger.move_floor(record.name, record.floor)
+
+
+def _count_attempts(ledger: Ledger, record: Attempts) -> None:
+    for row in record.rows:
+        last = Attempt(row.time_us, row.outcome, row.code)
+        counts = AttemptCount(row.acquired, row.failed)
+        ledger.tally(record.name, (row.topic, row.source), (row.start, row.stop), counts, last)
+
+
+def _redrive(ledger: Ledger, record: DeadLettersRedriven) -> None:
+    stop = record.first + record.count
+    redriven = Redriven(record.ranges, record.topic, record.as_source, record.first, stop)
+    ledger.redrive_letters(record.source, redriven)
+
+
+def _drop(ledger: Ledger, record: DeadLettersDropped) -> None:
+    for start, stop in record.ranges:
+        ledger.drop_letters(record.source, start, stop)
+
+
+def _put_back(ledger: Ledger, record: DeadLettersBack) -> None:
+    for start, stop in record.ranges:
+        ledger.put_letters_back(record.source, start, stop)
+
+
+def _skip(ledger: Ledger, record: Skipped) -> None:
+    ledger.skip(record.topic, record.source, record.start, record.stop)
+
+
+def _ignore(ledger: Ledger, record: TopicPaused | TopicResumed) -> None:
+    """The ledger owes the same whether delivery is paused or not."""
+
+
+_APPLY: Final[dict[type[_Tagged], Callable[[Ledger, Any], None]]] = {
+    SubscriberOpened: _open_account,
+    SubscriberClosed: _close_account,
+    Outcomes: _settle,
+    Attempts: _count_attempts,
+    DeadLettersRedriven: _redrive,
+    DeadLettersDropped: _drop,
+    DeadLettersBack: _put_back,
+    Skipped: _skip,
+    TopicPaused: _ignore,
+    TopicResumed: _ignore,
+}
+assert set(_APPLY) == set(get_args(Record)), "every record is applied"
 
 
 def apply(ledger: Ledger, record: Record) -> None:
-    """Book a record. Doing it twice is the same as doing it once."""
-    match record:
-        case SubscriberOpened():
-            since = {(row.topic, row.source): row.seq for row in record.since}
-            ledger.open(record.name, Pattern(record.pattern), since, record.position)
-        case SubscriberClosed():
-            ledger.close(record.name)
-        case Outcomes():
-            for row in record.rows:
-                ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
-            ledger.move_floor(record.name, record.floor)
-        case Attempts():
-            for tried in record.rows:
-                last = Try(tried.time_us, tried.outcome, tried.code)
-                counts = Tally(tried.acquired, tried.failed)
-                ledger.tally(
-                    record.name, (tried.topic, tried.source), (tried.start, tried.stop), counts, last
-                )
-        case LettersRedriven(ranges=ranges, topic=topic, as_source=as_source, first=first, count=count):
-            ledger.redrive_letters(record.source, Redriven(ranges, topic, as_source, first, first + count))
-        case LettersDropped():
-            for start, stop in record.ranges:
-                ledger.handle_letters(record.source, start, stop, is_redriven=False)
-        case LettersBack():
-            for start, stop in record.ranges:
-                ledger.put_letters_back(record.source, start, stop)
-        case Skipped(topic=topic, source=source, start=start, stop=stop):
-            ledger.skip(topic, source, start, stop)
-        case TopicPaused() | TopicResumed():
-            pass  # the ledger owes the same whether delivery is paused or not
+    """Apply a record to the ledger. Applying it twice has the same effect as once."""
+    _APPLY[type(record)](ledger, record)
 
 
-def note_paused(paused: set[str], record: Record) -> None:
-    """Keep the set of paused patterns, which the ledger has no use for."""
+def apply_to_paused(paused: set[str], record: Record) -> None:
+    """Update the set of paused patterns, which is not part of the ledger."""
     if isinstance(record, TopicPaused):
         paused.add(record.pattern)
     elif isinstance(record, TopicResumed):

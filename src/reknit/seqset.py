@@ -1,7 +1,8 @@
 """A set of seqs as sorted, disjoint, half-open ranges.
 
-A window, a gap, an ack, what was seen and what was settled are all sets of seqs that consist of few runs. Two
-parallel lists hold the runs' ends; no two runs touch. In-order adds only move the last end.
+A window, a gap, an ack, the events that were seen and those that were settled: all are sets of seqs that consist of
+few runs. Two parallel lists hold the starts and stops of the runs; no two runs touch. Adding in order only moves the
+last stop.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 __all__ = ["Range", "SeqSet"]
 
 Range = tuple[int, int]
-"""`(start, stop)`: from start up to, not including, stop."""
+"""`(start, stop)`: from `start` up to, but not including, `stop`."""
 
 
 class SeqSet:
@@ -37,7 +38,7 @@ class SeqSet:
 
     @classmethod
     def from_ranges(cls, ranges: Iterable[Range]) -> SeqSet:
-        """Build a set from ranges in any order, which may overlap.
+        """A set of ranges, which may overlap and be in any order.
 
         >>> SeqSet.from_ranges([(5, 9), (1, 6)]).ranges()
         [(1, 9)]
@@ -48,7 +49,7 @@ class SeqSet:
         return new
 
     def copy(self) -> SeqSet:
-        """A set of its own with the same seqs.
+        """An independent set with the same seqs.
 
         >>> old = SeqSet.from_ranges([(1, 4)])
         >>> new = old.copy()
@@ -59,10 +60,10 @@ class SeqSet:
         new._starts, new._stops, new._count = self._starts.copy(), self._stops.copy(), self._count
         return new
 
-    # -- changing
+    # -- changes
 
     def add(self, start: int, stop: int) -> bool:
-        """Add `[start, stop)`; True if any of it was new. In order, this takes constant time.
+        """Add `[start, stop)`; True if any of it was new. Adding in order takes constant time.
 
         >>> seen = SeqSet.from_ranges([(1, 4)])
         >>> seen.add(1, 4), seen.add(3, 5)
@@ -125,10 +126,10 @@ class SeqSet:
         self._stops.clear()
         self._count = 0
 
-    # -- asking
+    # -- questions
 
     def covers(self, start: int, stop: int) -> bool:
-        """True if every seq of `[start, stop)` is in the set; nothing is always covered.
+        """True if every seq of `[start, stop)` is in the set; an empty range always is.
 
         >>> SeqSet.from_ranges([(1, 10)]).covers(3, 10)
         True
@@ -170,7 +171,7 @@ class SeqSet:
         return gaps
 
     def first_missing(self, start: int) -> int:
-        """The lowest seq from `start` on that is not in the set: one past what can be acked.
+        """The lowest seq from `start` on that is not in the set: one past the highest that can be acknowledged.
 
         >>> SeqSet.from_ranges([(1, 4), (6, 9)]).first_missing(1)
         4
@@ -179,7 +180,7 @@ class SeqSet:
         return max(start, self._stops[at]) if at >= 0 else start
 
     def ranges(self) -> list[Range]:
-        """All runs in order; no two touch.
+        """All runs in order. No two touch.
 
         >>> SeqSet.from_ranges([(6, 9), (1, 4)]).ranges()
         [(1, 4), (6, 9)]
@@ -188,7 +189,7 @@ class SeqSet:
 
     @property
     def count(self) -> int:
-        """How many seqs there are.
+        """The number of seqs.
 
         >>> SeqSet.from_ranges([(1, 4), (6, 9)]).count
         6
@@ -197,7 +198,7 @@ class SeqSet:
 
     @property
     def range_count(self) -> int:
-        """How many runs there are: what the set costs in memory, and what a limit counts.
+        """The number of runs: it determines the memory of the set, and limits refer to it.
 
         >>> SeqSet.from_ranges([(1, 4), (6, 9)]).range_count
         2
@@ -206,7 +207,7 @@ class SeqSet:
 
     @property
     def first(self) -> int:
-        """The lowest seq, 0 when empty (seqs start at 1).
+        """The lowest seq, or 0 if the set is empty (seqs start at 1).
 
         >>> SeqSet.from_ranges([(6, 9)]).first, SeqSet().first
         (6, 0)
@@ -215,7 +216,7 @@ class SeqSet:
 
     @property
     def last(self) -> int:
-        """The highest seq (itself in the set), 0 when empty.
+        """The highest seq (itself in the set), or 0 if the set is empty.
 
         >>> SeqSet.from_ranges([(6, 9)]).last, SeqSet().last
         (8, 0)
@@ -225,7 +226,7 @@ class SeqSet:
     # -- whole sets
 
     def union(self, other: SeqSet) -> SeqSet:
-        """The seqs that are in either; also `|`.
+        """The seqs in either set; also `|`.
 
         >>> (SeqSet.from_ranges([(1, 4)]) | SeqSet.from_ranges([(3, 9)])).ranges()
         [(1, 9)]
@@ -233,7 +234,7 @@ class SeqSet:
         return SeqSet.from_ranges(sorted(self.ranges() + other.ranges()))
 
     def intersection(self, other: SeqSet) -> SeqSet:
-        """The seqs that are in both; also `&`.
+        """The seqs in both sets; also `&`.
 
         >>> (SeqSet.from_ranges([(1, 4)]) & SeqSet.from_ranges([(3, 9)])).ranges()
         [(3, 4)]
@@ -242,7 +243,7 @@ class SeqSet:
         return SeqSet.from_ranges(part for run in few.ranges() for part in many.overlap(*run))
 
     def difference(self, other: SeqSet) -> SeqSet:
-        """The seqs that are here and not in the other; also `-`.
+        """The seqs in this set and not in the other; also `-`.
 
         >>> (SeqSet.from_ranges([(1, 9)]) - SeqSet.from_ranges([(3, 5)])).ranges()
         [(1, 3), (5, 9)]
@@ -269,7 +270,7 @@ class SeqSet:
 
 
 def _nothing(start: int, stop: int) -> bool:
-    """False for an empty range; a reversed one is a mistake in the caller's arithmetic."""
+    """False for an empty range; raises for a reversed one, which is a mistake in the caller's arithmetic."""
     if start > stop:
         raise ValueError(f"range [{start}, {stop}) ends before it starts; pass (start, stop)")
     return False

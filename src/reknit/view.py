@@ -1,4 +1,4 @@
-"""Who is in a group: members, and the views that say which of them there are, oldest first."""
+"""The members of a group, and views: which members it has, oldest first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xxhash import xxh3_64_intdigest
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """One incarnation of a program in a group. The id is also the source of the events that it sends."""
+    """One run of a program as a member of a group. Its id is also the source of the events that it sends."""
 
     id: bytes
     name: str = ""
@@ -15,7 +15,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):
-    """The members in order of rank (the first was there first), and who said so.
+    """The members in order of rank (the first joined first), and the coordinator that installed the view.
 
     >>> view = View(3, b"a", (Member(b"a"), Member(b"b")))
     >>> view.ids, b"b" in view, view.key < View(4, b"a", ()).key
@@ -28,7 +28,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[int, bytes]:
-        """A total order over views: the later one wins everywhere."""
+        """A total order over views: the later one wins on every member."""
         return self.counter, self.coordinator
 
     @property
@@ -37,12 +37,12 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def fingerprint(self) -> int:
-        """The same wherever the same members are seen, in whatever order."""
+        """A hash of the members, whatever their order."""
         return xxh3_64_intdigest(b"".join(sorted(self.ids)))
 
     @property
     def stamp(self) -> int:
-        """Another for every view; where nobody coordinates, the same wherever the same members are seen."""
+        """A hash of the view; without a coordinator, a hash of its members."""
         if not self.coordinator:
             return self.fingerprint
         return xxh3_64_intdigest(b"%d" % self.counter + self.coordinator, self.fingerprint)

@@ -1,4 +1,4 @@
-"""The commands against a real node: what they print, and how they end."""
+"""The commands against a real node: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending, free_port, start_tied, tied
+from reknit.processes.process import NodeProcess, ending, free_port, start_tied, tied
 
 pytestmark = pytest.mark.real
 
@@ -29,7 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 class Shell:
-    """Runs commands in an empty folder, with a node's address in the environment."""
+    """Runs commands in an empty directory, with a node's address in the environment."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ def shell(node: NodeProcess, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own."""
+    """A topic that only this test uses."""
     return f"cli/{request.node.name}"
 
 
@@ -76,36 +76,36 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def test_an_event_is_published_and_printed(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic, "21.5").stdout.decode() == f"1 event kept on {topic}\n"
+    assert shell("pub", topic, "21.5").stdout.decode() == f"1 event stored on {topic}\n"
     line = shell("sub", topic, "--history", "--count", "1").stdout.decode()
     assert line.split()[1:] == [topic, "1", "21.5"]
 
 
 def test_every_line_of_stdin_is_an_event(shell: Shell, topic: str) -> None:
     done = shell("pub", topic, stdin=b"one\n\nthree\nlast without an end")
-    assert done.stdout.decode() == f"4 events kept on {topic}\n"
+    assert done.stdout.decode() == f"4 events stored on {topic}\n"
     assert (
         shell("sub", topic, "--history", "--count", "4", "--raw").stdout
         == b"one\n\nthree\nlast without an end\n"
     )
 
 
-def test_nothing_on_stdin_is_no_event(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic).stdout.decode() == f"0 events kept on {topic}\n"
+def test_empty_stdin_publishes_no_event(shell: Shell, topic: str) -> None:
+    assert shell("pub", topic).stdout.decode() == f"0 events stored on {topic}\n"
 
 
-def test_a_payload_is_published_so_often(shell: Shell, topic: str) -> None:
-    assert shell("pub", topic, "x", "--count", "2500").stdout.startswith(b"2,500 events kept")
-    assert shell("pub", topic, "--count", "2", stdin=b"1\n2\n3\n").stdout.startswith(b"2 events kept")
+def test_a_payload_is_published_count_times(shell: Shell, topic: str) -> None:
+    assert shell("pub", topic, "x", "--count", "2500").stdout.startswith(b"2,500 events stored")
+    assert shell("pub", topic, "--count", "2", stdin=b"1\n2\n3\n").stdout.startswith(b"2 events stored")
 
 
-def test_a_rate_is_kept(shell: Shell, topic: str) -> None:
+def test_the_rate_is_not_exceeded(shell: Shell, topic: str) -> None:
     begun = time.monotonic()
     shell("pub", topic, "x", "--count", "20", "--rate", "40")
     assert time.monotonic() - begun > 19 / 40
 
 
-def test_json_has_what_an_event_has(shell: Shell, topic: str) -> None:
+def test_json_has_the_fields_of_an_event(shell: Shell, topic: str) -> None:
     shell("pub", topic, stdin=b"text\n\xff\xfe\n")
     text, binary = map(
         json.loads, shell("sub", topic, "--history", "--count", "2", "--json").stdout.splitlines()
@@ -115,12 +115,12 @@ def test_json_has_what_an_event_has(shell: Shell, topic: str) -> None:
     assert set(text) == {"topic", "source", "seq", "time", "payload"}
 
 
-def test_a_payload_can_not_steer_the_terminal(shell: Shell, topic: str) -> None:
+def test_a_payload_cannot_control_the_terminal(shell: Shell, topic: str) -> None:
     shell("pub", topic, "\x1b[2Jboo")
     assert b"\x1b" not in shell("sub", topic, "--history", "--count", "1").stdout
 
 
-def test_a_checkpoint_goes_on_where_it_stopped(shell: Shell, topic: str) -> None:
+def test_a_subscriber_resumes_from_a_checkpoint(shell: Shell, topic: str) -> None:
     shell("pub", topic, stdin=b"1\n2\n3\n4\n")
     first = shell("sub", topic, "--history", "--count", "2", "--raw")
     assert first.stdout == b"1\n2\n"
@@ -128,7 +128,7 @@ def test_a_checkpoint_goes_on_where_it_stopped(shell: Shell, topic: str) -> None
     assert shell("sub", topic, "--from", here, "--count", "2", "--raw").stdout == b"3\n4\n"
 
 
-def test_the_checkpoint_of_a_live_subscription_begins_where_it_began(shell: Shell, topic: str) -> None:
+def test_the_checkpoint_of_a_live_subscription_is_its_start(shell: Shell, topic: str) -> None:
     shell("pub", topic, "old")
     process = shell.start("sub", topic, "--raw")
     wait_for_subscriber(shell, topic)
@@ -146,13 +146,13 @@ def test_a_durable_subscriber_gets_the_rest_next_time(shell: Shell, topic: str) 
     assert shell("sub", topic, *name, "--count", "1", "--raw").stdout == b"3\n"
 
 
-def test_ctrl_c_ends_a_subscriber_in_order(shell: Shell, topic: str) -> None:
+def test_ctrl_c_shuts_a_subscriber_down_cleanly(shell: Shell, topic: str) -> None:
     process = shell.start("sub", topic)
     wait_for_subscriber(shell, topic)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.startswith(b"go on with --from c1.")
+    assert err.startswith(b"resume with --from c1.")
 
 
 def wait_for_subscriber(shell: Shell, pattern: str) -> None:
@@ -163,7 +163,7 @@ def wait_for_subscriber(shell: Shell, pattern: str) -> None:
     raise AssertionError(f"nobody subscribed to {pattern}")
 
 
-def test_ctrl_c_tells_a_publisher_how_much_is_kept(shell: Shell, topic: str) -> None:
+def test_ctrl_c_makes_a_publisher_print_how_much_is_stored(shell: Shell, topic: str) -> None:
     process = shell.start("pub", topic)
     assert process.stdin is not None
     process.stdin.write(b"1\n2\n")
@@ -173,10 +173,10 @@ def test_ctrl_c_tells_a_publisher_how_much_is_kept(shell: Shell, topic: str) -> 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.decode().startswith(f"interrupted: 2 events kept on {topic}")
+    assert err.decode().startswith(f"interrupted: 2 events stored on {topic}")
 
 
-def test_a_reader_that_has_enough_is_no_error(shell: Shell, topic: str) -> None:
+def test_a_closed_stdout_is_not_an_error(shell: Shell, topic: str) -> None:
     shell("pub", topic, "x" * 1000, "--count", "2000")
     with shell.start("sub", topic, "--history", "--raw") as process:
         assert process.stdout is not None
@@ -258,7 +258,7 @@ def test_up_refuses_in_one_line(shell: Shell, tmp_path: Path) -> None:
         cases = {
             ("--listen", node.url): "address already in use",
             here: "in use by",
-            ("--listen", "nowhere"): "is no address",
+            ("--listen", "nowhere"): "is not a valid address",
             ("--set", "node.nam=x"): "did you mean node.name?",
             ("--set", "oops"): "write --set section.key=value",
             ("--config", "missing.toml"): "does not exist",
@@ -309,7 +309,7 @@ def test_metrics_are_served(shell: Shell, tmp_path: Path) -> None:
 
 def test_config_is_shown_checked_and_found(shell: Shell, tmp_path: Path) -> None:
     assert b"limits.batch_bytes" in shell("config", "show").stdout
-    assert shell("config", "check").stdout == b"ok: all at their defaults\n"
+    assert shell("config", "check").stdout == b"ok: all settings have their defaults\n"
     assert shell("config", "path", code=1).stdout.decode().strip() == str(tmp_path / "reknit.toml")
     (tmp_path / "reknit.toml").write_bytes(shell("config", "show", "--toml").stdout)
     assert shell("config", "path").stdout.decode().strip() == str(tmp_path / "reknit.toml")

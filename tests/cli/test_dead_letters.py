@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 pytestmark = pytest.mark.real
 
@@ -56,7 +56,7 @@ def die(node: NodeProcess, topic: str, count: int) -> None:
                 break
 
 
-def test_letters_are_chosen_redriven_and_dropped(node: NodeProcess) -> None:
+def test_dead_letters_are_filtered_redriven_and_dropped(node: NodeProcess) -> None:
     die(node, "a/1", 30)
     die(node, "b/1", 3)
     assert len(rows(node)) == 20
@@ -74,16 +74,16 @@ def test_letters_are_chosen_redriven_and_dropped(node: NodeProcess) -> None:
     assert dry == "a/1: 30\n30 dead letters would be redriven\n"
     done = json.loads(reknit_(node, "dead-letters", "redrive", "--topic", "a/**", "--rate", "0", "--json"))
     assert (done["count"], done["topics"]) == (30, {"a/1": 30})
-    assert reknit_(node, "dead-letters", "redrive", "--topic", "a/**") == "0 dead letters were redriven\n"
+    assert reknit_(node, "dead-letters", "redrive", "--topic", "a/**") == "0 dead letters redriven\n"
 
     assert "Drop 3 dead letters" in subprocess_asks(node)
     assert len(rows(node)) == 3
-    assert reknit_(node, "dead-letters", "drop", "--yes") == "3 dead letters were dropped\n"
+    assert reknit_(node, "dead-letters", "drop", "--yes") == "3 dead letters dropped\n"
     assert reknit_(node, "dead-letters", "list") == "no dead letters\n"
 
 
 def subprocess_asks(node: NodeProcess) -> str:
-    """What `drop` asks; the answer is no."""
+    """The question of `drop`, which is answered with no."""
     done = subprocess.run(
         [sys.executable, "-m", "reknit", "dead-letters", "drop"],
         input=b"n\n",
@@ -95,12 +95,12 @@ def subprocess_asks(node: NodeProcess) -> str:
     return done.stdout.decode()
 
 
-def test_what_can_not_be_read_is_refused_in_one_line(node: NodeProcess) -> None:
+def test_invalid_options_are_refused_in_one_line(node: NodeProcess) -> None:
     cases = {
-        ("list", "--reason", "late"): "is no reason; there are expired",
-        ("list", "--code", "LATE"): "is no google.rpc code",
-        ("list", "--since", "yesterday"): "is no time",
-        ("redrive", "--rate", "fast"): "is no rate",
+        ("list", "--reason", "late"): "invalid reason 'late': use one of expired",
+        ("list", "--code", "LATE"): "invalid code 'LATE': use a google.rpc code",
+        ("list", "--since", "yesterday"): "invalid time 'yesterday'",
+        ("redrive", "--rate", "fast"): "invalid rate 'fast'",
         ("show", "7"): "there is no dead letter 7",
     }
     for args, words in cases.items():
@@ -113,6 +113,6 @@ def test_topic_is_paused_and_resumed(node: NodeProcess) -> None:
     assert reknit_(node, "topic", "paused") == "nothing is paused\n"
     assert reknit_(node, "topic", "pause", "a/**") == "a/** is paused\n"
     assert json.loads(reknit_(node, "topic", "paused", "--json")) == ["a/**"]
-    assert reknit_(node, "topic", "resume", "a/**") == "a/** is handed out again\n"
-    assert "was not paused" in reknit_(node, "topic", "resume", "a/**", code=1)
+    assert reknit_(node, "topic", "resume", "a/**") == "a/** is resumed\n"
+    assert "is not paused" in reknit_(node, "topic", "resume", "a/**", code=1)
     assert "error:" in reknit_(node, "topic", "pause", "a//b", code=1)

@@ -1,4 +1,4 @@
-"""`reknit journal` on a journal that is whole, and on one that is damaged."""
+"""`reknit journal` on an intact journal and on a damaged one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_repair_leaves_a_whole_journal_alone(tmp_path: Path) -> None:
     assert result.output.strip() == "nothing is damaged"
 
 
-def test_repair_names_the_events_that_damage_took(tmp_path: Path) -> None:
+def test_repair_names_the_events_that_were_damaged(tmp_path: Path) -> None:
     _fill(tmp_path, 3)
     [log] = (tmp_path / "log").glob("*.log")
     data = bytearray(log.read_bytes())

@@ -1,9 +1,7 @@
-"""What the commands print, without a node."""
+"""The output of commands, without a node."""
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import io
 from typing import Any
 
@@ -12,7 +10,7 @@ from typer.testing import CliRunner
 
 from reknit.batch import Batch
 from reknit.cli import running
-from reknit.cli.event_output import JsonLines, Lines, RawLines
+from reknit.cli.events.event_output import JsonLines, Lines, RawLines
 from reknit.cli.main import app
 
 runner = CliRunner()
@@ -53,14 +51,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
     monkeypatch.setattr(running, "asked", asked)
 
 
-@pytest.mark.parametrize("name", ["output", "settings", "running"])
-def test_examples_in_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"reknit.cli.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
-def test_a_balanced_ledger_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_balanced_ledger_exits_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, [ROW])
     result = runner.invoke(app, ["ledger"])
     assert result.exit_code == 0
@@ -86,7 +77,7 @@ def test_an_empty_ledger_says_how_to_fill_it(monkeypatch: pytest.MonkeyPatch) ->
     assert "--name" in result.stdout
 
 
-def test_status_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, STATUS)
     text = runner.invoke(app, ["status"]).stdout
     assert "publishers wait" in text
@@ -95,7 +86,7 @@ def test_status_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "and 10 more" in text
 
 
-def test_printers_remember_how_far_they_got() -> None:
+def test_printers_remember_their_checkpoint() -> None:
     batch = Batch.build(bytes(16), "a", 7, [b"x\x1b", b"\xff"], time_us=0)
     for kind in (RawLines, JsonLines):
         out = io.BytesIO()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.client.serving import serving
+from tests.client.node_thread import serving
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from reknit.config import Config, TransportSettings
 from reknit.errors import Closed, InvalidTopic, NotConnected, Refused
 from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import Code
-from tests.client.serving import run
+from tests.client.node_thread import run
 
 pytestmark = pytest.mark.real
 

@@ -29,7 +29,7 @@ from reknit.envelope.umessage import (
 )
 from reknit.errors import InvalidAttributes
 from reknit.outcome import Code
-from tests.envelope.making import CLIENT, METHOD, SOUND, changed, sound, texts
+from tests.envelope.samples import CLIENT, METHOD, SOUND, changed, sound, texts
 from tests.envelope.vectors import URI_BYTES, UUID_BYTES
 
 ID = "00000000-0001-7000-8010-101010101a1a"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 
 @pytest.fixture(scope="module")

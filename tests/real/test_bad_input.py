@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +16,7 @@ import reknit
 from reknit.batch import Batch
 from reknit.frame import KIND_MESSAGE, KIND_RECORD, wrap
 from reknit.outcome import Code
-from reknit.testing.processes import NodeProcess
+from reknit.processes.process import NodeProcess
 from reknit.wire.codec import encode
 from reknit.wire.messages import (
     VERSION,
@@ -120,7 +119,8 @@ def test_a_refusal_is_logged_once(node: NodeProcess) -> None:
         connection.send(b"garbage " * 1000)
         connection.read()
         connection.send(b"garbage " * 1000)
-        time.sleep(0.2)
+        with bystander(node):  # the node has read it by then
+            pass
     assert len(log_lines(node, f"{host}:{port}")) == 1
 
 

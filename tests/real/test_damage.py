@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 
 pytestmark = pytest.mark.real
 

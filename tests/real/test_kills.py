@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, Process, ending
-from reknit.testing.workers import Notes, publisher_command, subscriber_command
+from reknit.processes.process import NodeProcess, Process, ending
+from reknit.processes.workers import ReceivedEvents, publisher_command, subscriber_command
 
 KILLS = int(os.environ.get("REKNIT_KILLS", "6"))
 RATE = 5_000.0
@@ -62,14 +62,14 @@ def test_the_ledger_balances_whoever_is_killed(tmp_path: Path) -> None:
     assert min(totals.values()) > 0
     found = {(row["subscriber"], row["topic"]): row for row in rows}
     for name, file in files.items():
-        notes = Notes(file)
+        received = ReceivedEvents(file)
         for topic, count in totals.items():
             row = found[name, topic]
             assert row["balanced"], row
             assert (row["published"], row["lost"], row["in_flight"]) == (count, 0, 0), row
             assert row["accepted"] + row["dead_lettered"] == count, row
             assert row["dead_lettered"] == count // 997, row
-            assert notes.missing(topic, count) == []
+            assert received.missing(topic, count) == []
 
 
 def wait_for_peers(url: str, publishers: set[str], subscribers: set[str], patience_s: float = 60.0) -> None:

@@ -17,8 +17,8 @@ import pytest
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.session import connect
 from reknit.outcome import Outcome
-from reknit.testing.processes import NodeProcess, ending, free_port
-from tests.anycast.nodes import (
+from reknit.processes.process import NodeProcess, ending, free_port
+from tests.node.node_processes import (
     CONFIG,
     ORDERS,
     PATIENCE_S,
@@ -68,7 +68,7 @@ async def _leave_once(made: Any, publisher: OutcomePublisher, log: list[tuple[st
 
 def test_an_amqp_receiver_leaves_and_everything_is_accepted(tmp_path: Path) -> None:
     pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
-    from tests.gateway.amqp_clients import Client, start
+    from tests.gateway.amqp.clients import Client, start
 
     settings = tmp_path / "fabric.toml"
     settings.write_text(CONFIG)
@@ -102,7 +102,7 @@ def test_an_amqp_receiver_leaves_and_everything_is_accepted(tmp_path: Path) -> N
 
 
 def _accept(message: Any, delivery: Any) -> None:
-    from tests.gateway.amqp_clients import say
+    from tests.gateway.amqp.clients import say
 
     link = delivery.link
     say(delivery, "accept")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import reknit
-from reknit.testing.processes import NodeProcess, ending
+from reknit.processes.process import NodeProcess, ending
 from reknit.wire.messages import Start, Subscribe, Subscribed
 from tests.real.raw import raw
 

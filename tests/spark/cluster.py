@@ -15,18 +15,18 @@ from typing import Self
 
 import pyspark
 
-from reknit.testing.processes import start_tied
+from reknit.processes.process import start_tied
 from tests.spark.quick import SMALL_QUERIES, quick_environ
 
 START_S_MAX = 90.0
 KILLS = int(os.environ.get("REKNIT_KILLS", "2"))
-"""How often a test kills what it is about; `REKNIT_KILLS=20` for more."""
+"""How many processes a test kills; set `REKNIT_KILLS=20` for more."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Program:
-    """A process with everything it starts, whose words go to a file. It ends with the block, whatever happens."""
+    """A process and its children, with their output in a file. They end with the `with` block in any case."""
 
     def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
         self.log = log
@@ -48,23 +48,23 @@ class Program:
         self.kill()
 
     def kill(self) -> None:
-        """kill -9, its children too."""
+        """kill -9, also of its children."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(30)
 
     def end(self, timeout_s: float = 120.0) -> int:
-        """Ask it to stop, and give its exit code."""
+        """Ask it to stop; returns its exit code."""
         self.process.terminate()
         return self.process.wait(timeout_s)
 
     def end_group(self, timeout_s: float = 120.0) -> int:
-        """Ask it and everything it started to stop, all at once, as a service manager does; gives its exit code."""
+        """Ask it and its children to stop, all at once, as a service manager does; returns its exit code."""
         os.killpg(self.process.pid, signal.SIGTERM)
         return self.process.wait(timeout_s)
 
     def wait_for(self, pattern: str, timeout_s: float = START_S_MAX) -> re.Match[str]:
-        """Wait until its words fit."""
+        """Wait until its output matches."""
         deadline = time.monotonic() + timeout_s
         while (found := re.search(pattern, self.text())) is None:
             assert self.process.poll() is None or re.search(pattern, self.text()), self.text()
@@ -77,7 +77,7 @@ class Program:
 
 
 class Cluster:
-    """Use it in a `with` block. `workers` can be killed one by one."""
+    """For a `with` block. `workers` can be killed one by one."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder, self._count = folder, workers
@@ -123,7 +123,7 @@ class Cluster:
 
 
 def pipeline_command(lake: Path, nodes: str, *options: str) -> list[str]:
-    """`reknit pipeline run` on a lake, with runs of settle close together."""
+    """`reknit pipeline run` on a lake, with short pauses between runs of settle."""
     start = [sys.executable, "-c", "from reknit.cli.main import main; main()", "pipeline", "run"]
     paths = ["--lake", str(lake), "--nodes", nodes, "--interval", "0.2", "--memory", "1g"]
     return [*start, *paths, *options]
@@ -136,7 +136,7 @@ def start_pipeline(lake: Path, log: Path, *urls: str) -> Program:
 
 
 def conf(settings: Mapping[str, str]) -> list[str]:
-    """Settings of Spark's as options of a command."""
+    """Spark settings as options of a command."""
     return [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
 
 

@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from reknit.spark.runtime.session import build_session
 from tests.spark.quick import SMALL_QUERIES, quick_environ
-from tests.spark.running import RunningNode
+from tests.spark.running_node import RunningNode
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of all tests: to start it takes longer than most of them."""
+    """One session for all tests: starting it takes longer than most tests."""
     warehouse = tmp_path_factory.mktemp("warehouse")
     settings = {"spark.sql.warehouse.dir": warehouse.as_uri(), **SMALL_QUERIES}
     os.environ.update(quick_environ())
@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
-    """Starts nodes, each with a journal on disk, and stops them in the end."""
+    """Starts nodes, each with a journal on disk, and stops them after the test."""
     started: list[RunningNode] = []
 
     def make(name: str = "line1", **settings: Any) -> RunningNode:
@@ -41,5 +41,5 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., RunningNode]]:
 
 @pytest.fixture
 def node(make_node: Callable[..., RunningNode]) -> RunningNode:
-    """A node that has nothing yet."""
+    """A node with an empty journal."""
     return make_node()

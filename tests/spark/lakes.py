@@ -1,4 +1,4 @@
-"""Lakes for tests: batches put into one as capture does, without a node."""
+"""Lakes for tests: writes batches into one as capture does, without a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
 from reknit.spark.source.schema import BATCHES, OUTCOMES
 from reknit.spark.stages.capture import capture_batch
-from reknit.spark.stages.settle_events import events_lake
+from reknit.spark.stages.events import events_lake
 from tests.spark.cluster import Program
 
 
@@ -41,7 +41,7 @@ def batch_row(node: str, position: int, batch: Batch) -> tuple[Any, ...]:
 def captured(
     spark: SparkSession, lake: Lake, id: int, batches: Iterable[Batch], node: str = "line1", position: int = 0
 ) -> int:
-    """Capture batches as micro-batch `id`; gives the rows that were new."""
+    """Capture batches as micro-batch `id`; returns the number of new rows."""
     rows = []
     for batch in batches:
         rows.append(batch_row(node, position, batch))
@@ -56,7 +56,7 @@ def captured_outcomes(spark: SparkSession, lake: Lake, id: int, rows: list[dict[
 
 
 def events(spark: SparkSession, lake: Lake) -> dict[tuple[str, bytes], list[int]]:
-    """Every stream's seqs in table `events`, brought up to date, in the order in which they were committed."""
+    """Bring table `events` up to date; returns the seqs of each series in the order of the commits."""
     events_lake(spark, lake)
     rows: list[tuple[int, int, str, bytes]] = []
     for file in lake.files("events"):
@@ -75,12 +75,12 @@ def ranges(spark: SparkSession, lake: Lake, table: str) -> list[tuple[int, int]]
 
 
 def wait_until(is_so: Callable[[], bool], program: Program, timeout_s: float = 400.0) -> None:
-    """Wait for something that a running program brings about."""
+    """Wait for a condition that a running program fulfils."""
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert program.process.poll() is None, program.text()
         assert time.monotonic() < deadline, program.text()
-        time.sleep(0.2)  # to look into a lake takes a while, and takes it from the program
+        time.sleep(0.2)  # reading a lake takes a while, and takes processor time from the program
 
 
 def check_events(lake: Lake, last: dict[str, int]) -> None:

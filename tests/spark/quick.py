@@ -1,7 +1,7 @@
-"""Java that starts fast, for tests: Spark's classes come from an archive that was made once for the environment.
+"""Makes Java start fast in tests: Spark's classes come from an archive that is made once per environment.
 
-`python -m tests.spark.quick` makes it, as `make test` does. Without it everything works, and each Java takes some five
-seconds of a processor more until it is ready.
+`python -m tests.spark.quick` makes it, as `make test` does. Tests also work without it, but each Java then takes about
+five more seconds of processor time to start.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ SITE: Final = Path(__file__).with_name("site")
 HOME: Final = Path(sys.prefix, "quick-java").resolve()
 END_S_MAX: Final = 120
 
-# One thread less to collect garbage, one compiler instead of two: what runs for a minute never gets their worth back.
+# The serial collector, and one compiler instead of two: a test that runs for a minute does not profit from more.
 OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable"
 SMALL_QUERIES: Final = {
     "spark.sql.adaptive.enabled": "false",  # plans a query again after each of its parts
     "spark.sql.codegen.wholeStage": "false",  # these two compile Java for a query, for millions of rows
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""For queries of a few rows. The demo and Connect run with what users have."""
+"""For queries of a few rows. The demo and Connect run with the settings that users have."""
 
 
 def quick_environ() -> dict[str, str]:
-    """What a program that starts Spark gets in a test, besides the environment that there is. Raises `JavaNotFound`."""
+    """Environment variables for a program that starts Spark in a test. Raises `JavaNotFound`."""
     paths = [str(SRC), str(SITE), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     java = HOME if (HOME / "bin" / "java").exists() else find_java()
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))), "JAVA_HOME": str(java)}
@@ -61,7 +61,7 @@ def _write(program: Path, java: Path, option: str) -> None:
 
 
 def use_spark(folder: Path) -> None:
-    """Do a little of everything, so that its classes are loaded, and return when Java has ended."""
+    """Use a little of everything, so that its classes are loaded; returns when Java has ended."""
     from reknit.spark.runtime.session import build_session
 
     spark = build_session("local[2]", "classes", {"spark.sql.warehouse.dir": folder.as_uri()}, memory="1g")
@@ -83,5 +83,5 @@ def _look(frame: DataFrame, batch_id: int) -> None:
 if __name__ == "__main__":
     try:
         make_home(HOME)
-    except Exception as error:  # whatever it is, tests do without
-        print(f"without an archive of Spark's classes: {error}")
+    except Exception as error:  # tests also work without the archive
+        print(f"no archive of Spark's classes was made: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reknit.store.journal import Journal
-from tests.store.making import KINDS, Maker
+from tests.store.journals import KINDS, Maker
 
 
 @pytest.fixture(params=KINDS)

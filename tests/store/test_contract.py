@@ -22,7 +22,7 @@ from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.store.memory import SimJournal
 from reknit.store.retention import Retention
-from tests.store.making import SOURCE_A, SOURCE_B, Maker, batch, entries, keep, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, Maker, batch, entries, keep, spans, stage
 
 # -- staging and committing
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from reknit.processes.process import start_tied
 from reknit.store.disk import DiskJournal
-from reknit.testing.processes import start_tied
-from tests.store.making import SOURCE_A, SOURCE_B, entries
+from tests.store.journals import SOURCE_A, SOURCE_B, entries
 
 WRITER = """
 import sys, threading

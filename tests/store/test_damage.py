@@ -22,7 +22,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.log import segment_path, segment_starts
 from reknit.store.repair import repair
 from reknit.store.survey import verify
-from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 LAST = 40
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -345,7 +345,7 @@ def test_a_lost_index_is_built_again(pieces: Template) -> None:
 def test_an_unreadable_index_is_put_aside_by_repair(pieces: Template) -> None:
     with pieces.copied() as directory:
         (directory / "index" / "data.mdb").write_bytes(b"\xff" * 8_192)
-        with pytest.raises(JournalCorrupt, match="build it again from the log with `reknit journal repair"):
+        with pytest.raises(JournalCorrupt, match="rebuild it from the log with `reknit journal repair"):
             open_journal(directory)
         report = repair(directory)
         assert Path(report.index_aside).exists()

@@ -16,7 +16,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.index import Index
 from reknit.store.log import segment_path, segment_starts
 from reknit.store.retention import Retention
-from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, stage
 
 
 def test_a_second_writer_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_checkpoint_leaves_nothing_of_the_index_in_memory(tmp_path: Path) -> N
     for first in range(1, 100):
         keep(journal, batch(first), batch(first, source=SOURCE_B))
     journal.checkpoint()
-    assert journal._streams.fresh == []
-    assert [stream.extents for stream in journal._streams] == [[], []]
+    assert journal.state.series.fresh == []
+    assert [series.extents for series in journal.state.series] == [[], []]
     journal.close()
 
 
@@ -156,7 +156,7 @@ def test_what_was_not_closed_is_replayed_from_the_last_checkpoint(tmp_path: Path
     code = f"""
 import os
 from reknit.store.disk import DiskJournal
-from tests.store.making import batch, keep, stage
+from tests.store.journals import batch, keep, stage
 journal = DiskJournal({str(tmp_path)!r})
 keep(journal, batch(1))
 journal.checkpoint()

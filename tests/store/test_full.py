@@ -18,7 +18,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.log import OsFiles, segment_path, segment_starts
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
-from tests.store.making import SOURCE_A, batch, entries, keep, stage
+from tests.store.journals import SOURCE_A, batch, entries, keep, stage
 
 
 class SmallDisk(OsFiles):
@@ -68,7 +68,7 @@ def test_what_does_not_fit_stays_staged_and_is_written_when_there_is_room(tmp_pa
     end = journal.end
     disk.room = room
     stage(journal, batch(2), batch(3), batch(4))
-    with pytest.raises(JournalFull, match=r"no space left on device.*goes on by itself"):
+    with pytest.raises(JournalFull, match=r"no space left on device.*resumes by itself"):
         journal.commit()
     assert journal.end == end
     assert firsts(journal) == [1]

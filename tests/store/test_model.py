@@ -19,7 +19,7 @@ from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.store.memory import SimJournal
 from reknit.store.retention import Retention
-from tests.store.making import SOURCE_A, SOURCE_B, SOURCE_C, Maker, batch, entries, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, SOURCE_C, Maker, batch, entries, spans, stage
 from tests.store.test_damage import SCRATCH
 
 STREAMS = [("t/a", SOURCE_A), ("t/a", SOURCE_B), ("t/b", SOURCE_C)]

@@ -12,14 +12,14 @@ import pytest
 from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import End
+from reknit.processes.process import start_tied
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
 from reknit.store.log import OsFiles
 from reknit.store.reader import open_reader
 from reknit.store.retention import Retention
 from reknit.store.survey import verify
-from reknit.testing.processes import start_tied
-from tests.store.making import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
+from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 
 def open_journal(directory: Path, retention: Retention | None = None) -> DiskJournal:

@@ -3,7 +3,7 @@
 from reknit.testing.clock import START_US, Clock
 
 
-def test_things_happen_in_the_order_of_their_time_and_then_of_their_making() -> None:
+def test_actions_run_by_time_and_then_in_the_order_of_their_creation() -> None:
     clock = Clock()
     seen: list[str] = []
     for name, due in (("c", 2.0), ("a", 1.0), ("b", 1.0)):
@@ -12,14 +12,14 @@ def test_things_happen_in_the_order_of_their_time_and_then_of_their_making() -> 
     assert seen == ["a", "b", "c"]
 
 
-def test_clock_stands_at_the_end_of_the_run() -> None:
+def test_clock_is_at_the_end_of_the_run() -> None:
     clock = Clock()
     clock.run(3.0)
     assert clock.now == 3.0
     assert clock.now_us() == START_US + 3_000_000
 
 
-def test_what_happens_can_let_more_happen() -> None:
+def test_an_action_can_schedule_another() -> None:
     clock = Clock()
     times: list[float] = []
 
@@ -32,7 +32,7 @@ def test_what_happens_can_let_more_happen() -> None:
     assert times == [1.0, 2.0, 3.0]
 
 
-def test_what_is_cancelled_does_not_happen() -> None:
+def test_a_cancelled_action_does_not_run() -> None:
     clock = Clock()
     seen: list[int] = []
     clock.after(1.0, lambda: seen.append(1)).cancel()

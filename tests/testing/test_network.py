@@ -1,4 +1,4 @@
-"""A network that misbehaves, but only as real ones do."""
+"""A faulty network, whose faults are those of real ones."""
 
 from random import Random
 
@@ -8,33 +8,33 @@ from hypothesis import strategies as st
 
 from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
-from reknit.testing.network import End, Network
+from reknit.testing.network import ConnectionEnd, Network
 
 
 class User:
-    """Remembers what it is told."""
+    """Records what it is told."""
 
     def __init__(self) -> None:
-        self.ends: list[End] = []
+        self.ends: list[ConnectionEnd] = []
         self.data = b""
         self.blocks: list[bool] = []
         self.losses = 0
 
-    def opened(self, end: End) -> None:
+    def opened(self, end: ConnectionEnd) -> None:
         self.ends.append(end)
 
-    def received(self, end: End, data: bytes) -> None:
+    def received(self, end: ConnectionEnd, data: bytes) -> None:
         self.data += data
 
-    def blocked(self, end: End, is_blocked: bool) -> None:
+    def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
         self.blocks.append(is_blocked)
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: ConnectionEnd) -> None:
         self.losses += 1
 
 
 class Pair:
-    """A client and a server with a stream between them."""
+    """A client and a server with a connection between them."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self.clock = Clock()
@@ -59,7 +59,7 @@ def test_bytes_arrive_in_order() -> None:
 @given(
     st.integers(0, 10_000), st.lists(st.sampled_from(["send", "wait", "part", "heal", "cut"]), max_size=40)
 )
-def test_what_arrives_is_always_a_beginning_of_what_was_sent(seed: int, acts: list[str]) -> None:
+def test_received_bytes_are_always_a_prefix_of_the_sent_ones(seed: int, acts: list[str]) -> None:
     pair = Pair(FaultPlan(seed=seed, split_share=0.5, delay_s_max=0.3, notice_s_max=0.5))
     sent = b""
     for number, act in enumerate(acts):
@@ -83,7 +83,7 @@ def test_what_arrives_is_always_a_beginning_of_what_was_sent(seed: int, acts: li
         assert sent == pair.server.data
 
 
-def test_both_sides_of_a_cut_stream_are_told_once() -> None:
+def test_both_sides_of_a_cut_connection_are_told_once() -> None:
     pair = Pair(FaultPlan(seed=1))
     pair.network.cut_any()
     pair.clock.run(10.0)
@@ -91,7 +91,7 @@ def test_both_sides_of_a_cut_stream_are_told_once() -> None:
     assert pair.network.cut_any() == "nothing"
 
 
-def test_side_that_gives_up_is_not_told_and_hears_no_more() -> None:
+def test_side_that_closes_is_not_told_and_receives_no_more() -> None:
     pair = Pair(FaultPlan(seed=1))
     pair.server.ends[0].send(b"late")
     pair.end.close()
@@ -112,7 +112,7 @@ def test_short_partition_only_delays() -> None:
     assert pair.client.losses == 0
 
 
-def test_long_partition_ends_the_stream() -> None:
+def test_long_partition_ends_the_connection() -> None:
     pair = Pair(FaultPlan(seed=1))
     pair.network.partition({"client"}, {"server"}, one_way=False)
     pair.clock.run(10.0)
@@ -120,15 +120,15 @@ def test_long_partition_ends_the_stream() -> None:
     assert not pair.network.connect("client", "server", pair.client)
 
 
-def test_host_that_crashed_can_not_be_reached() -> None:
+def test_crashed_host_cannot_be_reached() -> None:
     pair = Pair(FaultPlan(seed=1))
-    pair.network.fall_silent("server")
+    pair.network.crash("server")
     assert not pair.network.connect("client", "server", pair.client)
     pair.clock.run(10.0)
     assert (pair.client.losses, pair.server.losses) == (1, 0)
 
 
-def test_sender_is_told_when_the_way_is_full_and_free_again() -> None:
+def test_sender_is_told_when_the_buffer_is_full_and_has_room_again() -> None:
     pair = Pair(FaultPlan(seed=1, buffer_bytes=10))
     for _ in range(5):
         pair.end.send(b"12345")
@@ -141,7 +141,7 @@ def test_sender_is_told_when_the_way_is_full_and_free_again() -> None:
     [({"loss_share": 1.0}, 0), ({"duplicate_share": 1.0}, 2), ({}, 1)],
     ids=["lost", "twice", "once"],
 )
-def test_datagrams_get_lost_or_come_twice(knobs: dict[str, float], arrivals: int) -> None:
+def test_datagrams_are_lost_or_arrive_twice(knobs: dict[str, float], arrivals: int) -> None:
     clock = Clock()
     network = Network(clock, FaultPlan(seed=1, **knobs), Random(1))  # type: ignore[arg-type]
     seen: list[int] = []

@@ -6,21 +6,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.batch import Batch, Head
 from reknit.entries import Run
 from reknit.frame import Buffer
-from reknit.ledger import Stream
+from reknit.ledger import Account, Series
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.protocol.dispatch.expiry import Expiry
-from reknit.protocol.dispatch.inputs import Open
+from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.protocol.dispatch.lanes import Lanes
-from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.settlement import Settling, Word
-from reknit.protocol.dispatch.subscribers import Subscriptions
-from reknit.protocol.effects import Send
+from reknit.protocol.dispatch.settlement import Settlement
+from reknit.protocol.dispatch.subscribers import Subscribers
+from reknit.protocol.disposition import Disposition
+from reknit.protocol.effects import DeadLetter, Send
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Intake
 from reknit.protocol.publish.publisher import Publisher
@@ -34,86 +35,88 @@ from reknit.wire.messages import Ack, Settle, Settled
 SEEDS_MAX = 250
 
 
-class ForgetfulSubscriptions(Subscriptions):
-    """After a reconnection it goes on with the newest event, not with what was left."""
+class ForgetfulSubscribers(Subscribers):
+    """Resumes with the newest event after a reconnection, not with the oldest one that is owed."""
 
-    def _resume(self, queue: Queue) -> None:
-        super()._resume(queue)
-        queue.cursor = self._desk.end
+    def _resume(self, queue: Queue, account: Account) -> None:
+        super()._resume(queue, account)
+        queue.cursor.read_to(self._state.end)
 
 
-class SettlingThatPromisesTooSoon(Settling):
-    """Says that outcomes are booked before they are durable."""
+class SettlementThatConfirmsTooSoon(Settlement):
+    """Confirms outcomes before they are durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
         super().settle(message, peer)
-        self._desk.say(peer, Settled(message.sub, message.number))
+        self._state.send(peer, Settled(message.sub, message.number))
 
 
 class LanesThatStayPaused(Lanes):
-    """What waited while its topic was paused is not looked at again."""
+    """Forgets events that waited while their topic was paused."""
 
     def look_at_all(self) -> None:
         pass
 
 
-class SubscriptionsThatStayPaused(Subscriptions):
+class SubscribersThatStayPaused(Subscribers):
     """Gives queues such lanes."""
 
-    def _queue(self, message: Open, peer: Peer, position: int) -> Queue:
+    def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
         queue = super()._queue(message, peer, position)
         queue.lanes.__class__ = LanesThatStayPaused
         return queue
 
 
-class SettlingThatForgetsLeases(Settling):
-    """Takes back what was held for too long, and hands it out to nobody."""
+class SettlementThatForgetsLeases(Settlement):
+    """Takes back events that were held for too long, and delivers them to nobody."""
 
     def give_back(
-        self, queue: Queue, stream: Stream, bounds: Range, word: Word, tried: list[AttemptRow]
+        self, queue: Queue, series: Series, bounds: Range, said: Disposition, tried: list[AttemptRow]
     ) -> list[OutcomeRow]:
-        if word.outcome is Outcome.LEASE_LOST:
+        if said.outcome is Outcome.LEASE_LOST:
             return []
-        return super().give_back(queue, stream, bounds, word, tried)
+        return super().give_back(queue, series, bounds, said, tried)
 
 
-class SettlingThatFreesItsHeadTooSoon(Settling):
-    """Ends an event that failed, instead of trying it again."""
+class SettlementThatFreesItsHeadTooSoon(Settlement):
+    """Ends an event that failed, instead of retrying it."""
 
-    def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
-        queue.end(stream, start, stop)
+    def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
+        queue.end(series, *bounds)
 
 
-class SettlingThatGivesUpTooSoon(Settling):
-    """Makes a dead letter of what could be tried once more."""
+class SettlementThatGivesUpTooSoon(Settlement):
+    """Makes a dead letter of an event that could be tried once more."""
 
-    def _go_on(
-        self, queue: Queue, stream: Stream, bounds: Range, tally: Tally, word: Word
+    def _retry_or_end(
+        self, queue: Queue, series: Series, bounds: Range, count: AttemptCount, said: Disposition
     ) -> list[OutcomeRow]:
-        counted = msgspec.structs.replace(tally, failed=tally.failed + 1)
-        return super()._go_on(queue, stream, bounds, counted, word)
+        counted = msgspec.structs.replace(count, failed=count.failed + 1)
+        return super()._retry_or_end(queue, series, bounds, counted, said)
 
 
 class ExpiryThatHurries(Expiry):
-    """Ends what has a quarter of a second to live."""
+    """Ends events that have a quarter of a second to live."""
 
     def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
         for start, stop, due_us in super().deadlines(run, index):
             yield start, stop, due_us - 250_000
 
 
-class EndingsWithoutALetter(Endings):
-    """Books what has expired as a dead letter, and writes none."""
+class RecorderWithoutADeadLetter(OutcomeRecorder):
+    """Records an expired event as a dead letter, and writes none."""
 
     def letter(self, *args: Any, **fields: Any) -> OutcomeRow:
         row = super().letter(*args, **fields)
         if row.reason == Reason.EXPIRED:
-            self._desk.effects.pop()
+            effects = self._state.take_effects()
+            assert isinstance(effects.pop(), DeadLetter)
+            self._state.put_back_effects(effects)
         return row
 
 
 class HastyIntake(Intake):
-    """Acknowledges events when they come, not when they are durable."""
+    """Acknowledges events when they arrive, not when they are durable."""
 
     def _append(self, peer: Peer, data: Buffer, heads: list[Head], stops: dict[bytes, int]) -> None:
         super()._append(peer, data, heads, stops)
@@ -121,42 +124,42 @@ class HastyIntake(Intake):
 
 
 class IntakeThatTakesTwice(Intake):
-    """Does not drop what comes again."""
+    """Does not drop repeated events."""
 
-    def _take_odd(self, head: Head, data: Buffer, peer: Peer) -> None:
-        if head.stop <= self._next.get(head.source, head.first):
+    def _take_other(self, head: Head, data: Buffer, peer: Peer) -> None:
+        if head.stop <= self._positions.next_seqs.get(head.source, head.first):
             self._append(peer, data, [head], {head.source: head.stop})
         else:
-            super()._take_odd(head, data, peer)
+            super()._take_other(head, data, peer)
 
 
 class JournalThatLosesASyncedBatch(SimJournal):
-    """What was synced last is not there after a crash."""
+    """Loses the batch that was synced last in a crash."""
 
     def crash(self, survives: int | None = None) -> SimJournal:
-        chunks = self._tail.between(self.start, self._synced_end)
+        chunks = self.state.tail.between(self.start, self.state.synced_end)
         if chunks and chunks[-1].entries:
-            self._synced_end = self._end = chunks[-1].position
+            self.state.synced_end = self.state.end = chunks[-1].position
         return super().crash(survives)
 
 
 class PublisherThatNeverRepeats(Publisher):
-    """Sends nothing again after a reconnection."""
+    """Resends nothing after a reconnection."""
 
     def _resend(self, seq: int) -> None:
         pass
 
 
 class SubscriberThatForgetsOutcomes(Subscriber):
-    """Drops the outcomes that were under way when the connection broke."""
+    """Drops the outcomes that were not confirmed when the connection broke."""
 
     def _connect(self, epoch: str) -> None:
-        self._said._unbooked.clear()
+        self.node.outcomes.clear()
         super()._connect(epoch)
 
 
 class SubscriberThatTakesAllTwice(Subscriber):
-    """Neither says what it has seen, nor drops it."""
+    """Neither reports which events it has seen, nor drops them."""
 
     def checkpoint(self) -> dict[str, int]:
         return {}
@@ -167,39 +170,39 @@ class SubscriberThatTakesAllTwice(Subscriber):
 
 
 def core_with(
-    subscriptions: type[Subscriptions] = Subscriptions,
-    settling: type[Settling] = Settling,
+    subscribers: type[Subscribers] = Subscribers,
+    settlement: type[Settlement] = Settlement,
     intake: type[Intake] = Intake,
     expiry: type[Expiry] = Expiry,
-    endings: type[Endings] = Endings,
+    recorder: type[OutcomeRecorder] = OutcomeRecorder,
 ) -> Callable[..., Core]:
-    """Cores whose machines are of these kinds."""
+    """Cores with machines of these classes."""
 
     def make(*args: Any, **fields: Any) -> Core:
         core = Core(*args, **fields)
-        core.dispatch.subscriptions.__class__ = subscriptions
-        core.dispatch.settling.__class__ = settling
+        core.dispatch.subscribers.__class__ = subscribers
+        core.dispatch.settlement.__class__ = settlement
         core.intake.__class__ = intake
         core.dispatch.expiry.__class__ = expiry
-        core.dispatch.endings.__class__ = endings
+        core.dispatch.recorder.__class__ = recorder
         return core
 
     return make
 
 
 PLANTED = {
-    "dispatch leaves a resumed topic paused": Parts(
-        core=core_with(subscriptions=SubscriptionsThatStayPaused)
+    "dispatch leaves a resumed topic paused": Parts(core=core_with(subscribers=SubscribersThatStayPaused)),
+    "dispatch forgets what a lease was lost for": Parts(
+        core=core_with(settlement=SettlementThatForgetsLeases)
     ),
-    "dispatch forgets what a lease was lost for": Parts(core=core_with(settling=SettlingThatForgetsLeases)),
     "dispatch drops what is to be tried again": Parts(
-        core=core_with(settling=SettlingThatFreesItsHeadTooSoon)
+        core=core_with(settlement=SettlementThatFreesItsHeadTooSoon)
     ),
-    "dispatch gives up too soon": Parts(core=core_with(settling=SettlingThatGivesUpTooSoon)),
+    "dispatch gives up too soon": Parts(core=core_with(settlement=SettlementThatGivesUpTooSoon)),
     "dispatch lets events expire too soon": Parts(core=core_with(expiry=ExpiryThatHurries)),
-    "dispatch forgets a dead letter": Parts(core=core_with(endings=EndingsWithoutALetter)),
-    "dispatch forgets a range on reconnection": Parts(core=core_with(subscriptions=ForgetfulSubscriptions)),
-    "dispatch promises too soon": Parts(core=core_with(settling=SettlingThatPromisesTooSoon)),
+    "dispatch forgets a dead letter": Parts(core=core_with(recorder=RecorderWithoutADeadLetter)),
+    "dispatch forgets a range on reconnection": Parts(core=core_with(subscribers=ForgetfulSubscribers)),
+    "dispatch promises too soon": Parts(core=core_with(settlement=SettlementThatConfirmsTooSoon)),
     "intake acknowledges before the journal has kept": Parts(core=core_with(intake=HastyIntake)),
     "intake takes duplicates": Parts(core=core_with(intake=IntakeThatTakesTwice)),
     "journal loses a synced batch": Parts(journal=JournalThatLosesASyncedBatch),

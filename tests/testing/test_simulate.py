@@ -16,7 +16,7 @@ def test_one_seed_is_replayed_step_by_step(capsys: pytest.CaptureFixture[str]) -
     assert "accounted for" in out
 
 
-def test_many_seeds_say_that_all_are_good(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_good_seeds_are_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "3", "--start", "10", "--processes", "1"]) == 0
     assert "seeds 10 to 12: all good" in capsys.readouterr().out
 

@@ -13,23 +13,23 @@ CHUNK = 25
 CHUNKS = 8
 
 FOUND_SEEDS = (
-    4,  # a new durable subscriber was handed what was staged before it, and not owed it
-    32,  # an event that was given back came twice after a reconnection
-    48,  # a later settle without an end confirmed an earlier one that was not durable yet
-    49,  # retention removed what a subscriber was never owed
-    248,  # a new source began with its third event, after the first two had been turned away
-    271,  # a restarted publisher was told a place before events that were staged for it
-    330,  # a loss was reported, the gap before it was not
+    4,  # a new durable subscriber received events that were staged before it, and that it was not owed
+    32,  # an event that was returned came twice after a reconnection
+    48,  # a later settle without a final outcome confirmed an earlier one that was not durable yet
+    49,  # retention reported events as lost that a subscriber was never owed
+    248,  # a new source began with its third event, after the first two had been refused
+    271,  # a restarted publisher was told a seq before that of events that were already staged for it
+    330,  # a loss was reported, but not the gap before it
     1419,  # a subscriber that was away was not told what retention removed at the end of a source
-    1588,  # events were removed, and the node crashed before it had booked them as lost
-    2444,  # a subscriber took everything while it was asking to go on, and got no more credit
-    20853,  # a subscriber went on from a place behind what was still set aside for it
-    21143,  # a dead letter told the attempts at the event before it
-    30949,  # what was left of a range that retention cut came after what followed it
-    31079,  # a loss was told before one that lay ahead of it, so that only the later one counted
-    37610,  # a subscriber that had just come back was judged before it had caught up
-    41763,  # an outcome said again on a new connection was confirmed before it was durable
-    45918,  # a subscriber was judged while it still searched for what it missed
+    1588,  # the node crashed after events were removed, and before it had recorded them as lost
+    2444,  # a subscriber took everything while it was resuming, and got no more credit
+    20853,  # a subscriber resumed after events that still waited for their redelivery
+    21143,  # a dead letter listed the attempts of the event before it
+    30949,  # the rest of a range that retention had cut came after the events behind it
+    31079,  # a later loss was reported before an earlier one, so that only the later one counted
+    37610,  # a subscriber that had just reconnected was judged before it had caught up
+    41763,  # an outcome that was repeated on a new connection was confirmed before it was durable
+    45918,  # a subscriber was judged while it was still recovering a gap
     3106,  # events were removed while the account of their new subscriber was not durable yet
 )
 

@@ -1,4 +1,4 @@
-"""`reknit config`: every setting, where it comes from, and whether a file is right."""
+"""`reknit config`: show every setting and its origin, and check a configuration file."""
 
 from __future__ import annotations
 
@@ -7,32 +7,21 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.options import AsJson
-from reknit.cli.output import cell, print_json, table
+from reknit.cli.options import AsJson, ConfigFile, SetSettings
+from reknit.cli.output import cell, counted, print_json, table
 from reknit.cli.settings import parsed
 
 app = typer.Typer(help="Show and check settings.", no_args_is_help=True)
 
-File = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings.  [default: ./reknit.toml if there is one]"),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated."),
-]
-
 
 @app.command()
 def show(
-    toml: Annotated[
-        bool, typer.Option("--toml", help="Print a file with every setting, to start from.")
-    ] = False,
+    toml: Annotated[bool, typer.Option("--toml", help="Print a settings file with every setting.")] = False,
     json: AsJson = False,
-    config: File = None,
-    set_: Sets = None,
+    config: ConfigFile = None,
+    set_: SetSettings = None,
 ) -> None:
-    """Show every setting, its value and where that comes from."""
+    """Show every setting with its value and its origin."""
     from reknit.config import describe, load
 
     settings = load(config, overrides=parsed(set_ or []))
@@ -43,7 +32,7 @@ def show(
     else:
         from rich.console import Console
 
-        made = table(("setting", "value", "from", "what it is"), ())
+        made = table(("setting", "value", "from", "description"), ())
         for row in describe(settings):
             style = "" if row.origin == "default" else "bold"
             made.add_row(row.name, cell(row.value), cell(row.origin), cell(row.doc), style=style)
@@ -51,10 +40,10 @@ def show(
 
 
 @app.command()
-def check(config: File = None, set_: Sets = None) -> None:
-    """Check file, environment and flags.
+def check(config: ConfigFile = None, set_: SetSettings = None) -> None:
+    """Check the settings in the file, the environment and the flags.
 
-    The exit code is 1 where a setting is unknown or wrong.
+    The exit code is 1 if a setting is unknown or invalid.
     """
     from reknit.config import describe, load
 
@@ -62,14 +51,19 @@ def check(config: File = None, set_: Sets = None) -> None:
     changed = [row for row in describe(settings) if row.value != row.default]
     for row in changed:
         typer.echo(f"{row.name} = {row.value}  (from {row.origin})")
-    typer.echo(f"ok: {len(changed)} not at their defaults" if changed else "ok: all at their defaults")
+    verb = "differs from its default" if len(changed) == 1 else "differ from their defaults"
+    typer.echo(
+        f"ok: {counted(len(changed), 'setting')} {verb}"
+        if changed
+        else "ok: all settings have their defaults"
+    )
 
 
 @app.command()
-def path(config: File = None) -> None:
-    """Print the file that is read.
+def path(config: ConfigFile = None) -> None:
+    """Print the path of the settings file.
 
-    The exit code is 1 if there is none: then only environment and flags count.
+    The exit code is 1 if the file does not exist. Then only the environment and flags change the defaults.
     """
     import os
 

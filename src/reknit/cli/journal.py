@@ -1,4 +1,4 @@
-"""`reknit journal …`: look at a journal's files, and repair what was damaged."""
+"""`reknit journal`: inspect the files of a journal, and repair damage."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import print_json, size
 
 app = typer.Typer(
-    help="Look at a journal's files, and repair what was damaged.",
+    help="Inspect the files of a journal, and repair damage.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Data = Annotated[Path, typer.Argument(metavar="[DIR]", help="The node's data folder (node.data_dir).")]
+Data = Annotated[Path, typer.Argument(metavar="[DIR]", help="The node's data directory (node.data_dir).")]
 DATA = Path("reknit-data")
 
 
 @app.command()
 def show(data: Data = DATA, json: AsJson = False) -> None:
-    """Show what a journal holds; a node may be running on it."""
+    """Show what a journal holds. The node may be running."""
     import msgspec
 
     from reknit.store.reader import open_reader
@@ -43,9 +43,9 @@ def show(data: Data = DATA, json: AsJson = False) -> None:
 
 @app.command()
 def repair(data: Data = DATA, json: AsJson = False) -> None:
-    """Set aside what is damaged, and say which events are gone. The node must be stopped.
+    """Move damaged parts out of a journal, and report the events that are gone. The node must be stopped.
 
-    Damaged parts are moved into files beside the log, never deleted.
+    Damaged parts are moved to files beside the log, never deleted.
     """
     import msgspec
 

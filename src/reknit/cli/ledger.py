@@ -1,4 +1,4 @@
-"""`reknit ledger`: what became of every event."""
+"""`reknit ledger`: the outcome of every event."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
 
 
 def ledger(json: AsJson = False, node: NodeUrl = "") -> None:
-    """Show what became of every event, and whether that adds up.
+    """Show the outcome of every event, and whether the ledger balances.
 
-    published = accepted + dead-lettered + lost + in flight, for every durable subscriber and topic. The exit code is
-    1 where it does not.
+    It balances if published = accepted + dead-lettered + lost + in flight, for every durable subscriber and topic. The
+    exit code is 1 if it does not.
     """
     from reknit.cli.running import asked, run
 
@@ -31,12 +31,12 @@ def ledger(json: AsJson = False, node: NodeUrl = "") -> None:
 
 
 def print_ledger(rows: list[dict[str, Any]]) -> None:
-    """The ledger as a table, with the problems that were found."""
+    """Print the ledger as a table, with the problems that were found."""
     from rich.console import Console
 
     console = Console(highlight=False)
     if not rows:
-        console.print("no durable subscriber has been owed an event yet: reknit sub '**' --name audit")
+        console.print("no durable subscriber has been owed an event yet; try: reknit sub '**' --name audit")
         return
     made = table(("subscriber", "topic"), ("published", "accepted", "dead", "lost", "in flight"), ("",))
     for row in rows:

@@ -1,23 +1,20 @@
-"""`reknit link`: the links of a running node to others."""
+"""`reknit link`: the links between a running node and others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-app = typer.Typer(help="Link nodes so that they are one fabric.", no_args_is_help=True)
-To = Annotated[str, typer.Argument(metavar="URL[=COST]", help="The other node, tcp://HOST:PORT.")]
+app = typer.Typer(help="Link nodes into one fabric.", no_args_is_help=True)
+To = Annotated[str, typer.Argument(metavar="URL[=COST]", help="The other node, as tcp://HOST:PORT.")]
 
 
 @app.command()
 def add(to: To, node: NodeUrl = "") -> None:
-    """Link a running node to another one, now and after a restart."""
+    """Link a running node to another one. The link is restored after a restart."""
     from reknit.cli.running import asked, node_url, run
 
     run(asked(node, "link_add", to=node_url(to)))
@@ -25,7 +22,7 @@ def add(to: To, node: NodeUrl = "") -> None:
 
 @app.command()
 def remove(to: To, node: NodeUrl = "") -> None:
-    """End a link that the node opened."""
+    """Remove a link that the node opened."""
     from reknit.cli.running import asked, node_url, run
 
     run(asked(node, "link_remove", to=node_url(to)))
@@ -33,7 +30,9 @@ def remove(to: To, node: NodeUrl = "") -> None:
 
 @app.command("list")
 def list_(node: NodeUrl = "", json: AsJson = False) -> None:
-    """The nodes that a node knows, and how it gets there."""
+    """List the nodes that a node knows, and how it reaches them."""
+    from rich.console import Console
+
     from reknit.cli.output import cell, print_json, table
     from reknit.cli.running import asked, run
 
@@ -45,12 +44,6 @@ def list_(node: NodeUrl = "", json: AsJson = False) -> None:
     made = table(texts, numbers, ("url", "problem"))
     for row in rows:
         made.add_row(*(cell(_shown(row[name])) for name in (*texts, *numbers, "url", "problem")))
-    _print(made)
-
-
-def _print(made: Table) -> None:
-    from rich.console import Console
-
     Console().print(made)
 
 

@@ -1,6 +1,6 @@
-"""The `reknit` command line.
+"""The `reknit` command line: every command, and the errors that end one.
 
-The modules of the commands import nothing heavy at their top: what a command needs is loaded when it runs.
+The modules of the commands import nothing heavy at the top: a command loads what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from typer.core import TyperGroup
 
 from reknit.cli import (
     config,
-    dead_letters,
-    group,
     journal,
     ledger,
     link,
-    pub,
     route,
-    rpc,
     status,
-    sub,
     topic,
     trail,
     up,
 )
+from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
+from reknit.cli.events import pub, sub
+from reknit.cli.group import commands as group
 from reknit.cli.output import fail
 from reknit.cli.pipeline import commands as pipeline
+from reknit.cli.rpc import commands as rpc
 from reknit.version import __version__
 
 
 class Commands(TyperGroup):
-    """Turns what reknit raises into one line and exit code 1."""
+    """Turns the errors that reknit raises into one line and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         from reknit.errors import NotConnected, ReknitError
@@ -46,7 +45,7 @@ class Commands(TyperGroup):
             fail(f"no node at {error.url} ({error.why}): start one with `reknit up`")
         except ReknitError as error:
             fail(error)
-        except BrokenPipeError:  # whoever read our output has enough
+        except BrokenPipeError:  # the program that read our output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except OSError as error:
@@ -75,12 +74,10 @@ def _print_version(is_wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Options that stand before every command."""
+    """Options before the command."""
 
 
 app.command("up")(up.up)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 class Form(StrEnum):
-    """How an event is written, a line each."""
+    """How an event is written."""
 
     CLOUDEVENTS = "cloudevents"
 
@@ -20,7 +21,7 @@ NodeUrl = Annotated[
         "--node",
         metavar="URL",
         envvar="REKNIT_NODE",
-        help="The node to talk to.  [default: where the configuration says that one listens]",
+        help="The node's address.  [default: node.listen of the configuration]",
     ),
 ]
 AsForm = Annotated[
@@ -28,7 +29,17 @@ AsForm = Annotated[
     typer.Option(
         "--format",
         metavar="cloudevents",
-        help="An event is a CloudEvent in JSON, with uProtocol's attributes.",
+        help="Read or print each event as a CloudEvent in JSON, with uProtocol's attributes.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The settings file.  [default: ./reknit.toml if it exists]"
+    ),
+]
+SetSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting; may be repeated."),
+]

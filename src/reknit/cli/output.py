@@ -1,10 +1,9 @@
-"""How the commands speak: results on stdout, everything else on stderr, an error in one line."""
+"""What commands print: results on stdout, everything else on stderr, an error as one line."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -17,18 +16,18 @@ INTERRUPTED = 130
 
 
 def say(text: str) -> None:
-    """A line beside the results."""
+    """Print a line on stderr."""
     typer.echo(text, err=True)
 
 
 def fail(text: object) -> NoReturn:
-    """End with one line that says what is wrong."""
+    """Print one line that says what is wrong, and exit with code 1."""
     typer.secho(f"error: {text}", err=True, fg=typer.colors.RED)
     raise typer.Exit(FAILED)
 
 
 def print_json(value: Any, indent: int = 2) -> None:
-    """A value as JSON on stdout."""
+    """Print a value as JSON on stdout."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=indent)
@@ -36,7 +35,7 @@ def print_json(value: Any, indent: int = 2) -> None:
 
 
 def log_to_stderr(level: str = "warning", with_time: bool = False) -> None:
-    """Let the log be seen, a line an entry."""
+    """Write the log to stderr, one line per entry."""
     text = "%(asctime)s %(levelname)s %(message)s" if with_time else "%(levelname)s: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lower(text, datefmt="%H:%M:%S"))
@@ -44,24 +43,42 @@ def log_to_stderr(level: str = "warning", with_time: bool = False) -> None:
 
 
 class _Lower(logging.Formatter):
-    """Levels in lower case, as in every other line that we print; one plain line whatever a peer calls itself."""
+    """Levels in lower case, like all other output, and one line of plain text whatever a peer calls itself."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()
         return plain(super().formatMessage(record))
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "member"), counted(1200, "member")
+    ('1 member', '1,200 members')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def events(count: int) -> str:
-    """A number of events in words.
+    """A number of events.
 
     >>> events(1), events(1200)
     ('1 event', '1,200 events')
     """
-    return f"{count:,} event" if count == 1 else f"{count:,} events"
+    return counted(count, "event")
+
+
+def dead_letters(count: int) -> str:
+    """A number of dead letters.
+
+    >>> dead_letters(1), dead_letters(20)
+    ('1 dead letter', '20 dead letters')
+    """
+    return counted(count, "dead letter")
 
 
 def size(count: float) -> str:
-    """A number of bytes, short.
+    """A number of bytes, rounded.
 
     >>> size(0), size(1536), size(5 << 30)
     ('0 B', '1.5 KiB', '5.0 GiB')
@@ -74,7 +91,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span, short.
+    """A time span, rounded.
 
     >>> duration(7.2), duration(3700), duration(200_000)
     ('7 s', '1 h 1 min', '2 d 7 h')
@@ -89,7 +106,7 @@ def duration(seconds: float) -> str:
 
 
 def plain(text: str, chars_max: int = 0) -> str:
-    r"""Text from elsewhere, so that it can't steer the terminal.
+    r"""Text from elsewhere, escaped so that it cannot control the terminal.
 
     >>> plain("21.5 °C"), plain("a\x1b[2Jb\n")
     ('21.5 °C', 'a\\x1b[2Jb\\n')
@@ -107,7 +124,7 @@ def cell(text: str, chars_max: int = 0) -> str:
 
 
 def shown(payload: bytes, chars_max: int = 400) -> str:
-    r"""A payload for people: text where it is text, escaped bytes otherwise.
+    r"""A payload for people: as text if it is UTF-8, as escaped bytes otherwise.
 
     >>> shown(b"21.5"), shown(b"\xff\x00")
     ('21.5', '\\xff\\x00')
@@ -126,33 +143,3 @@ def table(texts: tuple[str, ...], numbers: tuple[str, ...], more: tuple[str, ...
     for title in texts + numbers + more:
         made.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
     return made
-
-
-class Progress:
-    """A line on the terminal that counts, for what takes longer; nothing where there is no terminal."""
-
-    INTERVAL_S = 0.5
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-        self._started = self._next = time.monotonic() + self.INTERVAL_S
-        self._has_written = False
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def show(self, count: int) -> None:
-        """So many events are kept by now."""
-        now = time.monotonic()
-        if not self._is_shown or now < self._next:
-            return
-        self._next = now + self.INTERVAL_S
-        self._has_written = True
-        rate = count / (now - self._started + self.INTERVAL_S)
-        sys.stderr.write(f"\r{events(count)} kept, {rate:,.0f} a second \x1b[K")
-        sys.stderr.flush()
-
-    def __exit__(self, *args: object) -> None:
-        if self._has_written:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`reknit route`: what a node passes on from one authority to another."""
+"""`reknit route`: one-way copies of events from one node to another."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import typer
 
 from reknit.cli.options import AsJson, NodeUrl
 
-app = typer.Typer(help="Pass events on from one node to another, for good.", no_args_is_help=True)
-In = Annotated[str, typer.Argument(metavar="IN", help="Where from: here, or tcp://HOST:PORT.")]
-Out = Annotated[str, typer.Argument(metavar="OUT", help="Where to: here, or tcp://HOST:PORT.")]
-PatternOf = Annotated[str, typer.Option("--pattern", help="The topics that are passed on.")]
+app = typer.Typer(help="Copy events from one node to another, continuously.", no_args_is_help=True)
+In = Annotated[str, typer.Argument(metavar="IN", help="The source of the events: here, or tcp://HOST:PORT.")]
+Out = Annotated[str, typer.Argument(metavar="OUT", help="Their destination: here, or tcp://HOST:PORT.")]
+PatternOf = Annotated[str, typer.Option("--pattern", help="The topics to copy.")]
 
 
 @app.command()
 def add(source: In, target: Out, pattern: PatternOf = "**", node: NodeUrl = "") -> None:
-    """Pass on what is published from now on, and what one end misses while it is away."""
+    """Copy events that are published from now on. After an interruption the route resumes where it left off."""
     _ask("route_add", source, target, pattern, node)
 
 
 @app.command()
 def delete(source: In, target: Out, pattern: PatternOf = "**", node: NodeUrl = "") -> None:
-    """Pass on no more, and keep nothing for it."""
+    """Stop copying, and retain nothing for the route."""
     _ask("route_delete", source, target, pattern, node)
 
 
 @app.command("list")
 def list_(node: NodeUrl = "", json: AsJson = False) -> None:
-    """The routes of a node, and how they are."""
+    """List the routes of a node, with their state."""
     from rich.console import Console
 
     from reknit.cli.output import cell, print_json, table

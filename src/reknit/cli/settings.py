@@ -8,7 +8,7 @@ from reknit.errors import InvalidConfig
 
 
 def parsed(pairs: Sequence[str]) -> dict[str, object]:
-    """What `--set section.key=value` says, by full name.
+    """The settings of `--set section.key=value`, by full name.
 
     >>> parsed(["limits.batch_bytes=64 KiB"])
     {'limits.batch_bytes': '64 KiB'}
@@ -17,6 +17,6 @@ def parsed(pairs: Sequence[str]) -> dict[str, object]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or "." not in name:
-            raise InvalidConfig(pair, "flag", "is no setting; write --set section.key=value")
+            raise InvalidConfig(pair, "flag", "is not a setting; write --set section.key=value")
         settings[name.strip()] = value.strip()
     return settings

@@ -1,4 +1,4 @@
-"""`reknit status`: how a node is."""
+"""`reknit status`: the state of a node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
 SILENT_S = 30.0
-"""A pipeline speaks every few seconds; one that has not for so long is shown as silent."""
+"""A pipeline reports every few seconds. After so long without a report it is shown as silent."""
 
 
 def status(
     json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every second.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
     node: NodeUrl = "",
 ) -> None:
     """Show a node's journal, topics, rates and subscribers."""
@@ -56,12 +56,12 @@ async def _watch(node: str) -> None:
                 try:
                     live.update(screen(await session.status()), refresh=True)
                 except NotConnected as error:
-                    live.update(Text(f"no node at {error.url}: waiting for it", style="red"), refresh=True)
+                    live.update(Text(f"no node at {error.url}: waiting for one", style="red"), refresh=True)
                 await asyncio.sleep(INTERVAL_S)
 
 
 def screen(body: dict[str, Any]) -> RenderableType:
-    """A node's status for people."""
+    """A node's status as tables."""
     from rich.console import Group
     from rich.text import Text
 
@@ -69,7 +69,7 @@ def screen(body: dict[str, Any]) -> RenderableType:
     if body["subscribers"]:
         parts += [Text(), _subscribers(body["subscribers"])]
     else:
-        parts += [Text(), Text("nobody is subscribed", style="dim")]
+        parts += [Text(), Text("no subscribers", style="dim")]
     if body.get("pipelines"):
         parts += [Text(), _pipelines(body["pipelines"])]
     return Group(*parts)
@@ -95,7 +95,7 @@ def _head(body: dict[str, Any]) -> RenderableType:
     if body.get("amqp"):
         grid.add_row("amqp", _amqp(body["amqp"]))
     if intake["is_full"]:
-        grid.add_row("[red]full[/]", "[red]the journal can't take more: publishers wait[/]")
+        grid.add_row("[red]full[/]", "[red]the journal accepts no more events: publishers wait[/]")
     return grid
 
 
@@ -110,8 +110,8 @@ def _amqp(amqp: dict[str, Any]) -> str:
     numbers = [
         [amqp[f"{what}_{way}"] for what in ("deliveries", "links", "unsettled")] for way in ("in", "out")
     ]
-    said = "{:,} over {:,} links, {:,} unsettled"
-    ways = f"in: {said.format(*numbers[0])}; out: {said.format(*numbers[1])}"
+    form = "{:,} over {:,} links, {:,} unsettled"
+    ways = f"in: {form.format(*numbers[0])}; out: {form.format(*numbers[1])}"
     return f"{amqp['url']}, {amqp['connections']:,} connections, messages {ways}"
 
 
@@ -119,7 +119,7 @@ def _topics(rows: list[dict[str, Any]]) -> RenderableType:
     from rich.text import Text
 
     if not rows:
-        return Text("no events yet: reknit pub plant/line1/temp 21.5", style="dim")
+        return Text("no events yet; try: reknit pub plant/line1/temp 21.5", style="dim")
     made = table(("topic",), ("events", "per second", "sources", "gaps"))
     rows = sorted(rows, key=lambda row: (-row["rate"], row["topic"]))
     for row in rows[:TOPICS_SHOWN_MAX]:
@@ -128,7 +128,7 @@ def _topics(rows: list[dict[str, Any]]) -> RenderableType:
             cell(row["topic"], 60), f"{row['events']:,}", f"{row['rate']:,.0f}", f"{row['sources']:,}", gaps
         )
     if len(rows) > TOPICS_SHOWN_MAX:
-        made.add_row(f"[dim]and {len(rows) - TOPICS_SHOWN_MAX:,} more: --json has all[/]")
+        made.add_row(f"[dim]and {len(rows) - TOPICS_SHOWN_MAX:,} more; --json shows all[/]")
     return made
 
 

@@ -1,4 +1,4 @@
-"""`reknit topic`: stop and start handing out, topic by topic."""
+"""`reknit topic`: pause and resume the delivery of topics."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ import typer
 from reknit.cli.options import AsJson, NodeUrl
 from reknit.cli.output import fail, log_to_stderr, plain, print_json
 
-app = typer.Typer(help="Stop and start handing out topics.", no_args_is_help=True)
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Topics, such as plant/line1 or plant/**.")]
+app = typer.Typer(help="Pause and resume the delivery of topics.", no_args_is_help=True)
+PatternArgument = Annotated[
+    str, typer.Argument(metavar="PATTERN", help="The topics, such as plant/line1 or plant/**.")
+]
 
 
 @app.command()
-def pause(pattern: Pattern, json: AsJson = False, node: NodeUrl = "") -> None:
-    """Hand out nothing of what the pattern matches, until it is resumed; events are kept, and their ttl runs."""
+def pause(pattern: PatternArgument, json: AsJson = False, node: NodeUrl = "") -> None:
+    """Deliver no event on matching topics until they are resumed. Events are stored, and their ttl keeps running."""
     _switch("pause", pattern, json, node)
 
 
 @app.command()
-def resume(pattern: Pattern, json: AsJson = False, node: NodeUrl = "") -> None:
-    """Hand out again what was paused by the same pattern."""
+def resume(pattern: PatternArgument, json: AsJson = False, node: NodeUrl = "") -> None:
+    """Resume the delivery of topics that were paused with the same pattern."""
     if not _switch("resume", pattern, json, node):
-        fail(f"{pattern!r} was not paused: `reknit topic paused` lists what is")
+        fail(f"pattern {pattern!r} is not paused: `reknit topic paused` lists those that are")
 
 
 @app.command()
 def paused(json: AsJson = False, node: NodeUrl = "") -> None:
-    """List the patterns that are paused."""
+    """List the paused patterns."""
     from reknit.cli.running import asked, run
 
     log_to_stderr()
@@ -47,5 +49,5 @@ def _switch(what: str, pattern: str, json: bool, node: str) -> bool:
     if json:
         print_json(body)
     elif body["changed"] or what == "pause":
-        typer.echo(f"{plain(pattern)} is {'paused' if what == 'pause' else 'handed out again'}")
+        typer.echo(f"{plain(pattern)} is {'paused' if what == 'pause' else 'resumed'}")
     return bool(body["changed"]) or what == "pause"

@@ -1,4 +1,4 @@
-"""`reknit trail`: the attempts at one event, through the fabric."""
+"""`reknit trail`: every attempt to deliver one event, across nodes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ def trail(
     node: NodeUrl = "",
     json: AsJson = False,
 ) -> None:
-    """Show along which paths an event was tried, on which nodes, when, and with what outcome.
+    """Show every attempt to deliver an event: its node, path, time and outcome.
 
-    Nodes remember their newest attempts (anycast.trail_attempts_max). Ask the node on which the event was published:
-    the trail is followed from there.
+    Nodes remember their newest attempts (anycast.trail_attempts_max). Name the node on which the event was published:
+    the trail is followed from there to other nodes.
     """
     from reknit.cli.output import cell, fail, print_json, table
     from reknit.cli.running import run
 
     source, _, seq = event.rpartition(":")
     if len(source) != 32 or not seq.isdigit() or not set(source) <= set("0123456789abcdef"):
-        fail(f"{event!r} is no event id: write SOURCE:SEQ, with 32 hexadecimal digits before the colon")
+        fail(f"invalid event id {event!r}: write SOURCE:SEQ, where SOURCE is 32 hexadecimal digits")
     rows = run(_follow(node, source, int(seq)))
     if json:
         print_json(rows)
     elif not rows:
-        typer.echo("no attempt at it is remembered there")
+        typer.echo("the node remembers no attempt to deliver this event")
     else:
         from rich.console import Console
 
@@ -40,14 +40,14 @@ def trail(
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from reknit.cli.event_output import iso
+    from reknit.cli.events.event_output import iso
 
     took = f"{(row['ended_us'] - row['sent_us']) / 1000:.1f}" if row["ended_us"] else "-"
-    return [iso(row["sent_us"]), row["node"], row["path"], row["outcome"] or "under way", took, row["text"]]
+    return [iso(row["sent_us"]), row["node"], row["path"], row["outcome"] or "in flight", took, row["text"]]
 
 
 async def _follow(url: str, source: str, seq: int) -> list[dict[str, Any]]:
-    """From node to node, each once; a node that does not answer is a row that says so."""
+    """The attempts on every node of the trail, by time. A node that does not respond gets a row with the error."""
     from reknit.cli.running import asked
     from reknit.errors import ReknitError
 

@@ -1,15 +1,17 @@
-"""`reknit up`: a node with its journal, until Ctrl-C."""
+"""`reknit up`: run a node with its journal until Ctrl-C."""
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reknit.cli.options import ConfigFile, SetSettings
 from reknit.cli.output import duration, events, log_to_stderr, say
 
 if TYPE_CHECKING:
@@ -17,15 +19,15 @@ if TYPE_CHECKING:
     from reknit.node.node import Node
 
 
-class Journal(StrEnum):
-    """Where the journal is kept."""
+class JournalKind(StrEnum):
+    """Where the journal is stored."""
 
     DISK = "disk"
     MEMORY = "memory"
 
 
-class Level(StrEnum):
-    """What is logged: this and everything worse."""
+class LogLevel(StrEnum):
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -33,51 +35,63 @@ class Level(StrEnum):
     ERROR = "error"
 
 
+Data = Annotated[Path | None, typer.Option(metavar="DIR", help="The directory of the journal.")]
+Listen = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL", help="An address to listen on, tcp://HOST:PORT; may be repeated."),
+]
+Kind = Annotated[
+    JournalKind | None, typer.Option(help="Store events on disk, or in memory until the node stops.")
+]
+Name = Annotated[str | None, typer.Option(help="The node's name.  [default: the host's name]")]
+Metrics = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus on this address.")
+]
+Http = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve tunnels on this address, under /kn, /sse and /ws."),
+]
+Amqp = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve AMQP 1.0 clients on this address.")
+]
+Relays = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL[=PATTERN]", help="Also store the events of this node; may be repeated."),
+]
+Links = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL[=COST]", help="Link to this node as one fabric; may be repeated."),
+]
+ZenohListen = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ENDPOINT", help="Accept Zenoh peers on this endpoint; may be repeated."),
+]
+ZenohConnect = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ENDPOINT", help="Join the Zenoh network at this endpoint; may be repeated."),
+]
+Log = Annotated[LogLevel, typer.Option("--log", help="The lowest level that is logged, on stderr.")]
+
+
 def up(
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the journal is kept.")] = None,
-    listen: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL", help="An address to listen on, tcp://HOST:PORT; may be repeated."),
-    ] = None,
-    journal: Annotated[Journal | None, typer.Option(help="Keep events on disk, or until it stops.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings.  [default: ./reknit.toml if there is one]")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="One setting; may be repeated."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The node's name.  [default: the host's]")] = None,
-    metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus there.")
-    ] = None,
-    http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve tunnels there: /kn, /sse and /ws.")
-    ] = None,
-    amqp: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve AMQP 1.0 clients there.")
-    ] = None,
-    relay: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL[=PATTERN]", help="Keep what that node keeps, too; may be repeated."),
-    ] = None,
-    link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="URL[=COST]", help="Be one fabric with that node; may be repeated."),
-    ] = None,
-    zenoh_listen: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENDPOINT", help="Let Zenoh peers connect here; may be repeated."),
-    ] = None,
-    zenoh_connect: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENDPOINT", help="Join the Zenoh network there; may be repeated."),
-    ] = None,
-    log: Annotated[Level, typer.Option("--log", help="What is logged, on stderr.")] = Level.WARNING,
+    data: Data = None,
+    listen: Listen = None,
+    journal: Kind = None,
+    config: ConfigFile = None,
+    set_: SetSettings = None,
+    name: Name = None,
+    metrics: Metrics = None,
+    http: Http = None,
+    amqp: Amqp = None,
+    relay: Relays = None,
+    link: Links = None,
+    zenoh_listen: ZenohListen = None,
+    zenoh_connect: ZenohConnect = None,
+    log: Log = LogLevel.WARNING,
 ) -> None:
     """Run a node with its journal until Ctrl-C.
 
-    Without options it listens on tcp://127.0.0.1:7440 and keeps its journal in ./reknit-data.
+    Without options it listens on tcp://127.0.0.1:7440 and stores its journal in ./reknit-data.
     """
     from reknit.cli.running import node_url, run
     from reknit.cli.settings import parsed
@@ -85,21 +99,26 @@ def up(
     from reknit.transport.file_limits import raise_files_max
 
     raise_files_max()
-    given = {
+    flags = {
         "node.data_dir": data,
-        "node.listen": tuple(node_url(url) for url in listen) if listen else None,
+        "node.listen": [node_url(url) for url in listen or ()],
         "journal.kind": journal.value if journal else None,
         "node.name": name,
         "http.listen": http,
         "amqp.listen": amqp,
-        "recovery.relays": tuple(relay) if relay else None,
-        "links.to": tuple(node_url(url) for url in link) if link else None,
-        "recovery.zenoh_listen": tuple(zenoh_listen) if zenoh_listen else None,
-        "recovery.zenoh_connect": tuple(zenoh_connect) if zenoh_connect else None,
+        "recovery.relays": relay,
+        "links.to": [node_url(url) for url in link or ()],
+        "recovery.zenoh_listen": zenoh_listen,
+        "recovery.zenoh_connect": zenoh_connect,
     }
     log_to_stderr(log.value, with_time=True)
-    flags = {setting: value for setting, value in given.items() if value is not None}
-    run(_serve(load(config, overrides={**parsed(set_ or []), **flags}), metrics))
+    run(_serve(load(config, overrides={**parsed(set_ or []), **_given(flags)}), metrics))
+
+
+def _given(flags: Mapping[str, Path | str | list[str] | None]) -> dict[str, object]:
+    """The settings of those flags that were given."""
+    given = {name: value for name, value in flags.items() if value is not None and value != []}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 async def _serve(config: Config, metrics: str | None) -> None:
@@ -113,17 +132,16 @@ async def _serve(config: Config, metrics: str | None) -> None:
 
             serve_metrics(node, metrics)
         typer.echo(_greeting(node))
-        gc.freeze()  # what is there by now stays: a collection that looked at all of it would hold up every event
+        gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            say(
-                f"stopping after {duration(time.time() - node.started_at)}: {events(node.journal.status().events)} kept"
-            )
+            stored = events(node.journal.status().events)
+            say(f"stopping after {duration(time.time() - node.started_at)}: {stored} stored")
 
 
 def _greeting(node: Node) -> str:
-    """One line: where it listens, where it keeps, what to do next."""
+    """One line: where the node listens, where its journal is, and what to try next."""
     from reknit.cli.running import node_url
 
     config = node.config

@@ -1,4 +1,4 @@
-"""Dead letters over a session: page by page, so that a million of them are as little trouble as ten.
+"""Dead letters over a session, page by page: a million of them need no more memory than a thousand.
 
 async for number, letter in letters(session, Wanted(reason="expired")): ...
 async for step in redrive(session, Wanted(topic="plant/**"), rate=500): ...
@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from reknit.dead_letter import Letter, Wanted
 
-if TYPE_CHECKING:
-    from reknit.client.session import Session
-
 PAGE_MAX: Final = 1_000
 STEP_S: Final = 0.1
-"""A rate is kept within steps of this length."""
+"""A rate is held within steps of this length."""
 NEWEST: Final = (1 << 63) - 1
 
 
+class AdminSession(Protocol):
+    """A session, as far as admin requests need it."""
+
+    async def ask(self, what: str, **args: Any) -> Any:
+        """Make an admin request to the node."""
+
+
 async def letters(
-    session: Session, wanted: Wanted | None = None, *, newest_first: bool = False, after: int = 0
+    session: AdminSession, wanted: Wanted | None = None, *, newest_first: bool = False, after: int = 0
 ) -> AsyncIterator[tuple[int, Letter]]:
-    """The node's dead letters that wait and fit, with their numbers, the oldest first unless told otherwise."""
+    """The node's dead letters that match, with their numbers; the oldest come first unless `newest_first` is set."""
     place: dict[str, int] = {"before": NEWEST} if newest_first else {"after": after}
     while True:
         body = await session.ask("dead_letters", wanted=_plain(wanted), limit=PAGE_MAX, **place)
@@ -37,23 +41,23 @@ async def letters(
         place = {"before": body["next"]} if newest_first else {"after": body["next"]}
 
 
-async def waiting(session: Session) -> int:
-    """How many dead letters wait on the node."""
+async def waiting(session: AdminSession) -> int:
+    """How many dead letters the node has."""
     return int((await session.ask("dead_letters", limit=0))["waiting"])
 
 
 async def redrive(
-    session: Session,
+    session: AdminSession,
     wanted: Wanted | None = None,
     *,
     rate: float = 0.0,
     clears_ttl: bool = False,
     is_dry: bool = False,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Publish dead letters again on their topics, a page at a time, at most `rate` a second; 0: as fast as it goes.
+    """Publish dead letters again on their topics, a page at a time, at most `rate` a second; 0: as fast as possible.
 
-    Yields what each page did. A letter is published once, however often this is run or interrupted. What dies again
-    meanwhile is a new letter, and waits for the next time.
+    Yields the result of each page. A dead letter is published once, however often this is run or interrupted. An event
+    that dies again meanwhile is a new dead letter, for the next run.
     """
     limit = min(max(int(rate * STEP_S), 1), PAGE_MAX) if rate else PAGE_MAX
     options = {"wanted": _plain(wanted), "limit": limit, "clears_ttl": clears_ttl, "is_dry": is_dry}
@@ -62,7 +66,7 @@ async def redrive(
 
 
 async def drop(
-    session: Session, wanted: Wanted | None = None, *, is_dry: bool = False
+    session: AdminSession, wanted: Wanted | None = None, *, is_dry: bool = False
 ) -> AsyncIterator[dict[str, Any]]:
     """Drop dead letters for good, a page at a time."""
     options = {"wanted": _plain(wanted), "limit": PAGE_MAX, "is_dry": is_dry}
@@ -71,9 +75,9 @@ async def drop(
 
 
 async def _pages(
-    session: Session, what: str, rate: float, options: dict[str, Any]
+    session: AdminSession, what: str, rate: float, options: dict[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Go through everything that is there at the beginning."""
+    """Go through every dead letter that is there at the beginning."""
     stop = int((await session.ask("dead_letters", limit=0))["last"])
     place, loop = 0, asyncio.get_running_loop()
     while place < stop:

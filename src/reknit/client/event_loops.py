@@ -1,4 +1,4 @@
-"""Which event loop to run on, and how a program on it is ended."""
+"""Which event loop to run on, and how a signal ends a program on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's where it is made for this system, otherwise asyncio's own."""
+    """uvloop's if it is installed, otherwise asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -21,7 +21,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run_until_signal(program: Coroutine[Any, Any, T]) -> T:
-    """The program's result. Ctrl-C and SIGTERM cancel it, so that it can clean up; then `CancelledError` is raised."""
+    """Run a program and give its result. Ctrl-C and SIGTERM cancel it, so that it can clean up.
+
+    Then `CancelledError` is raised.
+    """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_stoppable(program))
 

@@ -1,24 +1,26 @@
-"""A session's switchboard: what the node says goes to the publisher, subscription, stream or cache that it is for."""
+"""The message router of a session: each message of the node goes to the part of the session that it concerns.
+
+Parts register here and send over `connection`. The router knows them only by the small protocols below, so that
+parts may import the router.
+"""
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from reknit.client.group.journal import Relay
-from reknit.client.publish.outcomes import OutcomePublisher
-from reknit.client.publish.publisher import Publisher
-from reknit.client.recovery.caches import reply
-from reknit.client.rpc.attribute_publisher import Outlet
-from reknit.client.streams import OutgoingStream
-from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config
-from reknit.connection.admin_requests import Questions
-from reknit.connection.cache_requests import Inquiries
-from reknit.connection.node_connection import Link
+from reknit.connection.admin_requests import AdminRequests
+from reknit.connection.cache_replies import reply_from_caches
+from reknit.connection.cache_requests import CacheRequests
+from reknit.connection.node_connection import NodeConnection
+from reknit.errors import LocalError, Refused
 from reknit.protocol.publish import publisher as publishing
-from reknit.protocol.recovery.cache import Keeper
+from reknit.protocol.recovery.cache import EventHolder
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, Raw
 from reknit.wire.messages import (
     Ack,
@@ -41,128 +43,208 @@ from reknit.wire.streams import Abort, Piece, Room
 
 log = logging.getLogger("reknit.client")
 
-Sender = Publisher | Outlet | Relay
+OnOutcomes = Callable[[Told | PathThere], None]
 
 
-class Switchboard:
-    """Everyone in a session whom the node may speak to, and the link that it speaks over."""
+class RoutedPublisher(Protocol):
+    """Publishes as one source: the node acknowledges its events, asks for some again, or refuses them."""
+
+    @property
+    def source(self) -> bytes: ...
+    def receive(self, message: publishing.Input) -> None: ...
+    async def flush(self) -> None: ...
+    def fail(self, error: LocalError | Refused) -> None: ...
+
+
+class RoutedSubscription(Protocol):
+    """Subscribes under one number: the node sends it events, and pieces of streams."""
+
+    @property
+    def sub(self) -> int: ...
+    def receive(self, message: subscribing.Input) -> None: ...
+    def receive_piece(self, message: Piece | Abort) -> None: ...
+
+
+class RoutedStream(Protocol):
+    """Writes one event in pieces: the node grants room for more, and reports the event's outcome."""
+
+    def receive(self, message: Room | Told) -> None: ...
+    def lost(self) -> None: ...
+    async def abort(self) -> None: ...
+
+
+class MessageRouter:
+    """Every part of a session that the node sends messages to, and the connection that they come over."""
 
     def __init__(
         self, url: str, name: str, config: Config, token: str = "", tls: ssl.SSLContext | None = None
     ) -> None:
-        self.link = Link(url, name, self, config, token, tls)
-        self.questions = Questions(self.link)
-        self.inquiries = Inquiries()
-        self.senders: dict[bytes, Sender] = {}
-        self.subscriptions: dict[int, Subscription] = {}
-        self.streams: dict[bytes, OutgoingStream] = {}
-        self.keepers: dict[Offer, Keeper] = {}
+        self.connection = NodeConnection(url, name, self, config, token, tls)
+        self.admin_requests = AdminRequests(self.connection)
+        self.cache_requests = CacheRequests()
+        self.publishers: dict[bytes, RoutedPublisher] = {}
+        self.subscriptions: dict[int, RoutedSubscription] = {}
+        self.streams: dict[bytes, RoutedStream] = {}
+        self.caches: dict[Offer, EventHolder] = {}
+        """The caches that this session offered to the node."""
+        self._on_outcomes: dict[bytes, OnOutcomes] = {}
         self._held: set[bytes] = set()
         """The sources that the node asked to wait."""
-        self._delivery: tuple[Deliver, int] | None = None
+        self._announced: Announced[Deliver] = Announced()
+        self._routes: dict[type[Any], Callable[[Any], None]] = {
+            Frames: self._deliver,
+            Deliver: self._announced.announce,
+            **dict.fromkeys((Ack, Expect, Refuse, Stored), self._to_publisher),
+            **dict.fromkeys(
+                (Settled, Subscribed, Unsubscribed, Lost, Heartbeat, Revoked), self._to_subscription
+            ),
+            **dict.fromkeys((Piece, Abort), self._to_reader),
+            **dict.fromkeys((Room, Told, PathThere), self._to_stream_or_outcomes),
+            **dict.fromkeys((Recovered, Surveyed), self.cache_requests.take),
+            **dict.fromkeys((Recover, Survey), self._answer_from_caches),
+            **dict.fromkeys((Answer, Raw), self.admin_requests.take),
+            Hold: self._hold,
+            Go: self._go,
+        }
 
-    # -- who is there
+    # -- parts come and go
 
-    def add_sender(self, sender: Sender) -> None:
-        """What the node says about its source is for it from now on."""
-        self.senders[sender.source] = sender
-        if self.link.is_up:
-            sender.receive(publishing.Connected())
+    def add_publisher(self, publisher: RoutedPublisher, on_outcomes: OnOutcomes | None = None) -> None:
+        """Route messages about its source to this publisher, and reports of outcomes to `on_outcomes`."""
+        self.publishers[publisher.source] = publisher
+        if on_outcomes is not None:
+            self._on_outcomes[publisher.source] = on_outcomes
+        if self.connection.is_up:
+            publisher.receive(publishing.Connected())
 
-    def remove_sender(self, sender: Sender) -> None:
-        """… and no more."""
-        if self.senders.get(sender.source) is sender:
-            del self.senders[sender.source]
+    def remove_publisher(self, publisher: RoutedPublisher) -> None:
+        """Stop routing messages to this publisher."""
+        if self.publishers.get(publisher.source) is publisher:
+            del self.publishers[publisher.source]
+            self._on_outcomes.pop(publisher.source, None)
 
-    def keep(self, keeper: Keeper, offer: Offer) -> None:
-        """Answer the node's questions about events from here too."""
-        self.keepers[offer] = keeper
-        self.link.send(offer)
+    def add_subscription(self, subscription: RoutedSubscription) -> None:
+        """Route messages for its number to this subscription."""
+        self.subscriptions[subscription.sub] = subscription
 
-    def keep_no_more(self, offer: Offer) -> None:
-        if self.keepers.pop(offer, None) is not None:
-            self.link.send(Offer(offer.pattern, offer.source, is_on=False))
+    def remove_subscription(self, subscription: RoutedSubscription) -> None:
+        """Stop routing messages to this subscription."""
+        self.subscriptions.pop(subscription.sub, None)
 
-    # -- the link's side
+    def add_stream(self, source: bytes, stream: RoutedStream) -> None:
+        """Route messages about a stream to its writer."""
+        self.streams[source] = stream
 
-    def linked(self, welcome: Welcome) -> None:
-        self.link.send(*self.keepers)
-        for sender in list(self.senders.values()):
-            sender.receive(publishing.Connected())
+    def remove_stream(self, source: bytes) -> None:
+        """Stop routing messages about a stream."""
+        self.streams.pop(source, None)
+
+    def offer_cache(self, cache: EventHolder, offer: Offer) -> None:
+        """Let the node recover events from this cache."""
+        self.caches[offer] = cache
+        self.connection.send(offer)
+
+    def withdraw_cache(self, offer: Offer) -> None:
+        """Tell the node that the cache is gone."""
+        if self.caches.pop(offer, None) is not None:
+            self.connection.send(Offer(offer.pattern, offer.source, is_on=False))
+
+    def connection_state(self) -> subscribing.Connected | subscribing.Disconnected:
+        """The connection as the machine of a subscription sees it."""
+        welcome = self.connection.welcome
+        return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
+
+    # -- called by the connection
+
+    def connected(self, welcome: Welcome) -> None:
+        self.connection.send(*self.caches)
+        for publisher in list(self.publishers.values()):
+            publisher.receive(publishing.Connected())
         for subscription in list(self.subscriptions.values()):
             subscription.receive(subscribing.Connected(welcome.epoch))
 
-    def unlinked(self) -> None:
-        self._delivery = None
+    def disconnected(self) -> None:
+        self._announced.clear()
         self._held.clear()
-        self.inquiries.lost()
+        self.cache_requests.lost()
         for stream in list(self.streams.values()):
             stream.lost()
-        for sender in list(self.senders.values()):
-            sender.receive(publishing.Disconnected())
+        for publisher in list(self.publishers.values()):
+            publisher.receive(publishing.Disconnected())
         for subscription in list(self.subscriptions.values()):
             subscription.receive(subscribing.Disconnected())
-        self.questions.lost()
+        self.admin_requests.lost()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
-            self._take(item)
-
-    def _take(self, item: Item) -> None:
-        match item:
-            case Frames():
-                self._delivered(item)
-            case Deliver():
-                self._delivery = (item, item.size)
-            case Ack() | Expect() | Refuse() | Stored():
-                sender = self.senders.get(item.source)
-                if sender is not None:
-                    sender.receive(item)
-            case Settled() | Subscribed() | Unsubscribed() | Lost() | Heartbeat() | Revoked():
-                subscription = self.subscriptions.get(item.sub)
-                if subscription is not None:
-                    subscription.receive(item)
-            case Piece() | Abort():
-                if (reading := self.subscriptions.get(item.sub)) is not None:
-                    reading.piece(item)
-            case Room() | Told() if item.source in self.streams:
-                self.streams[item.source].receive(item)
-            case Told() | PathThere():
-                outcomes = self.senders.get(item.source)
-                if isinstance(outcomes, OutcomePublisher):
-                    outcomes.hear(item)
-            case Hold(text=text, sources=sources):
-                log.warning("the node asks publishers to wait: %s", text)
-                self._held |= set(sources or self.senders)
-                self._tell_held(item)
-            case Go():
-                self._tell_held(item)
-                self._held.clear()
-            case Recovered() | Surveyed():
-                self.inquiries.take(item)
-            case Recover() | Survey():
-                self.link.send_buffers(reply(list(self.keepers.values()), item))
-            case Answer() | Raw():
-                self.questions.take(item)
-            case _:
+            route = self._routes.get(type(item))
+            if route is None:
                 log.debug("ignored %r", item)
+            else:
+                route(item)
 
-    def _tell_held(self, message: Hold | Go) -> None:
-        for source in [source for source in self.senders if source in self._held]:
-            self.senders[source].receive(message)
+    # -- routes
 
-    def _delivered(self, frames: Frames) -> None:
-        """Batches belong to the delivery that was announced; what arrived of it so far is handed on at once."""
-        if self._delivery is None:
-            if self.inquiries.take_frames(frames) is not None:
-                log.error("batches came that were not announced: dropped, they are still owed")
+    def _to_publisher(self, message: Ack | Expect | Refuse | Stored) -> None:
+        publisher = self.publishers.get(message.source)
+        if publisher is not None:
+            publisher.receive(message)
+
+    def _to_subscription(
+        self, message: Settled | Subscribed | Unsubscribed | Lost | Heartbeat | Revoked
+    ) -> None:
+        subscription = self.subscriptions.get(message.sub)
+        if subscription is not None:
+            subscription.receive(message)
+
+    def _to_reader(self, message: Piece | Abort) -> None:
+        subscription = self.subscriptions.get(message.sub)
+        if subscription is not None:
+            subscription.receive_piece(message)
+
+    def _to_stream_or_outcomes(self, message: Room | Told | PathThere) -> None:
+        stream = self.streams.get(message.source)
+        on_outcomes = self._on_outcomes.get(message.source)
+        if stream is not None and not isinstance(message, PathThere):
+            stream.receive(message)
+        elif on_outcomes is not None and not isinstance(message, Room):
+            on_outcomes(message)
+
+    def _answer_from_caches(self, request: Recover | Survey) -> None:
+        self.connection.send_buffers(reply_from_caches(list(self.caches.values()), request))
+
+    def _hold(self, message: Hold) -> None:
+        log.warning("the node asks publishers to wait: %s", message.text)
+        self._held |= set(message.sources or self.publishers)
+        self._to_held(message)
+
+    def _go(self, message: Go) -> None:
+        self._to_held(message)
+        self._held.clear()
+
+    def _to_held(self, message: Hold | Go) -> None:
+        for source in [source for source in self.publishers if source in self._held]:
+            self.publishers[source].receive(message)
+
+    # -- deliveries: announced, then the batches
+
+    def _deliver(self, frames: Frames) -> None:
+        """Pass on batches of the delivery that was announced, without waiting for all of it."""
+        announced = self._announced.take(len(frames.data))
+        if announced is None:
+            if self.cache_requests.take_frames(frames) is not None:
+                log.error("dropped batches that were not announced; the node still owes them")
             return
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
-        subscription = self.subscriptions.get(deliver.sub)
+        delivery, is_last = announced
+        subscription = self.subscriptions.get(delivery.sub)
         if subscription is None:
             return
-        position = deliver.position if rest <= 0 else -1
-        how = (deliver.attempt, deliver.counted, deliver.ordered_to)
-        subscription.receive(subscribing.Delivered(frames.batches(), position, *how))
+        subscription.receive(
+            subscribing.Delivered(
+                frames.batches(),
+                delivery.position if is_last else -1,
+                delivery.attempt,
+                delivery.counted,
+                delivery.ordered_to,
+            )
+        )

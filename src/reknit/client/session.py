@@ -16,24 +16,23 @@ from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
 from reknit.client.group.group import Group, topic_of, transport_of
 from reknit.client.group.journal import GroupJournal
-from reknit.client.message_router import Sender, Switchboard
+from reknit.client.message_router import MessageRouter
+from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions
 from reknit.client.publish.outcomes import OutcomePublisher
-from reknit.client.publish.publisher import Kept, Publisher
-from reknit.client.recovery.caches import Recoverable
-from reknit.client.recovery.subscription_recovery import Recovering, past_of
-from reknit.client.rpc.attribute_publisher import Outlets
+from reknit.client.publish.publisher import Publisher
+from reknit.client.recovery.subscription_recovery import RecoveryAccess
+from reknit.client.rpc.attribute_publisher import AttributePublishers
 from reknit.client.rpc.requests import Caller, Reply, address_of, default_address
 from reknit.client.rpc.service import Handler, Service
-from reknit.client.subscribe.subscription import OnLost, Subscription
+from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, MulticastSettings
+from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
 from reknit.protocol.multicast.settings import GroupSettings
-from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
-from reknit.wire.messages import Start
 
 
 class Session:
@@ -52,40 +51,42 @@ class Session:
         self.url = url
         self.name = name
         self.config = config or Config()
-        self.token, self.tls = token, tls
         self._wait_s = wait_s
         self._id = secrets.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
         self.address = address_of(address) if address else default_address(name, self._id)
-        """Where responses to this session's requests go."""
-        self.outlets = Outlets(self)
+        """The address for responses to this session's requests."""
+        self.router = MessageRouter(url, name or self._id.hex(), self.config, token, tls)
+        self.connection = self.router.connection
+        self.attribute_publishers = AttributePublishers(
+            self.router, self.config.limits, name=name, publishers_max=self.config.rpc.publishers_max
+        )
+        self._access = RecoveryAccess(name=name, config=self.config, token=token, tls=tls)
         self._caller: Caller | None = None
         self._by_topic: dict[str, Publisher] = {}
-        self.switchboard = Switchboard(url, name or self._id.hex(), self.config, token, tls)
-        self.link, self.inquiries = self.switchboard.link, self.switchboard.inquiries
 
     # -- life
 
     async def open(self) -> Session:
         """Connect. Raises `NotConnected` when no node answers in time."""
         keep_heap()
-        await self.link.open(self._wait_s)
+        await self.connection.open(self._wait_s)
         return self
 
     async def close(self) -> None:
-        """Return when everything published is kept, then part."""
+        """Return when everything published is stored, then disconnect."""
         if self._caller is not None:
             await self._caller.close()
-        senders = self.switchboard.senders
+        publishers = self.router.publishers
         try:
-            if self.link.is_up:
-                await asyncio.gather(*(sender.flush() for sender in list(senders.values())))
+            if self.connection.is_up:
+                await asyncio.gather(*(publisher.flush() for publisher in list(publishers.values())))
         finally:
-            for stream in list(self.switchboard.streams.values()):
+            for stream in list(self.router.streams.values()):
                 await stream.abort()
-            for sender in list(senders.values()):
-                sender.fail(Closed("the session", "connect again"))
-            await self.link.close()
+            for publisher in list(publishers.values()):
+                publisher.fail(Closed("the session", "connect again"))
+            await self.connection.close()
 
     async def __aenter__(self) -> Session:
         return await self.open()
@@ -95,7 +96,7 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        return self.link.is_up
+        return self.connection.is_up
 
     # -- publishing
 
@@ -117,30 +118,50 @@ class Session:
     ) -> Publisher:
         """A publisher on one topic, with a source of its own.
 
-        In a session with a name the source lasts: a later session of that name goes on in its seqs. `wait=False`
-        raises `Full` at the window's limit instead of waiting. Its newest events (`history` of them) stay at hand for
-        who misses some, unless `cache=False`. `heartbeat_s` tells its last seq so often, when that has changed and then
-        ever more rarely, or always. With `stored_by=2` an event is kept when the node and one more cache
-        have stored it.
+        In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
+        raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
+        them) for subscribers that miss some, unless `cache=False`. Every `heartbeat_s` it tells its last seq, after a
+        change and then ever more rarely, or always if `is_heartbeat_periodic`. With `stored_by=2`, an event counts as
+        stored when the node and one more cache have stored it.
 
-        With `outcome`, publishing waits for what became of the event: it gives `Outcome.ACCEPTED`, or raises
-        `Released`, `Rejected` or `Modified`. With `resend_released`, what a subscriber releases goes to the next one
-        first, wherever in the fabric that is. This is for topics with a distribution; on others, kept is accepted.
+        With `outcome`, publishing waits for the event's outcome: it gives `Outcome.ACCEPTED`, or raises `Released`,
+        `Rejected` or `Modified`. With `resend_released`, an event that a subscriber releases goes to the next one
+        first, wherever in the fabric that is. Both are for topics with a distribution; on other topics, an event that
+        is stored is accepted.
         """
+        options = PublisherOptions(
+            wait=wait,
+            ttl_ms=ttl_ms,
+            priority=priority,
+            source=source,
+            cache=cache,
+            history=history,
+            heartbeat_s=heartbeat_s,
+            is_heartbeat_periodic=is_heartbeat_periodic,
+            stored_by=stored_by,
+            resend_released=resend_released,
+            outcome=outcome,
+        )
+        return self.make_publisher(topic, options)
+
+    def make_publisher(self, topic: str, options: PublisherOptions) -> Publisher:
+        """As `publisher`, with its keywords as one value."""
         check_topic(topic)
         self._count += 1
-        lasting = source is not None or bool(self.name)
-        if source is None:
-            source = self._source(topic)
-        if source in self.switchboard.senders:
+        source = self._source(topic) if options.source is None else options.source
+        is_lasting = options.source is not None or bool(self.name)
+        if source in self.router.publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
-        recovery = Recoverable.of(self.config, cache, history, heartbeat_s, is_heartbeat_periodic, stored_by)
-        how = (self, source, topic, lasting, wait, ttl_ms, priority, recovery)
-        if outcome or resend_released:
-            publisher: Publisher = OutcomePublisher(*how, is_resent=resend_released)
-        else:
-            publisher = Publisher(*how)
-        self.add_publisher(publisher)
+        if options.outcome or options.resend_released:
+            with_outcomes = OutcomePublisher(
+                self.router, self.config, source=source, topic=topic, is_lasting=is_lasting, options=options
+            )
+            self.router.add_publisher(with_outcomes, with_outcomes.receive_outcomes)
+            return with_outcomes
+        publisher = Publisher(
+            self.router, self.config, source=source, topic=topic, is_lasting=is_lasting, options=options
+        )
+        self.router.add_publisher(publisher)
         return publisher
 
     def _source(self, topic: str) -> bytes:
@@ -154,17 +175,17 @@ class Session:
             publisher = self._by_topic[topic] = self.publisher(topic)
         return publisher
 
-    def publish(self, topic: str, payload: Buffer | str) -> Kept:
-        """Publish one event. Awaiting the result returns when the event is kept: durable on the node."""
+    def publish(self, topic: str, payload: Buffer | str) -> StoredFuture:
+        """Publish one event. Awaiting the result returns when the event is stored: durable on the node."""
         return self._publisher_of(topic).publish(payload)
 
-    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> Kept:
-        """Publish many events in one call and as few batches as possible; returns when all are kept."""
+    def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> StoredFuture:
+        """Publish many events in one call and as few batches as possible; the awaitable is done when all are stored."""
         return self._publisher_of(topic).publish_many(payloads)
 
-    def publish_event(self, attributes: Attributes, payload: bytes) -> Kept:
-        """Publish one event with attributes of uProtocol; they say where to. Raises `InvalidAttributes`."""
-        return self.outlets.send(attributes, payload)
+    def publish_event(self, attributes: Attributes, payload: bytes) -> StoredFuture:
+        """Publish one event to the address in its uProtocol attributes. Raises `InvalidAttributes`."""
+        return self.attribute_publishers.send(attributes, payload)
 
     # -- requests
 
@@ -177,27 +198,36 @@ class Session:
         priority: int | None = None,
         **attributes: Any,
     ) -> Reply:
-        """Ask whoever serves the address, and wait for the reply: for `ttl_ms`, or as `rpc.ttl_ms` says.
+        """Send a request to the service at an address, and wait for the reply: for `ttl_ms`, or `rpc.ttl_ms`.
 
-        Raises `RequestFailed` with a google.rpc code if there is none, or the service says no. UNAVAILABLE means that
-        nobody was asked; after DEADLINE_EXCEEDED it is not known whether the request was carried out. Further
+        Raises `RequestFailed` with a google.rpc code if no reply comes, or the service refuses. UNAVAILABLE means that
+        no service got the request; after DEADLINE_EXCEEDED it is not known whether it was carried out. Further
         `attributes` may be `permission_level`, `token`, `traceparent` and `payload_format`.
         """
         if self._caller is None:
-            self._caller = Caller(self)
+            self._caller = Caller(
+                self.address, self.config.rpc, publish=self.publish_event, subscribe=self.subscribe
+            )
         made = self._caller.make(address_of(address), ttl_ms, priority, attributes)
         return await self._caller.request(made, payload.encode() if isinstance(payload, str) else payload)
 
     def serve(
         self, address: Address | str, handler: Handler, *, name: str = "", handlers_max: int | None = None
     ) -> Service:
-        """Answer requests to the address with what the handler returns, while in its `async with`.
+        """Answer requests to the address with the handler's results, while in its `async with`.
 
-        Requests that come while nobody serves wait until their ttl is over. One session at a time serves an address:
-        the latest, unless each has a `name` of its own.
+        Requests wait until their ttl ends while no service is there. One session at a time serves an address: the
+        latest, unless each has a `name` of its own.
         """
         limit = self.config.rpc.handlers_max if handlers_max is None else handlers_max
-        return Service(self, address_of(address), handler, name, limit)
+        return Service(
+            address_of(address),
+            handler,
+            name=name,
+            handlers_max=limit,
+            publish=self.publish_event,
+            subscribe=self.subscribe,
+        )
 
     # -- subscribing
 
@@ -218,37 +248,37 @@ class Session:
     ) -> Subscription:
         """Events that match the pattern, in order per source.
 
-        With a `name` the subscription is durable: the node keeps what it is owed, and it goes on where it was. It
-        starts with what is published from now on, or with history, or after a checkpoint. History is everything held
-        (`True`), the last so many of each source (an integer), or what is no older (seconds, or a timedelta).
+        With a `name` the subscription is durable: the node retains the events that it has not settled, and it resumes
+        where it left off. It starts with events that are published from now on, or with history, or after a
+        checkpoint. History is everything held (`True`), the last so many events of each source (an integer), or events
+        no older than so many seconds (a float, or a timedelta).
 
-        Without a name, what is missing is recovered from the node and what it knows, then from `caches`, which are
-        further nodes, nearest first; what nobody has is lost, and `on_lost` is told. `query_s` looks for a lost tail
-        every so often.
+        Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
+        which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
+        `query_s`, the subscription looks for a lost tail every so many seconds.
 
-        With `streams`, events may come whose payload is read in pieces: `async for piece in event.pieces()`. They are
-        only there on topics that are balanced or closest.
+        With `streams`, there may be events whose payload is read in pieces: `async for piece in event.pieces()`. They
+        come only on topics that are balanced or closest.
         """
+        options = SubscribeOptions(
+            name=name,
+            history=history,
+            start=start,
+            auto_accept=auto_accept,
+            on_lost=on_lost,
+            caches=caches,
+            recover=recover,
+            query_s=query_s,
+            is_cache=is_cache,
+            streams=streams,
+        )
+        return self.make_subscription(pattern, options)
+
+    def make_subscription(self, pattern: str, options: SubscribeOptions) -> Subscription:
+        """As `subscribe`, with its keywords as one value."""
         Pattern(pattern)
         self._count += 1
-        checkpoint = None if start is None else {source.hex(): seq for source, seq in start.items()}
-        past = past_of(history)
-        begin = Start(
-            history=past is not None,
-            checkpoint=checkpoint,
-            count=past.count if past else 0,
-            age_s=past.age_s if past else 0.0,
-        )
-        settings = self.config.recovery
-        recovery = Recovering(
-            caches=tuple(settings.caches if caches is None else caches),
-            history=past,
-            query_s=settings.query_s if query_s is None else query_s,
-            is_on=recover,
-            after=dict(start.items()) if start is not None else {},
-        )
-        how = (auto_accept, on_lost, recovery, is_cache, streams)
-        return Subscription(self, self._count, pattern, name, begin, *how)
+        return Subscription(self.router, self._access, sub=self._count, pattern=pattern, options=options)
 
     # -- groups
 
@@ -263,35 +293,57 @@ class Session:
         is_given: bool = False,
         is_journaled: bool = True,
     ) -> Group:
-        """A member of a group, to be used with `async with`: what each member sends, all get, in order.
+        """A member of a group, to be used with `async with`: all members get the events of each member, in order.
 
-        The group meets as `settings` say, or the configuration's `group` section. Its events are also brought to the
-        node, on the topic `group/NAME`, unless `is_journaled` is False.
+        `settings` say how the members reach each other; the default is the `group` section of the configuration. The
+        events also go to the node, on the topic `group/NAME`, unless `is_journaled` is False.
         """
-        config = settings if settings is not None else self.config.group
+        options = GroupOptions(
+            member=member,
+            seeds=seeds,
+            settings=settings,
+            discard_own=discard_own,
+            is_given=is_given,
+            is_journaled=is_journaled,
+        )
+        return self.make_group(name, options)
+
+    def make_group(self, name: str, options: GroupOptions) -> Group:
+        """As `group`, with its keywords as one value."""
+        config = options.settings if options.settings is not None else self.config.group
         return Group(
             name,
             transport_of(config),
-            member=member or self.name,
-            seeds=config.seeds if seeds is None else seeds,
+            member=options.member or self.name,
+            seeds=config.seeds if options.seeds is None else options.seeds,
             settings=GroupSettings.of(config),
-            discard_own=discard_own,
-            is_given=is_given,
-            journal=GroupJournal(self, topic_of(name)) if is_journaled else None,
+            discard_own=options.discard_own,
+            is_given=options.is_given,
+            journal=self.group_journal(name) if options.is_journaled else None,
         )
 
-    # -- asking
+    def group_journal(self, name: str) -> GroupJournal:
+        """Brings a group's events to this session's node."""
+        return GroupJournal(
+            self.router,
+            topic_of(name),
+            ask=self.ask,
+            skip_s=self.config.group.skip_s,
+            window_bytes=self.config.limits.publish_window_bytes,
+        )
+
+    # -- admin requests
 
     async def ask(self, what: str, **args: Any) -> Any:
-        """A question to the node (`status`, `ledger`, …); gives the answer's body."""
+        """Make an admin request to the node (`status`, `ledger`, …); gives the answer's body."""
         return (await self.ask_raw(what, **args))[0]
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
-        """As `ask`, with the bytes of batches that came along."""
-        return await self.switchboard.questions.ask(what, args)
+        """As `ask`, with the bytes of batches that came with the answer."""
+        return await self.router.admin_requests.ask(what, args)
 
     async def status(self) -> dict[str, Any]:
-        """How the node is: journal, topics, rates, subscribers."""
+        """The node's state: journal, topics, rates, subscribers."""
         body: dict[str, Any] = await self.ask("status")
         return body
 
@@ -301,7 +353,7 @@ class Session:
         return rows
 
     async def pause(self, pattern: str) -> list[str]:
-        """Hand out nothing on topics that match, until `resume` with the same pattern, also after a restart.
+        """Deliver nothing on topics that match, until `resume` with the same pattern, also after a restart.
 
         Returns when that is durable; gives all patterns that are paused.
         """
@@ -309,46 +361,22 @@ class Session:
         return list(body["paused"])
 
     async def resume(self, pattern: str) -> list[str]:
-        """Go on with what `pause` stopped; gives the patterns that are still paused."""
+        """Deliver again what `pause` stopped; gives the patterns that are still paused."""
         body = await self.ask("resume", pattern=pattern)
         return list(body["paused"])
 
     async def add_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Let the node pass on what is published at one authority (`here`, or a node's address) to another."""
+        """Let the node forward events from one authority (`here`, or a node's address) to another."""
         await self.ask("route_add", **{"in": source, "out": target, "pattern": pattern})
 
     async def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """… and no more."""
+        """Stop forwarding along a route that was added."""
         await self.ask("route_delete", **{"in": source, "out": target, "pattern": pattern})
 
     async def routes(self) -> list[dict[str, Any]]:
         """The routes that were added to the node."""
         rows: list[dict[str, Any]] = await self.ask("routes")
         return rows
-
-    # -- whom the node speaks to
-
-    def add(self, subscription: Subscription) -> None:
-        """What the node says to it gets there from now on."""
-        self.switchboard.subscriptions[subscription.sub] = subscription
-
-    def add_publisher(self, publisher: Sender) -> None:
-        """What the node says about its source is for this publisher from now on."""
-        self.switchboard.add_sender(publisher)
-
-    def forget(self, member: Sender | Subscription) -> None:
-        """… and no more."""
-        if isinstance(member, Subscription):
-            self.switchboard.subscriptions.pop(member.sub, None)
-            return
-        self.switchboard.remove_sender(member)
-        if self._by_topic.get(member.topic) is member:
-            del self._by_topic[member.topic]
-
-    def connected(self) -> subscribing.Connected | subscribing.Disconnected:
-        """What a subscription needs to know of the connection."""
-        welcome = self.link.welcome
-        return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
 
 
 def connect(
@@ -363,7 +391,7 @@ def connect(
 ) -> Session:
     """A session with the node at `url`, to be used with `async with`.
 
-    With a `name`, what this session publishes keeps its identity across restarts of the program. Responses to its
-    requests go to `address`, or to one that is made up from the name.
+    With a `name`, the sources of this session keep their identity across restarts of the program. Responses to its
+    requests go to `address`, or to an address made from the name.
     """
     return Session(url, name, config, token, tls, wait_s, address)

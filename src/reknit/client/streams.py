@@ -1,6 +1,6 @@
-"""Streams, as applications see them: an event that is written in pieces, and one that is read in pieces.
+"""Streams as applications see them: an event that is written in pieces, and one that is read in pieces.
 
-Neither side ever has more of it in memory than `anycast.stream_window_bytes`.
+Neither side has more of the event in memory than `anycast.stream_window_bytes`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,41 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import msgspec
 
 from reknit.batch import SOURCE_BYTES, Batch
+from reknit.client.message_router import MessageRouter
+from reknit.client.outcome_errors import ERRORS, undelivered
 from reknit.connection.futures import resolve
-from reknit.errors import Aborted, Closed, LocalError, Modified, NotConnected, Rejected, ReknitError, Released
+from reknit.connection.node_connection import NodeConnection
+from reknit.errors import Aborted, Closed, LocalError, NotConnected, ReknitError
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.streams.streams import PIECE_BYTES
+from reknit.protocol.streams.inputs import PIECE_BYTES
 from reknit.wire.outcomes import Fate, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-if TYPE_CHECKING:
-    from reknit.client.session import Session
-
 GAVE_UP: Final = "its publisher gave it up"
 LOST: Final = "the connection was lost with it on the way: whether it was processed is not known"
-_ERRORS: Final = {Outcome.RELEASED: Released, Outcome.REJECTED: Rejected, Outcome.MODIFIED: Modified}
 
 
 class OutgoingStream:
     """Made by `publisher.stream()`; open while in its `async with`.
 
     Leaving it ends the event and waits for its outcome: it raises `Released`, `Rejected` or `Modified` if that is not
-    ACCEPTED. Leaving it through an exception aborts the event: whoever has a part of it is told, and nobody takes it.
+    ACCEPTED. Leaving it through an exception aborts the event: every subscriber that has a part of it is told.
     """
 
     def __init__(
         self,
-        session: Session,
+        router: MessageRouter,
         topic: str,
+        *,
         is_resent: bool,
-        path_there: Callable[[], Awaitable[None]],
+        wait_for_path: Callable[[], Awaitable[None]],
         fields: dict[str, Any],
         headers: dict[str, str],
         size: int | None = None,
@@ -50,10 +52,11 @@ class OutgoingStream:
         self.source = secrets.token_bytes(SOURCE_BYTES)
         self.topic = topic
         self.outcome: Outcome | None = None
-        """Known when it is left."""
-        self._session = session
+        """Known after the `async with`."""
+        self._router = router
+        self._connection = router.connection
         self._is_resent = is_resent
-        self._path_there = path_there
+        self._wait_for_path = wait_for_path
         self._fields = fields
         self._headers = headers
         self._size = size
@@ -69,15 +72,15 @@ class OutgoingStream:
 
     @property
     def sent_bytes(self) -> int:
-        """How much of it went out so far."""
+        """How many bytes were sent so far."""
         return self._sent
 
     # -- writing
 
     async def __aenter__(self) -> OutgoingStream:
-        await self._path_there()
-        if not self._session.link.is_up:
-            raise NotConnected(self._session.url, "the connection is being opened again")
+        await self._wait_for_path()
+        if not self._connection.is_up:
+            raise NotConnected(self._connection.url, "the connection is being opened again")
         columns: dict[str, list[Any]] = {"headers": [self._headers]} if self._headers else {}
         if self._size is not None:
             columns[SIZE_COLUMN] = [self._size]
@@ -86,28 +89,30 @@ class OutgoingStream:
             self.source, self.topic, 1, [b""], now_us, columns=columns, flags=FLAG_STREAM, **self._fields
         )
         self._is_open = True
-        self._session.switchboard.streams[self.source] = self
-        self._session.link.send(Begin(self.source, self.topic, self._is_resent, bytes(stub.data)))
+        self._router.add_stream(self.source, self)
+        self._connection.send(Begin(self.source, self.topic, self._is_resent, bytes(stub.data)))
         return self
 
     async def write(self, piece: Buffer | str) -> None:
-        """Send more of it; returns when there is room for the next. Raises what has become of the event meanwhile."""
+        """Send one more piece; returns when there is room for the next. Raises if the event has an outcome already."""
         rest = memoryview(piece.encode() if isinstance(piece, str) else piece).cast("B")
         if not self._is_open:
             raise Closed(f"the stream on {self.topic!r}")
         if self._size is not None and self._sent + len(rest) > self._size:
-            raise LocalError(f"the stream on {self.topic!r} was to have {self._size} bytes, not more")
+            raise LocalError(
+                f"the stream on {self.topic!r} has a size of {self._size} bytes: this piece exceeds it"
+            )
         while rest:
             size = min(PIECE_BYTES, len(rest), self._room - self._sent)
             self._check()
             if size <= 0:
                 await self._wait()
                 continue
-            self._say(bytes(rest[:size]), is_last=False)
+            self._send(bytes(rest[:size]), is_last=False)
             rest = rest[size:]
 
-    def _say(self, data: bytes, is_last: bool) -> None:
-        self._session.link.send(Piece(0, self.source, self._sent, data, is_last))
+    def _send(self, data: bytes, is_last: bool) -> None:
+        self._connection.send(Piece(0, self.source, self._sent, data, is_last))
         self._sent += len(data)
 
     def _check(self) -> None:
@@ -118,13 +123,13 @@ class OutgoingStream:
         self._wake = asyncio.get_running_loop().create_future()
         await self._wake
 
-    # -- its end
+    # -- ending
 
     async def abort(self, text: str = GAVE_UP) -> None:
-        """Give it up: it never was an event. Nothing more can be written."""
+        """Give the event up: no subscriber takes it. Nothing more can be written."""
         if self._is_open:
             self._close()
-            self._session.link.send(Abort(0, self.source, text))
+            self._connection.send(Abort(0, self.source, text))
 
     async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None:
         if not self._is_open:
@@ -137,7 +142,7 @@ class OutgoingStream:
             raise LocalError(f"the stream on {self.topic!r} has {self._sent} bytes of {self._size}")
         try:
             if self._error is None:
-                self._say(b"", is_last=True)
+                self._send(b"", is_last=True)
             while self.outcome is None and self._error is None:
                 await self._wait()
         except asyncio.CancelledError:
@@ -148,12 +153,12 @@ class OutgoingStream:
 
     def _close(self) -> None:
         self._is_open = False
-        self._session.switchboard.streams.pop(self.source, None)
+        self._router.remove_stream(self.source)
 
-    # -- the session's side
+    # -- called by the router
 
     def receive(self, message: Room | Told) -> None:
-        """The node has room, or tells what became of it."""
+        """The node has room for more, or reports the outcome."""
         if isinstance(message, Room):
             self._room = max(self._room, message.total)
         else:
@@ -164,24 +169,31 @@ class OutgoingStream:
 
     def _resolve(self, fate: Fate) -> None:
         self.outcome = Outcome(fate.outcome)
-        error = _ERRORS.get(self.outcome)
-        if error is not None:
-            where = (fate.text, fate.code, fate.node, fate.path, fate.attempts)
-            self._error = error(self.topic, self.source.hex(), 1, 2, *where)
+        if self.outcome in ERRORS:
+            self._error = undelivered(self.topic, self.source, msgspec.structs.replace(fate, start=1, stop=2))
 
     def lost(self) -> None:
-        """The connection is gone, and the node gives up what was not whole there."""
+        """The connection broke. The node gives up a stream that it has not received to its end."""
         self._resolve(Fate(1, 2, Outcome.MODIFIED, Code.UNKNOWN, LOST, attempts=0))
         resolve(self._wake)
 
 
 class IncomingStream:
-    """The pieces of one event, as they come. Read once, in order."""
+    """The pieces of one event, as they come. They are read once, in order."""
 
-    def __init__(self, session: Session, sub: int, batch: Batch, on_begin: Callable[[], object]) -> None:
-        self._session = session
+    def __init__(
+        self,
+        connection: NodeConnection,
+        sub: int,
+        batch: Batch,
+        *,
+        window_bytes: int,
+        on_begin: Callable[[], object],
+    ) -> None:
+        self._connection = connection
         self._sub = sub
         self._batch = batch
+        self._window_bytes = window_bytes
         self._on_begin = on_begin
         self._pieces: deque[bytes] = deque()
         self._got = self._taken = self._granted = 0
@@ -189,19 +201,19 @@ class IncomingStream:
         self._error: ReknitError | None = None
         self._wake: asyncio.Future[None] | None = None
         self.is_begun = False
-        """Whether the application asked for a piece."""
+        """Whether the application has asked for a piece."""
 
     @property
     def is_read(self) -> bool:
-        """Whether the application has all of it."""
+        """Whether the application has every piece."""
         return self._is_whole and not self._pieces and self._error is None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self.is_begun:
-            raise LocalError(f"the pieces of {self._batch!r} were read before: they come once")
+            raise LocalError(f"the pieces of {self._batch!r} were read before; they can be read only once")
         self.is_begun = True
         self._on_begin()
-        self._ask()
+        self._grant()
         while True:
             while not (self._pieces or self._is_whole or self._error):
                 self._wake = asyncio.get_running_loop().create_future()
@@ -212,21 +224,20 @@ class IncomingStream:
                 return
             piece = self._pieces.popleft()
             self._taken += len(piece)
-            self._ask()
+            self._grant()
             yield piece
 
-    def _ask(self) -> None:
-        """Let more come when half of the window is free."""
-        window = self._session.config.anycast.stream_window_bytes
-        total = self._taken + window
-        if not self._is_whole and 2 * (total - self._granted) >= window:
+    def _grant(self) -> None:
+        """Grant room for more when half of the window is free."""
+        total = self._taken + self._window_bytes
+        if not self._is_whole and 2 * (total - self._granted) >= self._window_bytes:
             self._granted = total
-            self._session.link.send(Room(self._sub, self._batch.source, total))
+            self._connection.send(Room(self._sub, self._batch.source, total))
 
-    # -- the subscription's side
+    # -- called by the subscription
 
     def receive(self, message: Piece | Abort) -> None:
-        """More of it, or word that no more comes."""
+        """A piece came, or the writer aborted the event."""
         if isinstance(message, Abort):
             self.fail(message.text)
         elif message.offset != self._got:
@@ -239,43 +250,47 @@ class IncomingStream:
         resolve(self._wake)
 
     def fail(self, text: str) -> None:
-        """Nothing more comes of it: what came is not the event."""
+        """No more pieces come. The pieces that came are not a whole event."""
         self._pieces.clear()
         self._error = Aborted(self._batch.topic, self._batch.source.hex(), text)
         resolve(self._wake)
 
 
 class IncomingStreams:
-    """Those that a subscription has open, by their sources."""
+    """The streams that a subscription has open, by their sources."""
 
-    def __init__(self, session: Session, sub: int) -> None:
-        self._session = session
+    def __init__(self, connection: NodeConnection, sub: int, window_bytes: int) -> None:
+        self._connection = connection
         self._sub = sub
+        self._window_bytes = window_bytes
         self._open: dict[bytes, IncomingStream] = {}
 
-    def open(self, batch: Batch, on_begin: Callable[[], object]) -> None:
-        """The batch is handed to the application; its pieces come here."""
-        batch.stream = self._open[batch.source] = IncomingStream(self._session, self._sub, batch, on_begin)
+    def open(self, batch: Batch, on_begin: Callable[[], object]) -> IncomingStream:
+        """The batch is delivered to the application; its pieces come here."""
+        stream = self._open[batch.source] = IncomingStream(
+            self._connection, self._sub, batch, window_bytes=self._window_bytes, on_begin=on_begin
+        )
+        return stream
 
     def receive(self, message: Piece | Abort) -> None:
-        """More of a stream, or word that no more comes."""
+        """A piece of a stream came, or its writer aborted it."""
         stream = self._open.get(message.source)
         if stream is not None:
             stream.receive(message)
 
     def unread(self, batch: Batch) -> IncomingStream | None:
-        """The batch's stream, if the application has not read all of it."""
+        """The batch's stream, if the application has not read it to its end."""
         stream = self._open.get(batch.source) if batch.stream is not None else None
         return None if stream is None or stream.is_read else stream
 
     def end(self, batch: Batch, outcome: Outcome) -> None:
-        """It has an outcome: a part of it is never taken for the whole."""
+        """The stream has an outcome. Raises if it is accepted before it was read to its end."""
         if outcome is Outcome.ACCEPTED and self.unread(batch) is not None:
             raise LocalError(f"{batch!r} was not read to its end: read `event.pieces()`, or release it")
         self._open.pop(batch.source, None)
 
     def fail(self, text: str) -> None:
-        """Nothing more comes of any of them."""
+        """No more pieces come for any of them."""
         for stream in self._open.values():
             stream.fail(text)
         self._open.clear()

@@ -1,4 +1,4 @@
-"""Tunnels for Python programs: a stream of events over HTTP that goes on where it was, or says that it can't.
+"""Tunnels for Python programs: events over HTTP that resume where they left off, or an error if they can't.
 
 async with reknit.client.tunnel.open("http://127.0.0.1:8080", "/what/chat") as tunnel:
     async for event in tunnel:
@@ -8,46 +8,43 @@ async with reknit.client.tunnel.open("http://127.0.0.1:8080", "/what/chat") as t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from random import Random
 from typing import Final
-from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from reknit.client.http_request import http_request
 from reknit.errors import MalformedFrame, NotConnected, RemoteError
 from reknit.protocol.tunnel.client import (
-    Begin,
-    Changed,
-    Connect,
-    Cut,
-    Deliver,
+    BytesHeard,
+    ConnectionLost,
+    DeliverElements,
     Effect,
-    End,
-    Event,
-    Heard,
-    Signal,
-    State,
-    Status,
+    ElementsReceived,
+    OpenConnection,
+    SignalError,
+    StartTunnel,
+    StateChanged,
+    StatusReceived,
+    StopTunnel,
     TunnelClient,
 )
+from reknit.protocol.tunnel.client import TunnelState as State
 from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, ID, LOCATION, PAYLOAD, ROUTED_FROM, STATUS
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
 
 __all__ = ["State", "Tunnel", "TunnelEvent", "TunnelLost", "notify", "open"]
 
 QUEUE_EVENTS_MAX: Final = 1_000
-READ_BYTES: Final = 64 << 10
-HEAD_BYTES_MAX: Final = 64 << 10
 
 
 class TunnelLost(RemoteError):
-    """The tunnel can't go on where it was: events may be missing. Open a new one to go on from now.
+    """The tunnel can't resume where it left off: events may be missing. Open a new one to start from now.
 
     >>> print(TunnelLost("404 Expired"))
-    the tunnel is lost: 404 Expired; events may be missing, open a new one to go on from now
+    the tunnel is lost: 404 Expired; events may be missing, open a new one to start from now
     """
 
     def __init__(self, why: str) -> None:
@@ -55,7 +52,7 @@ class TunnelLost(RemoteError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"the tunnel is lost: {self.why}; events may be missing, open a new one to go on from now"
+        return f"the tunnel is lost: {self.why}; events may be missing, open a new one to start from now"
 
 
 class TunnelEvent(msgspec.Struct, frozen=True):
@@ -78,22 +75,22 @@ class TunnelEvent(msgspec.Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """Where it was published, without the slash in front."""
+        """The topic that it was published on, without the leading slash."""
         return self.get(ROUTED_FROM).lstrip("/")
 
     @property
     def location(self) -> str:
-        """The route that brought it."""
+        """The route that delivered it."""
         return self.get(LOCATION)
 
     @property
     def checkpoint(self) -> str:
-        """The place behind it, for a later program's `open(…, checkpoint=…)`."""
+        """The checkpoint after it, for a later program's `open(…, checkpoint=…)`."""
         return self.get(CHECKPOINT)
 
 
 class Tunnel:
-    """A stream of events from one topic or journal. Made by `open`; used with `async with`, read with `async for`."""
+    """The events of one topic or journal. Made by `open`; used with `async with`, read with `async for`."""
 
     def __init__(
         self,
@@ -129,17 +126,17 @@ class Tunnel:
 
     @property
     def checkpoint(self) -> str:
-        """The place behind what was received so far."""
+        """The checkpoint after the last event that came."""
         return self._machine.checkpoint
 
     @property
     def scheme(self) -> str:
-        """How the server wants reconnects to be done."""
+        """How the server wants clients to reconnect."""
         return self._machine.scheme
 
     @property
     def repeats(self) -> int:
-        """Events that came again after a reconnect and were not delivered twice."""
+        """How many events came again after a reconnection and were dropped."""
         return self._machine.repeats
 
     # -- life
@@ -161,13 +158,13 @@ class Tunnel:
 
     async def close(self) -> None:
         """End the tunnel."""
-        self._machine.receive(End(), "app", self._now())
+        self._machine.receive(StopTunnel(), "app", self._now())
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def __aiter__(self) -> AsyncIterator[TunnelEvent]:
-        """Every event once. Raises `TunnelLost`, once, where it can't go on."""
+        """Every event once. Raises `TunnelLost` if the tunnel can't resume."""
         while (event := await self._events.get()) is not None:
             yield event
         if self._error is not None:
@@ -179,7 +176,7 @@ class Tunnel:
         return asyncio.get_running_loop().time()
 
     async def _run(self) -> None:
-        self._machine.receive(Begin(self._checkpoint), "app", self._now())
+        self._machine.receive(StartTunnel(self._checkpoint), "app", self._now())
         while True:
             parameters = await self._perform()
             due = self._machine.next_deadline()
@@ -193,10 +190,10 @@ class Tunnel:
         await self._events.put(None)
 
     async def _perform(self) -> dict[str, str] | None:
-        """Do what the machine wants; gives the parameters where that is to connect."""
+        """Carry out what the machine wants; gives the parameters if that is to connect."""
         parameters: dict[str, str] | None = None
         for effect in self._machine.take_effects():
-            if isinstance(effect, Connect):
+            if isinstance(effect, OpenConnection):
                 parameters = effect.parameters
             else:
                 await self._do(effect)
@@ -204,51 +201,51 @@ class Tunnel:
 
     async def _do(self, effect: Effect) -> None:
         match effect:
-            case Deliver(elements=elements):
+            case DeliverElements(elements=elements):
                 await self._events.put(TunnelEvent(elements))
-            case Signal(why=why):
+            case SignalError(why=why):
                 self._error = TunnelLost(why)
                 self._opened.set()
-            case Changed(state=state):
+            case StateChanged(state=state):
                 if state in (State.LIVE, State.RECOVERED):
                     self._opened.set()
                 if self._on_state is not None:
                     self._on_state(state)
-            case Connect():
+            case OpenConnection():
                 pass
 
     async def _attempt(self, parameters: dict[str, str]) -> None:
         try:
             why = await self._stream(parameters)
+        except TimeoutError as error:
+            why = str(error) or f"the server sent nothing for {self._quiet_s_max:.0f} s"
         except (OSError, MalformedFrame, ValueError, asyncio.IncompleteReadError) as error:
             why = str(error) or type(error).__name__
-        except TimeoutError:
-            why = f"nothing came for {self._quiet_s_max:.0f} s"
         self._last_cut = why
-        self._machine.receive(Cut(why), "server", self._now())
+        self._machine.receive(ConnectionLost(why), "server", self._now())
 
     async def _stream(self, parameters: dict[str, str]) -> str:
-        """Read until the connection ends; gives why."""
+        """Read until the connection ends; gives the reason."""
         form = {"do_method": "route", "kn_from": self._topic, "kn_response_format": "simple", **parameters}
-        async with _request(self._url, form, self._token, self._tls) as (code, chunks):
+        async with http_request(self._url, form, self._token, self._tls) as (code, chunks):
             decoder = SimpleDecoder()
             is_open = False
             while True:
                 data = await asyncio.wait_for(anext(chunks, b""), self._quiet_s_max)
                 if not data:
                     return f"the connection ended after HTTP {code}"
-                self._machine.receive(Heard(), "server", self._now())
+                self._machine.receive(BytesHeard(), "server", self._now())
                 for elements in decoder.feed(data):
                     if is_open and STATUS in elements and HASH not in elements and ID not in elements:
                         return elements[PAYLOAD].decode("utf-8", "replace")  # the server says why it closes
-                    message = Event(elements) if is_open else Status(elements)
+                    message = ElementsReceived(elements) if is_open else StatusReceived(elements)
                     is_open = True
                     self._machine.receive(message, "server", self._now())
                     await self._perform_within()
 
     async def _perform_within(self) -> None:
         if await self._perform() is not None:
-            raise AssertionError("a machine that is connected does not connect")
+            raise AssertionError("the machine connects while it is connected")
 
 
 def open(
@@ -262,10 +259,10 @@ def open(
     quiet_s_max: float = 45.0,
     on_state: Callable[[State], None] | None = None,
 ) -> Tunnel:
-    """A tunnel from a topic of the server at `url`; with a `checkpoint`, going on behind that.
+    """A tunnel from a topic of the server at `url`; with a `checkpoint`, it starts after that.
 
-    `on_state` hears of every change: live, recovering, recovered, lost. A tunnel that hears nothing for
-    `quiet_s_max` seconds, not even a heartbeat, counts as cut off.
+    `on_state` is called at every change: live, recovering, recovered, lost. A tunnel that receives nothing for
+    `quiet_s_max` seconds, not even a heartbeat, counts as disconnected.
     """
     return Tunnel(
         url,
@@ -289,7 +286,7 @@ async def notify(
     tls: ssl.SSLContext | None = None,
     **elements: str,
 ) -> None:
-    """Post an event; returns when it is kept. With an `id`, posting it once more changes nothing.
+    """Post an event; returns when it is stored. With an `id`, posting it again changes nothing.
 
     Raises `NotConnected`, `RemoteError`.
     """
@@ -300,74 +297,11 @@ async def notify(
     decoder = SimpleDecoder()
     found: list[dict[str, bytes]] = []
     try:
-        async with _request(url.rstrip("/"), form, token, tls, "POST") as (code, chunks):
+        async with http_request(url.rstrip("/"), form, token, tls, "POST") as (code, chunks):
             async for data in chunks:
                 found += decoder.feed(data)
     except OSError as error:
         raise NotConnected(url, str(error)) from None
     if code != 200:
         text = found[0][PAYLOAD].decode("utf-8", "replace") if found else ""
-        raise RemoteError(f"the event was not taken: HTTP {code} {text}".strip())
-
-
-@contextlib.asynccontextmanager
-async def _request(
-    url: str,
-    form: Mapping[str, str | bytes],
-    token: str,
-    tls: ssl.SSLContext | None,
-    method: str = "GET",
-) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """One request on a connection of its own: the status, and the body as it comes."""
-    parts = urlsplit(url)
-    is_tls = parts.scheme == "https"
-    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if is_tls else 80)
-    context = (tls or ssl.create_default_context()) if is_tls else None
-    reader, writer = await asyncio.open_connection(host, port, ssl=context)
-    try:
-        body = urlencode(form, quote_via=quote).encode()
-        path = f"{parts.path}/kn" + (f"?{body.decode()}" if method == "GET" else "")
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
-        if token:
-            lines.append(f"Authorization: Bearer {token}")
-        if method == "POST":
-            lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
-        head = "\r\n".join([*lines, "", ""]).encode()
-        writer.write(head + body if method == "POST" else head)
-        code, headers = await _read_head(reader)
-        yield code, _body(reader, headers)
-    finally:
-        writer.transport.abort()
-
-
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        raise MalformedFrame("an answer's head does not end", "the start of the answer") from None
-    first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-        raise MalformedFrame(f"{first[:40]!r} is no answer of HTTP/1", "the start of the answer")
-    pairs = (line.partition(":") for line in lines if line)
-    return int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}
-
-
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            while size:
-                data = await reader.read(min(size, READ_BYTES))
-                if not data:
-                    return
-                size -= len(data)
-                yield data
-            await reader.readexactly(2)
-    elif "content-length" in headers:
-        left = int(headers["content-length"])
-        while left and (data := await reader.read(min(left, READ_BYTES))):
-            left -= len(data)
-            yield data
-    else:
-        while data := await reader.read(READ_BYTES):
-            yield data
+        raise RemoteError(f"the server did not take the event: HTTP {code} {text}".strip())

@@ -1,34 +1,21 @@
-"""What a setting is: its type, default, limits and doc in one line of its section, and how a value is read.
+"""A setting: type, default, limits and description in one line of its section, and how its value is read.
 
-A value may come typed (from TOML or code) or as text (from the environment or a flag); both are read alike.
+A value may be typed (from TOML or code) or text (from the environment or a flag). Both are read alike.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from json import dumps
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from reknit.errors import InvalidConfig, InvalidTopic
 from reknit.topic import Pattern
 
-__all__ = [
-    "Given",
-    "Section",
-    "Setting",
-    "gather",
-    "lookup",
-    "setting",
-    "settings_of",
-    "toml_table",
-    "toml_value",
-]
+__all__ = ["Section", "Setting", "setting", "settings_of"]
 
 T = TypeVar("T")
 
@@ -47,7 +34,7 @@ def setting(
     high: float = math.inf,
     check: Callable[[T], object] | None = None,
 ) -> T:
-    """Declare a setting in a section. Numbers are within `[low, high]`; `check` raises ValueError to object.
+    """Declare a setting in a section. Numbers are within `[low, high]`; `check` raises ValueError to refuse a value.
 
     >>> @dataclass(frozen=True, slots=True, kw_only=True)
     ... class Pump(Section):
@@ -102,7 +89,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What may be set, in words.
+        """The allowed values, in words.
 
         >>> from reknit.config import LimitSettings
         >>> settings_of(LimitSettings)[0].allowed
@@ -115,7 +102,7 @@ class Setting:
         return f"{words} {span}" + (", or as '16 MiB'" if self.unit == "bytes" else "")
 
     def read(self, raw: object, name: str, origin: str) -> Any:
-        """The value that was meant, or InvalidConfig with the name, where it came from and what is allowed.
+        """The value, or `InvalidConfig` with the setting's name, its origin and the allowed values.
 
         >>> from reknit.config import LimitSettings
         >>> settings_of(LimitSettings)[0].read("1 MiB", "limits.frame_bytes_max", "flag")
@@ -158,7 +145,7 @@ def settings_of(section: type[Section]) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The base of all sections: whatever is given, also in code, is read and checked.
+    """The base of all sections. Every value is read and checked, also one that is given in code.
 
     >>> from reknit.config import JournalSettings
     >>> JournalSettings(kind="tape")
@@ -172,102 +159,6 @@ class Section:
         for one in settings_of(type(self)):
             value = one.read(getattr(self, one.key), f"{self.title}.{one.key}", "code")
             object.__setattr__(self, one.key, value)
-
-
-# -- where values come from, and how they are written
-
-
-def lookup(key: str, known: Mapping[str, Setting], name: str, origin: str) -> Setting:
-    """The setting under a key, or InvalidConfig with the nearest that there is.
-
-    >>> lookup("kid", {"kind": Setting("kind", str, "", "", 0, 0, None)}, "pump.kid", "flag")
-    Traceback (most recent call last):
-    reknit.errors.InvalidConfig: setting pump.kid (from flag) is unknown; did you mean kind?
-    """
-    if key in known:
-        return known[key]
-    near = get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "`reknit config show` lists all settings"
-    raise InvalidConfig(name, origin, f"is unknown; {hint}")
-
-
-class Given(NamedTuple):
-    """A value as it was found, and where.
-
-    >>> Given("journal.kind", "disk", "flag").origin
-    'flag'
-    """
-
-    name: str
-    raw: object
-    origin: str
-
-
-def gather(
-    path: str | Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]
-) -> list[Given]:
-    """All that is set anywhere, the strongest last: file, environment, overrides.
-
-    >>> gather(None, {"REKNIT_JOURNAL__KIND": "memory", "REKNIT_OTHER": "-"}, {})
-    [Given(name='journal.kind', raw='memory', origin='REKNIT_JOURNAL__KIND')]
-    """
-    return [*_from_file(path, environ), *_from_environ(environ), *_from_overrides(overrides)]
-
-
-def _from_file(path: str | Path | None, environ: Mapping[str, str]) -> Iterator[Given]:
-    wanted = path or environ.get("REKNIT_CONFIG")
-    origin = str(wanted or "reknit.toml")
-    try:
-        tables = tomllib.loads(Path(origin).read_text("utf-8"))
-    except FileNotFoundError as error:
-        if wanted:
-            raise InvalidConfig("", origin, "does not exist; create it or name another file") from error
-        return
-    except (OSError, ValueError) as error:
-        raise InvalidConfig("", origin, f"can't be read: {error}") from error
-    for section, content in tables.items():
-        if isinstance(content, dict):
-            yield from (Given(f"{section}.{key}", raw, origin) for key, raw in content.items())
-        else:
-            yield Given(section, content, origin)
-
-
-def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
-    for variable, raw in sorted(environ.items()):
-        if variable.startswith("REKNIT_") and "__" in variable:
-            yield Given(variable.removeprefix("REKNIT_").lower().replace("__", ".", 1), raw, variable)
-
-
-def _from_overrides(overrides: Mapping[str, object]) -> Iterator[Given]:
-    return (Given(name, raw, "flag") for name, raw in overrides.items() if raw is not None)
-
-
-def toml_table(section: Section) -> str:
-    """A section's settings with their docs, as TOML without the header.
-
-    >>> from reknit.config import TopicSettings
-    >>> print(toml_table(TopicSettings()).splitlines()[1])
-    pattern = "**"
-    """
-    rows = [(one, toml_value(getattr(section, one.key))) for one in settings_of(type(section))]
-    return "".join(f"# {one.doc}\n{one.key} = {text}\n" for one, text in rows)
-
-
-def toml_value(value: object) -> str:
-    """A value as TOML.
-
-    >>> toml_value(True), toml_value(("a", "b")), toml_value(0.5)
-    ('true', '["a", "b"]', '0.5')
-    """
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case tuple():
-            return f"[{', '.join(toml_value(part) for part in value)}]"
-        case _:
-            return dumps(str(value), ensure_ascii=False)
 
 
 # -- reading one value of each type; each raises ValueError or TypeError

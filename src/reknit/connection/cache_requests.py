@@ -1,4 +1,7 @@
-"""Questions to caches over one connection, and how their answers find back to who asked."""
+"""Requests to caches over one connection: each reply goes to the requester that asked.
+
+A reply may come in several messages, and batches follow a `Recovered` message as frames.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +12,39 @@ from reknit.batch import Batch
 from reknit.ledger import Stream
 from reknit.protocol.machine import Peer
 from reknit.seqset import Range
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames
 from reknit.wire.recovery import Recover, Recovered, Span, Survey, Surveyed
 
 
-class Asker(Protocol):
-    """Who asks caches."""
+class CacheRequester(Protocol):
+    """Asks caches for events, and gets their replies."""
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
-        """A cache sent these."""
+        """A cache sent these batches."""
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        """A cache has said all about these ranges."""
+        """A cache has sent everything that it holds of these ranges."""
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """A cache said what it holds."""
+        """A cache listed what it holds."""
 
     def unreachable(self, cache: Peer) -> None:
-        """A cache can't be asked for now."""
+        """A cache can't be reached for now."""
 
 
-class Inquiries:
-    """The questions that are open on one connection."""
+class CacheRequests:
+    """The requests that are open on one connection."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, tuple[Asker, Peer, int]] = {}
+        self._open: dict[int, tuple[CacheRequester, Peer, int]] = {}
         self._count = 0
-        self._answer: Recovered | None = None
-        self._rest = 0
+        self._announced: Announced[Recovered] = Announced()
+        """The reply whose batches come next."""
 
     def recover(
         self,
-        asker: Asker,
+        requester: CacheRequester,
         cache: Peer,
         number: int,
         stream: Stream,
@@ -48,75 +52,73 @@ class Inquiries:
         bytes_max: int,
         deep: bool,
     ) -> Recover:
-        """The message that asks for ranges."""
-        return Recover(self._note(asker, cache, number), *stream, ranges, bytes_max, deep)
+        """The message that requests ranges."""
+        return Recover(self._register(requester, cache, number), *stream, ranges, bytes_max, deep)
 
     def survey(
-        self, asker: Asker, cache: Peer, number: int, pattern: str, age_s: float, deep: bool
+        self, requester: CacheRequester, cache: Peer, number: int, pattern: str, age_s: float, deep: bool
     ) -> Survey:
-        """The message that asks what there is."""
-        return Survey(self._note(asker, cache, number), pattern, age_s, deep)
+        """The message that requests a list of what the cache holds."""
+        return Survey(self._register(requester, cache, number), pattern, age_s, deep)
 
-    def _note(self, asker: Asker, cache: Peer, number: int) -> int:
+    def _register(self, requester: CacheRequester, cache: Peer, number: int) -> int:
         self._count += 1
-        self._asked[self._count] = (asker, cache, number)
+        self._open[self._count] = (requester, cache, number)
         return self._count
 
     def take(self, message: Recovered | Surveyed) -> None:
-        """An answer; the batches that it announces follow as frames."""
+        """A reply came; the batches that it announces follow as frames."""
         if isinstance(message, Surveyed):
-            if (who := self._who(message.id, message.is_last)) is not None:
-                asker, cache, number = who
-                asker.told(cache, number, message.spans, message.is_last)
+            if (request := self._request(message.id, message.is_last)) is not None:
+                requester, cache, number = request
+                requester.told(cache, number, message.spans, message.is_last)
         elif message.size > 0:
-            self._answer, self._rest = message, message.size
+            self._announced.announce(message)
         else:
             self._end(message)
 
     def take_frames(self, frames: Frames) -> Frames | None:
-        """Take what belongs to an answer; gives the rest, which is none of it."""
-        answer = self._answer
-        if answer is None:
+        """Take the batches that belong to a reply; gives the frames that do not."""
+        reply = self._announced.message
+        if reply is None:
             return frames
         at = 0
         batches: list[Batch] = []
         for index, head in enumerate(frames.heads):
-            if self._rest <= 0:
-                self._hand(answer, batches)
+            if self._announced.take(head.length) is None:
+                self._pass_on(reply, batches)
                 return Frames(frames.data[at:], frames.heads[index:])
             data = memoryview(frames.data)[at : at + head.length]
             batches.append(Batch(head, data, whole=(frames.data, at)))
             at += head.length
-            self._rest -= head.length
-        self._hand(answer, batches)
+        self._pass_on(reply, batches)
         return None
 
-    def _hand(self, answer: Recovered, batches: list[Batch]) -> None:
-        asked = self._asked.get(answer.id)
-        if asked is not None:
-            asked[0].found(asked[1], batches)
-        if self._rest <= 0:
-            self._answer = None
-            self._end(answer)
+    def _pass_on(self, reply: Recovered, batches: list[Batch]) -> None:
+        request = self._open.get(reply.id)
+        if request is not None:
+            request[0].found(request[1], batches)
+        if self._announced.message is None:
+            self._end(reply)
 
-    def _end(self, answer: Recovered) -> None:
-        if (who := self._who(answer.id, answer.is_last)) is not None:
-            asker, cache, number = who
-            asker.answered(cache, number, answer.covered, answer.is_last)
+    def _end(self, reply: Recovered) -> None:
+        if (request := self._request(reply.id, reply.is_last)) is not None:
+            requester, cache, number = request
+            requester.answered(cache, number, reply.covered, reply.is_last)
 
-    def _who(self, id_: int, is_last: bool) -> tuple[Asker, Peer, int] | None:
-        return self._asked.pop(id_, None) if is_last else self._asked.get(id_)
+    def _request(self, id_: int, is_last: bool) -> tuple[CacheRequester, Peer, int] | None:
+        return self._open.pop(id_, None) if is_last else self._open.get(id_)
 
-    def forget(self, asker: Asker) -> None:
-        """Who asked is gone."""
-        self._asked = {id_: who for id_, who in self._asked.items() if who[0] is not asker}
+    def forget(self, requester: CacheRequester) -> None:
+        """Drop the replies to a requester that is gone."""
+        self._open = {id_: request for id_, request in self._open.items() if request[0] is not requester}
 
     def lost(self) -> None:
-        """The connection is gone, and with it the answers: everyone who waits is told."""
-        asked, self._asked = self._asked, {}
-        self._answer, self._rest = None, 0
+        """The connection is gone, and its replies with it: tell every requester, once for each cache."""
+        requests, self._open = self._open, {}
+        self._announced.clear()
         told: set[tuple[int, Peer]] = set()
-        for asker, cache, _ in asked.values():
-            if (id(asker), cache) not in told:
-                told.add((id(asker), cache))
-                asker.unreachable(cache)
+        for requester, cache, _ in requests.values():
+            if (id(requester), cache) not in told:
+                told.add((id(requester), cache))
+                requester.unreachable(cache)

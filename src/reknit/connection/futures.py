@@ -1,4 +1,4 @@
-"""Futures that somebody may wait for, and may have stopped waiting for."""
+"""Futures whose waiter may have given up: they are resolved or failed only if they are still open."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:
-    """What was waited for is so, if anyone still waits."""
+    """Wake the waiter, if there is one and it still waits."""
     if future is not None and not future.done():
         future.set_result(None)
 
 
 def resolve_all(futures: Iterable[asyncio.Future[None]]) -> None:
-    """As `resolve`, for many."""
+    """Wake every waiter that still waits."""
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
 def fail_all(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
-    """What was waited for will never be so; a caller that never waits is not nagged by asyncio."""
+    """Raise the error in every waiter. asyncio logs nothing for a future that nobody awaits."""
     for future in futures:
         if not future.done():
             future.set_exception(error)
-            future.exception()  # which makes it a retrieved one
+            future.exception()  # marks the exception as retrieved

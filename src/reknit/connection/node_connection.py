@@ -1,4 +1,4 @@
-"""The link to one node: connected, introduced, kept alive, and opened again with back-off when it breaks."""
+"""The connection to one node: it introduces itself, keeps itself alive, and reconnects with back-off when it breaks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from reknit.config import Config
+from reknit.connection.futures import fail_all
 from reknit.errors import MalformedFrame, NotConnected, Refused, VersionMismatch
 from reknit.frame import Buffer
 from reknit.outcome import Code
@@ -21,27 +22,27 @@ from reknit.wire.messages import VERSION, Bye, Hello, Message, Ping, Pong, Welco
 log = logging.getLogger("reknit.client")
 
 
-class LinkUser(Protocol):
-    """Who is told about a link."""
+class ConnectionUser(Protocol):
+    """Uses a connection, and hears what happens on it."""
 
-    def linked(self, welcome: Welcome) -> None:
-        """The node is there (again) and has introduced itself."""
+    def connected(self, welcome: Welcome) -> None:
+        """The node has introduced itself, for the first time or after a reconnection."""
 
-    def unlinked(self) -> None:
-        """The connection is gone; it is being opened again."""
+    def disconnected(self) -> None:
+        """The connection broke; it is being opened again."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         """Messages and batches came in."""
 
 
-class Link:
-    """One connection to a node that comes back by itself."""
+class NodeConnection:
+    """One connection to a node. It is opened again whenever it breaks."""
 
     def __init__(
         self,
         url: str,
         name: str,
-        user: LinkUser,
+        user: ConnectionUser,
         config: Config,
         token: str = "",
         tls: ssl.SSLContext | None = None,
@@ -59,25 +60,24 @@ class Link:
         self._gone = asyncio.Event()
         self._refusal: Exception | None = None
         self._is_closing = False
-        self._room: asyncio.Event = asyncio.Event()
-        self._room.set()
 
     @property
     def is_up(self) -> bool:
         return self.welcome is not None
 
     def send(self, *messages: Message) -> None:
-        """Say something, if the node is there; otherwise nothing: what matters is said again after a reconnection."""
+        """Send messages if the connection is up. Otherwise drop them: users repeat what matters after a reconnection."""
         self.send_buffers([encode(message) for message in messages])
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Send encoded frames if the connection is up. Otherwise drop them."""
         if self._connection is not None and self.welcome is not None:
             self._connection.send(buffers)
 
     # -- life
 
     async def open(self, wait_s: float) -> None:
-        """Connect, trying for `wait_s`; then keep the connection until `close`. Raises `NotConnected`, `RemoteError`."""
+        """Connect, retrying for `wait_s`; then stay connected until `close`. Raises `NotConnected`, `RemoteError`."""
         deadline = asyncio.get_running_loop().time() + wait_s
         attempt = 0
         while True:
@@ -107,10 +107,12 @@ class Link:
                 await self._ready
         except TimeoutError:
             self.drop()
-            raise NotConnected(self.url, "somebody answers there, but not as a node") from None
+            raise NotConnected(
+                self.url, "something listens there, but it does not answer as a node"
+            ) from None
 
     async def _keep(self) -> None:
-        """Watch the connection; open it again whenever it is gone."""
+        """Watch the connection, and open it again whenever it breaks."""
         while True:
             await self._watch()
             attempt = 0
@@ -119,7 +121,7 @@ class Link:
                 await asyncio.sleep(self._pause_s(attempt))
                 try:
                     await self._connect()
-                    log.info("connected to %s again", self.url)
+                    log.info("reconnected to %s", self.url)
                 except (OSError, NotConnected, Refused, VersionMismatch) as error:
                     log.debug("%s: attempt %d to reconnect failed: %s", self.url, attempt, error)
 
@@ -135,7 +137,7 @@ class Link:
                     return
                 silent_s = loop.time() - self._connection.received_at
                 if silent_s > settings.peer_timeout_s:
-                    log.warning("%s was silent for %.1f s: connecting again", self.url, silent_s)
+                    log.warning("%s was silent for %.1f s: reconnecting", self.url, silent_s)
                     self.drop()
                 elif silent_s > settings.heartbeat_s:
                     self.send(Ping())
@@ -148,12 +150,12 @@ class Link:
         return random.uniform(ceiling / 2, ceiling)
 
     def drop(self) -> None:
-        """Break the connection; it is opened again."""
+        """Break the connection. It is opened again."""
         if self._connection is not None:
             self._connection.abort()
 
     async def close(self) -> None:
-        """Say goodbye and stay away."""
+        """Tell the node goodbye and close the connection for good."""
         self._is_closing = True
         if self._task is not None:
             self._task.cancel()
@@ -167,7 +169,7 @@ class Link:
             except TimeoutError:
                 self.drop()
 
-    # -- the connection's side
+    # -- called by the transport
 
     def opened(self, connection: Connection) -> None:
         self._connection = connection
@@ -188,7 +190,7 @@ class Link:
                 case _:
                     rest.append(item)
         if rest:
-            self._user.items(rest)
+            self._user.received(rest)
 
     def _welcomed(self, welcome: Welcome) -> None:
         if welcome.version != VERSION:
@@ -198,7 +200,7 @@ class Link:
         self.welcome = welcome
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(welcome)
-        self._user.linked(welcome)
+        self._user.connected(welcome)
 
     def _dismissed(self, code: int, text: str) -> None:
         if code not in (Code.OK, Code.UNAVAILABLE):
@@ -206,36 +208,32 @@ class Link:
         self._refusal = Refused(code, text)
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
-        log.error("%s does not speak our protocol: %s", self.url, error)
+        log.error("%s broke the protocol: %s", self.url, error)
         self._refusal = error
         connection.abort()
 
     def blocked(self, connection: Connection, is_blocked: bool) -> None:
-        if is_blocked:
-            self._room.clear()
-        else:
-            self._room.set()
+        """Nothing to do: every user has a window of its own."""
 
     def lost(self, connection: Connection) -> None:
         was_up = self.is_up
         self._connection = None
         self.welcome = None
-        self._room.set()
         self._gone.set()
         self._fail(self._refusal or NotConnected(self.url, "the connection was closed before a welcome came"))
         if was_up:
             if not self._is_closing:
-                log.warning("%s is gone%s: connecting again", self.url, self._last_words())
-            self._user.unlinked()
+                reason = self.goodbye_text
+                log.warning(
+                    "the connection to %s broke%s: reconnecting", self.url, f" ({reason})" if reason else ""
+                )
+            self._user.disconnected()
 
     @property
-    def last_words(self) -> str:
-        """What the node said when it closed the connection, if it did."""
+    def goodbye_text(self) -> str:
+        """The reason that the node gave when it closed the connection, if it did."""
         return self._refusal.text if isinstance(self._refusal, Refused) else ""
 
-    def _last_words(self) -> str:
-        return f" ({self.last_words})" if self.last_words else ""
-
     def _fail(self, error: Exception) -> None:
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(error)
+        if self._ready is not None:
+            fail_all([self._ready], error)  # nobody may await it: the node went while the session was closed

@@ -1,4 +1,4 @@
-"""An event's uProtocol attributes, and what each type of event asks of them.
+"""An event's uProtocol attributes, and what each type of event requires of them.
 
     type          source resource  sink                  priority   ttl     reqid
     publish       8000-FFFE        none                  any        any
@@ -6,7 +6,7 @@
     request       0                with resource 1-7FFF  CS4 or up  over 0
     response      1-7FFF           with resource 0       any        any     the request's id
 
-What is wrong with attributes is always the sender's fault: the code is INVALID_ARGUMENT.
+Invalid attributes are always the sender's fault: the code is INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uuid import UUID
 import msgspec
 
 from reknit.address import Address
-from reknit.batch import TYPE_NOTIFICATION, TYPE_PUBLISH, TYPE_REQUEST, TYPE_RESPONSE
+from reknit.batch_layout import TYPE_NOTIFICATION, TYPE_PUBLISH, TYPE_REQUEST, TYPE_RESPONSE
 from reknit.envelope.ids import check_id, time_ms_of
 from reknit.errors import InvalidAttributes
 from reknit.outcome import Code
@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
 
 class Priority(IntEnum):
-    """From bulk to safety. In a protobuf each is one more."""
+    """From bulk to safety. In protobuf each number is one higher."""
 
     CS0 = 0
     CS1 = 1
@@ -53,7 +53,7 @@ class Priority(IntEnum):
 
 
 class Format(IntEnum):
-    """What a payload is, for who opens it; reknit never does."""
+    """The format of a payload, for the receiver. reknit never opens a payload."""
 
     UNSPECIFIED = 0
     PROTOBUF_WRAPPED_IN_ANY = 1
@@ -67,7 +67,7 @@ class Format(IntEnum):
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What uProtocol says about an event. Made by a program or read from the network: `check` says if it is sound.
+    """The uProtocol attributes of an event, made by a program or read from the network. `check` validates them.
 
     >>> from reknit.envelope.ids import make_id
     >>> published = Attributes(id=make_id(1, 2), type=Kind.PUBLISH, source=Address.parse("//vcu/10/1/8001"))
@@ -88,11 +88,11 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     payload_format: Format = Format.UNSPECIFIED
     extensions: Mapping[str, str | int | bool] = NO_EXTENSIONS
-    """Further attributes of a CloudEvent, such as `hash`: carried from end to end, never looked at."""
+    """Further attributes of a CloudEvent, such as `hash`: carried unchanged from end to end."""
 
     @property
     def topic(self) -> str:
-        """Where the event goes: to its source's topic if published, to its sink's otherwise."""
+        """The topic that the event goes to: its source's if published, its sink's otherwise."""
         address = self.source if self.type is Kind.PUBLISH else self.sink
         if address is None:
             raise InvalidAttributes("sink", f"of a {self.type.name.lower()} is missing")
@@ -100,11 +100,11 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def time_ms(self) -> int:
-        """When it was made, by its maker's clock."""
+        """When it was made, by its sender's clock."""
         return time_ms_of(self.id)
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether its ttl is over by now; without one it never is."""
+        """Whether its ttl has run out; an event without a ttl never expires."""
         return 0 < self.ttl_ms < now_ms - self.time_ms
 
 
@@ -127,7 +127,7 @@ _TRACE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.
 
 
 def check(attributes: Attributes) -> Attributes:
-    """The attributes as they are, if they are what their type asks for. Raises `InvalidAttributes`."""
+    """Returns the attributes unchanged if they fit their type. Raises `InvalidAttributes`."""
     rule = RULES[attributes.type]
     kind = attributes.type.name.lower()
     check_id(attributes.id)
@@ -166,13 +166,17 @@ def _check_others(attributes: Attributes) -> None:
     if level is not None and not 0 <= level <= LEVEL_MAX:
         raise InvalidAttributes("permission_level", f"must be from 0 to {LEVEL_MAX}, not {level}")
     if attributes.token is not None and len(attributes.token) > TOKEN_CHARS_MAX:
-        raise InvalidAttributes("token", f"must have at most {TOKEN_CHARS_MAX} characters")
+        raise InvalidAttributes(
+            "token", f"must have at most {TOKEN_CHARS_MAX} characters, not {len(attributes.token)}"
+        )
     if attributes.traceparent is not None and not is_traceparent(attributes.traceparent):
-        raise InvalidAttributes("traceparent", f"must be one of W3C's, not {attributes.traceparent!r:.60}")
+        raise InvalidAttributes(
+            "traceparent", f"must follow W3C Trace Context, not {attributes.traceparent!r:.60}"
+        )
 
 
 def is_traceparent(text: str) -> bool:
-    """Whether a text is a traceparent by W3C's rules.
+    """Whether a text is a valid traceparent of W3C Trace Context.
 
     >>> is_traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     True
@@ -188,7 +192,7 @@ def is_traceparent(text: str) -> bool:
 def response_to(
     request: Attributes, id: UUID, code: Code = Code.OK, payload_format: Format = Format.UNSPECIFIED
 ) -> Attributes:
-    """The attributes of the response to a request: back to its source, with its priority, ttl and trace."""
+    """The attributes of the response to a request: to its source, with its priority, ttl and trace."""
     assert request.type is Kind.REQUEST, "only requests have responses"
     assert request.sink is not None, "a checked request has a sink"
     return Attributes(

@@ -1,14 +1,15 @@
 """Events as CloudEvents in JSON, as uProtocol maps them.
 
-`data` holds a payload that is JSON or text, `data_base64` any other. A JSON payload is carried as the bytes that it
-is. What is not one of uProtocol's attributes (`hash`, `dataschema`, `time` …) goes through as it came.
+`data` holds a JSON or text payload, `data_base64` any other. The bytes of a JSON payload are carried unchanged. Other
+attributes than uProtocol's (`hash`, `dataschema`, `time` …) are passed through.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -17,7 +18,6 @@ from reknit.address import Address
 from reknit.envelope.attributes import TTL_MS_MAX, Attributes, Format, Kind, Priority, check
 from reknit.envelope.ids import parse_id
 from reknit.errors import InvalidAddress, InvalidAttributes
-from reknit.event import Event
 from reknit.outcome import Code
 
 SPEC_VERSION: Final = "1.0"
@@ -34,9 +34,9 @@ KINDS: Final = {
     "req.v1": Kind.REQUEST,
     "res.v1": Kind.RESPONSE,
 }
-"""Also the names that were used before."""
+"""Including names from earlier versions of uProtocol."""
 PLAIN_TYPE: Final = "reknit.v1"
-"""The type of events that came without attributes."""
+"""The type of events without attributes."""
 _OURS: Final = frozenset(
     [
         "specversion",
@@ -64,7 +64,7 @@ _any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 def to_json(attributes: Attributes, payload: bytes) -> bytes:
-    """An event as a CloudEvent. A payload that is not what its format says is carried in base64 nevertheless.
+    """An event as a CloudEvent. A payload that does not match its format is carried in base64.
 
     >>> from reknit.envelope.ids import make_id
     >>> source = Address.parse("//vcu/10/1/8001")
@@ -103,8 +103,27 @@ def _data(form: Format, payload: bytes) -> dict[str, Any]:
     return {"data_base64": base64.b64encode(payload).decode()} if payload or form else {}
 
 
-def event_to_json(event: Event) -> bytes:
-    """Any event as a CloudEvent; one without attributes is known by its source and seq, and comes from its topic.
+class PlainEvent(Protocol):
+    """The parts of an event that become a CloudEvent: `reknit.batch.Event` is one."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def time(self) -> datetime: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+    @property
+    def attributes(self) -> Attributes | None: ...
+
+
+def event_to_json(event: PlainEvent) -> bytes:
+    """Any event as a CloudEvent. Without attributes, its id is its source and seq, and its source is its topic.
 
     >>> from reknit.batch import Batch
     >>> event_to_json(Batch.build(bytes(16), "plant/temp", 7, [b"21"], time_us=0).events()[0])[-42:].decode()
@@ -124,7 +143,7 @@ def event_to_json(event: Event) -> bytes:
 
 
 def from_json(data: bytes | str) -> tuple[Attributes, bytes]:
-    """The event that a CloudEvent says, checked. Raises `InvalidAttributes`."""
+    """The event in a CloudEvent, validated. Raises `InvalidAttributes`."""
     try:
         rows = _rows.decode(data)
         content = rows.pop("data", None)
@@ -186,7 +205,7 @@ def _address(found: dict[str, Any], name: str) -> Address | None:
     try:
         return None if text is None else Address.parse(text)
     except InvalidAddress as error:
-        raise InvalidAttributes(name, f"is none: {error}") from None
+        raise InvalidAttributes(name, f"is not valid: {error}") from None
 
 
 def _priority(text: str | None) -> Priority:
@@ -202,15 +221,15 @@ def _extensions(found: dict[str, Any]) -> dict[str, str | int | bool]:
     rest = {name: value for name, value in found.items() if name not in _OURS}
     for name, value in rest.items():
         if not isinstance(value, str | int):
-            raise InvalidAttributes(name, "must be text, an integer, true or false")
+            raise InvalidAttributes(name, f"must be text, an integer, true or false, not {value!r:.40}")
     return rest
 
 
 def _payload(found: dict[str, Any], content: bytes | None) -> tuple[Format, bytes]:
-    """The payload and its format. `data` without a format is JSON, as CloudEvents says."""
+    """The payload and its format. `data` without a format is JSON, as CloudEvents specifies."""
     number, packed = _integer(found, "pformat", max(Format)), _text(found, "data_base64")
     if content is not None and packed is not None:
-        raise InvalidAttributes("data", "and data_base64 can't both be there")
+        raise InvalidAttributes("data", "and data_base64 must not both be set")
     if packed is not None:
         try:
             return Format(number or 0), base64.b64decode(packed, validate=True)
@@ -218,7 +237,7 @@ def _payload(found: dict[str, Any], content: bytes | None) -> tuple[Format, byte
             raise InvalidAttributes("data_base64", f"can't be read: {error}") from None
     if content is None:
         if number:
-            raise InvalidAttributes("pformat", "is there, but no data")
+            raise InvalidAttributes("pformat", "is set, but there is no data")
         return Format.UNSPECIFIED, b""
     if number == Format.TEXT:
         return Format.TEXT, _utf8(_json.decode(content))
@@ -233,4 +252,4 @@ def _utf8(text: Any) -> bytes:
             return text.encode()
     except UnicodeEncodeError:
         pass
-    raise InvalidAttributes("data", "must be text, as pformat says")
+    raise InvalidAttributes("data", "must be text, because pformat is 7")

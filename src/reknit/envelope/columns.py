@@ -1,16 +1,16 @@
-"""Attributes in a batch: type, priority and ttl in its header, the rest as columns, and a flag that says so.
+"""Attributes in a batch: type, priority and ttl in its header, the rest as columns, and a flag that marks the batch.
 
-What a topic says already is not written again: the source of what is published, the sink of everything else.
+The address that the topic implies is not stored again: the source of published events, the sink of all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from reknit.address import Address
-from reknit.batch import FLAG_ATTRIBUTES, TYPE_PUBLISH, Batch
+from reknit.batch_layout import FLAG_ATTRIBUTES, TYPE_PUBLISH, Head
 from reknit.envelope.attributes import NO_EXTENSIONS, Attributes, Format, Kind, Priority, check
 from reknit.errors import InvalidAddress, InvalidAttributes, MalformedFrame
 from reknit.outcome import Code, Reason
@@ -19,10 +19,19 @@ ID: Final = "up.id"
 SOURCE: Final = "up.source"
 
 
+class EventColumns(Protocol):
+    """The part of a batch that attributes are read from: `reknit.batch.Batch` is one."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def columns(self) -> dict[str, list[Any]]: ...
+
+
 def _is(kind: type[Any]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if type(value) is not kind:
-            raise ValueError(f"{value!r:.60} is no {kind.__name__}")
+            raise ValueError(f"{value!r:.60} is not a value of type {kind.__name__}")
         return value
 
     return read
@@ -35,7 +44,7 @@ def _uuid(value: Any) -> UUID:
 def _extensions(value: Any) -> Any:
     for name, text in _is(dict)(value).items():
         if not isinstance(name, str) or not isinstance(text, str | int):
-            raise ValueError(f"{name!r:.60} is no text or number")
+            raise ValueError(f"{name!r:.60} is not a text or a number")
     return value
 
 
@@ -53,7 +62,7 @@ _DEFAULTS: Final[dict[str, Any]] = {"payload_format": Format.UNSPECIFIED, "exten
 
 
 def fields_of(attributes: Sequence[Attributes]) -> dict[str, Any]:
-    """What `Batch.build` needs for events with these attributes, which go to one topic and share type and priority."""
+    """The arguments of `Batch.build` for events with these attributes: one topic, one type and one priority."""
     first = attributes[0]
     columns: dict[str, list[Any]] = {ID: [one.id.bytes for one in attributes]}
     if first.type is not Kind.PUBLISH:
@@ -74,13 +83,13 @@ def fields_of(attributes: Sequence[Attributes]) -> dict[str, Any]:
     }
 
 
-def has_attributes(batch: Batch) -> bool:
+def has_attributes(batch: EventColumns) -> bool:
     """Whether a batch's events carry attributes."""
     return bool(batch.head.flags & FLAG_ATTRIBUTES)
 
 
-def read_attributes(batch: Batch, start: int = 0, stop: int | None = None) -> list[Attributes]:
-    """The attributes of a batch's events, by index, each checked. Raises `InvalidAttributes`."""
+def read_attributes(batch: EventColumns, start: int = 0, stop: int | None = None) -> list[Attributes]:
+    """The attributes of a batch's events, by index, each validated. Raises `InvalidAttributes`."""
     if not has_attributes(batch):
         if batch.head.type != TYPE_PUBLISH:
             raise InvalidAttributes("id", f"is missing on an event of type {batch.head.type}")
@@ -89,18 +98,18 @@ def read_attributes(batch: Batch, start: int = 0, stop: int | None = None) -> li
     if ID not in columns:
         raise InvalidAttributes("id", "is missing")
     shared = _shared(batch)
-    rows = range(start, batch.count if stop is None else stop)
+    rows = range(start, batch.head.count if stop is None else stop)
     return [check(_read(shared, columns, row)) for row in rows]
 
 
-def read_loosely(batch: Batch) -> list[Attributes | None]:
-    """The attributes of a batch's events, sound or not; None where they can't even be read."""
+def read_loosely(batch: EventColumns) -> list[Attributes | None]:
+    """The attributes of a batch's events, valid or not; None for those that can't be read."""
     several: list[Attributes | None] = []
     try:
         columns, shared = batch.columns(), _shared(batch)
     except (InvalidAttributes, MalformedFrame):
         return several
-    for row in range(batch.count):
+    for row in range(batch.head.count):
         try:
             several.append(_read(shared, columns, row))
         except InvalidAttributes:
@@ -108,15 +117,15 @@ def read_loosely(batch: Batch) -> list[Attributes | None]:
     return several
 
 
-def _shared(batch: Batch) -> dict[str, Any]:
-    """What the header says of all events."""
+def _shared(batch: EventColumns) -> dict[str, Any]:
+    """The attributes that all events share, from the header."""
     head = batch.head
     try:
         kind, priority = Kind(head.type), Priority(head.priority)
         address = Address.from_topic(head.topic)
     except ValueError as error:
         name = "topic" if isinstance(error, InvalidAddress) else "type or priority"
-        raise InvalidAttributes(name, f"is not one of uProtocol's: {error}") from None
+        raise InvalidAttributes(name, f"is not a uProtocol value: {error}") from None
     end = "source" if kind is Kind.PUBLISH else "sink"
     return {"type": kind, "priority": priority, "ttl_ms": head.ttl_ms, end: address}
 
@@ -140,13 +149,16 @@ def _read(shared: dict[str, Any], columns: dict[str, list[Any]], row: int) -> At
     return Attributes(**found)
 
 
-def problem_with(batch: Batch, now_ms: int, ahead_ms_max: int) -> tuple[Code, Reason, str] | None:
-    """Why a batch with attributes can't be taken: one of them is not sound, or from too far in the future."""
+def problem_with(batch: EventColumns, now_ms: int, ahead_ms_max: int) -> tuple[Code, Reason, str] | None:
+    """Why a batch with attributes is refused: invalid attributes, or an id from too far in the future. None: it is
+    valid."""
     try:
         for one in read_attributes(batch):
             if one.time_ms > now_ms + ahead_ms_max:
                 ahead_ms = one.time_ms - now_ms
-                raise InvalidAttributes("id", f"is {ahead_ms} ms ahead of the node (limits.id_ahead_ms_max)")
+                raise InvalidAttributes(
+                    "id", f"is {ahead_ms} ms ahead of the node's clock; the limit is {ahead_ms_max} ms"
+                )
     except InvalidAttributes as error:
         return Code.INVALID_ARGUMENT, Reason.MALFORMED, str(error)
     return None

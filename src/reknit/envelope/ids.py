@@ -1,4 +1,4 @@
-"""Ids of uProtocol's events: UUIDs of version 7, which begin with the time at which they were made."""
+"""Ids of uProtocol's events: UUIDs of version 7, which begin with their creation time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_id(time_ms: int, random: int) -> UUID:
 
 
 class IdMaker:
-    """Makes ids that never repeat, and that sort in the order in which they were made by one maker.
+    """Makes ids that never repeat. The ids of one maker sort in the order in which they were made.
 
     >>> ids = IdMaker(now_ms=lambda: 5, random=lambda: 9)
     >>> one, two = ids(), ids()
@@ -55,7 +55,7 @@ class IdMaker:
 
 
 def check_id(value: UUID, name: str = "id") -> UUID:
-    """The id as it is, or `InvalidAttributes` where it is of another version or variant.
+    """Returns the id unchanged. Raises `InvalidAttributes` if it has another version or variant.
 
     >>> check_id(UUID("00000000-0001-8000-8000-000000000000"))
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ def check_id(value: UUID, name: str = "id") -> UUID:
 
 
 def parse_id(text: str, name: str = "id") -> UUID:
-    """The id that a hyphenated text says. Raises `InvalidAttributes`.
+    """The id in a hyphenated text. Raises `InvalidAttributes`.
 
     >>> parse_id("00000000-0001-7000-8010-101010101a1a").int >> 80
     1

@@ -1,7 +1,7 @@
 """A status: why a request failed, as the payload of its response.
 
-It is uProtocol's `UStatus` in protobuf (a code as field 1, words as field 2), which is small enough to be written and
-read here, so that a node needs nothing more.
+It is uProtocol's `UStatus` in protobuf (a code as field 1, a text as field 2). It is small enough to encode and decode
+here, so that a node does not need protobuf.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 TEXT_BYTES_MAX: Final = 1024
-"""Words are cut to this."""
+"""A longer text is truncated."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
@@ -25,7 +25,7 @@ def to_status(code: int, text: str) -> bytes:
 
 
 def from_status(data: bytes) -> tuple[int, str] | None:
-    """Code and words of a status; None for bytes that are none.
+    """Code and text of a status; None if the bytes are not a status.
 
     >>> from_status(to_status(14, "away"))
     (14, 'away')
@@ -67,9 +67,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
-            raise ValueError(f"a field of kind {kind}")
+            raise ValueError(f"field type {kind} is unknown")
         if tag >> 3 == 0 or at + size > len(data):
-            raise ValueError("a field that is cut short")
+            raise ValueError("a field is cut off")
         yield tag >> 3, data[at : at + size]
         at += size
 
@@ -83,4 +83,4 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
-    raise ValueError("a number of more than 64 bits")
+    raise ValueError("a number has more than 64 bits")

@@ -1,7 +1,7 @@
 """Events as uProtocol's `UMessage` in protobuf. Needs the extra `uprotocol`.
 
-The types are described here and built when they are first used, in a pool of their own: no generated code, and no
-quarrel with a program that has uProtocol's own.
+The types are described here and built on first use, in a pool of their own: there is no generated code, and no conflict
+with a program that uses uProtocol's own library.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _TYPES: Final[dict[str, list[tuple[str, int, Any]]]] = {
     "UMessage": [("attributes", 1, "UAttributes"), ("payload?", 2, _BYTES)],
     "UStatus": [("code", 1, _ENUM), ("message?", 2, _STRING)],
 }
-"""Fields by name, number and type; `?` marks one whose absence is told from its default. An enum is an int32 on the
-wire, so that a number that is not known yet can be refused with words."""
+"""Fields by name, number and type; `?` marks an optional field. An enum is declared as int32, which has the same
+encoding, so that unknown numbers can be refused with a clear error."""
 
 
 @cache
 def message_type(name: str) -> Any:
-    """The class of a type of uProtocol's.
+    """The class of a uProtocol type.
 
     >>> message_type("UUID")(msb=1, lsb=2).SerializeToString().hex()
     '090100000000000000110200000000000000'
@@ -136,7 +136,7 @@ def uri_message(address: Address) -> Any:
 
 
 def from_umessage(data: bytes) -> tuple[Attributes, bytes]:
-    """The event in the bytes of a `UMessage`, checked. Raises `InvalidAttributes`."""
+    """The event in the bytes of a `UMessage`, validated. Raises `InvalidAttributes`."""
     try:
         message = message_type("UMessage").FromString(data)
     except DecodeError as error:
@@ -146,7 +146,7 @@ def from_umessage(data: bytes) -> tuple[Attributes, bytes]:
         if not head.HasField(name):
             raise InvalidAttributes(name, "is missing")
     if head.payload_format and not message.HasField("payload"):
-        raise InvalidAttributes("payload_format", "is there, but no payload")
+        raise InvalidAttributes("payload_format", "is set, but there is no payload")
     attributes = Attributes(
         id=uuid_of(head.id),
         type=_one_of(Kind, head.type, "type"),
@@ -165,16 +165,16 @@ def from_umessage(data: bytes) -> tuple[Attributes, bytes]:
 
 
 def uuid_of(message: Any) -> UUID:
-    """The id that a `UUID` says, of whatever version."""
+    """The id in a `UUID`, of any version."""
     return UUID(int=message.msb << 64 | message.lsb)
 
 
 def address_of(message: Any, name: str = "source") -> Address:
-    """The address that a `UUri` says. Raises `InvalidAttributes`."""
+    """The address in a `UUri`. Raises `InvalidAttributes`."""
     try:
         return Address(message.authority_name, message.ue_id, message.ue_version_major, message.resource_id)
     except InvalidAddress as error:
-        raise InvalidAttributes(name, f"is none: {error}") from None
+        raise InvalidAttributes(name, f"is not valid: {error}") from None
 
 
 def _one_of(kind: Any, number: int, name: str) -> Any:

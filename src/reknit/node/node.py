@@ -32,7 +32,7 @@ from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import Caches
 from reknit.node.replication.bridges import Bridges
 from reknit.outcome import Code
-from reknit.protocol.dispatch.inputs import Trimmed
+from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
@@ -127,7 +127,7 @@ class Node:
         """What had been kept and is gone from the journal's files is lost to whoever was still owed it."""
         lost = self.journal.report.lost
         if lost:
-            self.dispatch.receive(Trimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            self.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:

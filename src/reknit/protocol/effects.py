@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from reknit.attempts import Try
+from reknit.attempts import Attempt
 from reknit.batch import Head
+from reknit.entries import Run
 from reknit.frame import Buffer
 from reknit.protocol.machine import Peer
 from reknit.records import Record
 from reknit.wire.messages import Message
 
-if TYPE_CHECKING:
-    from reknit.entries import Run
-
 
 class Send(msgspec.Struct, frozen=True):
-    """Say something to a peer: a message, or batches as they are."""
+    """Send a message to a peer."""
 
     peer: Peer
     message: Message
 
 
+class SendToNode(msgspec.Struct, frozen=True):
+    """Send a message to the node that this client is connected to."""
+
+    message: Message
+
+
 class Append(msgspec.Struct, frozen=True):
-    """Keep these batches; the journal answers with `Kept(number)` when they are durable."""
+    """Store these batches in the journal, which reports `MadeDurable(number)` when they are durable."""
 
     number: int
     data: Buffer
@@ -34,21 +37,21 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class AppendRecord(msgspec.Struct, frozen=True):
-    """Keep this record; answered with `Kept(number)` too."""
+    """Store this record in the journal, which reports `MadeDurable(number)` too."""
 
     number: int
     record: Record
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """Read on from a position; the journal answers with `Scanned` to the same key."""
+    """Read the journal from a position on; the answer is `JournalScanned` with the same key."""
 
     key: tuple[Peer, int]
     position: int
     bytes_max: int
 
 
-class Piece(msgspec.Struct, frozen=True):
+class RunSlice(msgspec.Struct, frozen=True):
     """Entries `[low, high)` of a run."""
 
     run: Run
@@ -56,18 +59,18 @@ class Piece(msgspec.Struct, frozen=True):
     high: int
 
 
-class Deliver(msgspec.Struct, frozen=True):
-    """Hand pieces of the journal to a subscriber, as the bytes that they are."""
+class DeliverRuns(msgspec.Struct, frozen=True):
+    """Deliver slices of the journal to a subscriber, as the bytes that they are."""
 
     peer: Peer
     sub: int
-    pieces: list[Piece]
+    pieces: list[RunSlice]
     size: int
     position: int
 
 
 class Redeliver(msgspec.Struct, frozen=True):
-    """Hand out `[start, stop)` of a source: once more, or the part of a batch that is still wanted."""
+    """Deliver `[start, stop)` of a source: another attempt, or the part of a batch that is still wanted."""
 
     peer: Peer
     sub: int
@@ -77,7 +80,7 @@ class Redeliver(msgspec.Struct, frozen=True):
     stop: int
     attempt: int
     size: int = 0
-    """About how many bytes of credit were taken for it; what it really is comes back as `Sent`."""
+    """The estimated bytes of credit used for it; the difference comes back as `CreditCorrection`."""
     is_ordered: bool = False
 
 
@@ -94,12 +97,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
     text: str
     attempts: int
     path: str = ""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[Attempt, ...] = ()
 
 
 class Withhold(msgspec.Struct, frozen=True):
-    """Subscribers' queues are full: publishers on their topics are to wait; or none is full any more."""
+    """Publishers wait while subscribers' queues are full (`is_on`), or publish again."""
 
     is_on: bool
     is_less: bool = False
-    """Whether some queue is not full any more: who waits may try again."""
+    """Whether a queue is no longer full: publishers that wait may try again."""

@@ -1,22 +1,27 @@
-"""The contract of every machine, so that the asyncio driver and the simulator can run the same object."""
+"""The contract of every machine, so that the asyncio driver and the simulator can run the same object.
+
+Also the inputs that machines of several packages share: what becomes of connections, and what the journal reports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 M = TypeVar("M", contravariant=True)
 E = TypeVar("E")
 
 Peer = Hashable
-"""Who a message came from or goes to: an id that the driver gave out."""
+"""The other side of a message: an id that the driver assigned."""
 
 JOURNAL: Final = "journal"
-"""The peer behind answers from the journal: `Kept`, `Scanned`."""
+"""The peer of everything that the journal reports, such as `MadeDurable`."""
 
 
 class Machine(Protocol[M, E]):
-    """Four methods. `now` is monotonic time in seconds; the caller's clock, real or virtual."""
+    """Four methods. `now` is monotonic time in seconds on the caller's clock, real or virtual."""
 
     def receive(self, message: M, peer: Peer, now: float) -> None:
         """Something came in from a peer. Never raises for what a peer sent: that becomes an effect."""
@@ -29,3 +34,27 @@ class Machine(Protocol[M, E]):
 
     def take_effects(self) -> list[E]:
         """What is to be done, in order: append, deliver, send. The machine forgets what was taken."""
+
+
+class MadeDurable(msgspec.Struct, frozen=True):
+    """The journal made every append up to this number durable."""
+
+    number: int
+
+
+class PeerJoined(msgspec.Struct, frozen=True):
+    """A peer's connection is up. A later connection takes a source over from an earlier one."""
+
+
+class PeerLeft(msgspec.Struct, frozen=True):
+    """A peer's connection is gone."""
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """The connection to the node is up (again); `epoch` names the node's journal."""
+
+    epoch: str = ""
+
+
+class Disconnected(msgspec.Struct, frozen=True):
+    """The connection to the node is gone."""

@@ -1,11 +1,11 @@
-"""A journal's directory: who may write it, and how far others may read.
+"""A journal's directory: which process may write it, and how far others may read.
 
 journal.json    format and id
 lock            locked by the process that writes; its pid
 end             the end of the log, shared through memory with reading processes
 log/            segment files
 index/          LMDB
-aside/          bytes that were cut off or found damaged
+aside/          damaged bytes that were cut off
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TRIES: Final = 5
 _TRY_S: Final = 0.01
 
 
-class Label(msgspec.Struct, frozen=True):
-    """What `journal.json` says."""
+class JournalLabel(msgspec.Struct, frozen=True):
+    """The content of `journal.json`."""
 
     format: int
     id: str
@@ -47,35 +47,39 @@ class Layout:
         self.label, self.lock, self.end = root / "journal.json", root / "lock", root / "end"
         self.log, self.index, self.aside = root / "log", root / "index", root / "aside"
 
-    def create(self) -> Label:
-        """Make what is missing; gives the label. Whoever does this has the lock."""
+    def create(self) -> JournalLabel:
+        """Create missing directories and the label; gives the label. The caller holds the lock."""
         for directory in (self.root, self.log, self.index, self.aside):
             directory.mkdir(parents=True, exist_ok=True)
         if not self.label.exists():
             draft = self.label.with_suffix(".new")
             with draft.open("wb") as file:
-                file.write(msgspec.json.encode(Label(FORMAT, uuid4().hex)))
+                file.write(msgspec.json.encode(JournalLabel(FORMAT, uuid4().hex)))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.label)
             sync_directory(self.root)
         return self.read_label()
 
-    def read_label(self) -> Label:
-        """Format and id. Raises `JournalError` where there is no journal, or a newer one."""
+    def read_label(self) -> JournalLabel:
+        """Format and id. Raises `JournalError` if there is no journal, or one of another format."""
         try:
-            label = msgspec.json.decode(self.label.read_bytes(), type=Label)
+            label = msgspec.json.decode(self.label.read_bytes(), type=JournalLabel)
         except FileNotFoundError:
-            raise JournalError("there is no journal", str(self.root)) from None
+            error = JournalError("there is no journal", str(self.root))
+            error.do = "check the directory, or start a node there to create one"
+            raise error from None
         except msgspec.DecodeError as error:
-            raise JournalError(f"the label can't be read: {error}", str(self.label)) from None
+            raise JournalError(f"the label can't be read ({error})", str(self.label)) from None
         if label.format != FORMAT:
-            raise JournalError(f"format {label.format}, but this reknit reads {FORMAT}", str(self.label))
+            mismatch = JournalError(f"format {label.format} is not format {FORMAT}", str(self.label))
+            mismatch.do = "open it with the version of reknit that wrote it"
+            raise mismatch
         return label
 
 
 class DirectoryLock:
-    """Exclusive while it is open; goes with the process, however that ends."""
+    """Exclusive while it is open. The system releases it when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -89,7 +93,7 @@ class DirectoryLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def _acquired(self) -> bool:
-        """A reader that asks whether we are there holds the lock for microseconds: try more than once."""
+        """A reader that checks for a writer holds the lock for microseconds, so try more than once."""
         for _ in range(_TRIES):
             with suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,7 +106,7 @@ class DirectoryLock:
 
 
 def is_locked(path: Path) -> bool:
-    """True if a process writes the journal."""
+    """True if a process has the journal open for writing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -119,7 +123,7 @@ def is_locked(path: Path) -> bool:
 class SharedEnd:
     """Two positions in a page that all processes share: the log's end, and how much of it was synced.
 
-    Written without a sync: after a power cut they may be behind, never ahead.
+    They are written without a sync: after a power cut they may be behind, never ahead.
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
@@ -139,8 +143,8 @@ class SharedEnd:
         cells[0], cells[1], cells[2] = end, synced, end ^ synced ^ _PROOF
 
     def read(self) -> tuple[int, int]:
-        """The end of what may be read, and of what was synced; (0, 0) if the page makes no sense."""
-        for _ in range(_READS):  # it may be written at this very moment
+        """The end that readers may see, and the synced end; (0, 0) if the page is not valid."""
+        for _ in range(_READS):  # another process may be writing it at this moment
             end, synced, proof = self._cells
             if proof == end ^ synced ^ _PROOF and synced <= end:
                 return end, synced
@@ -152,7 +156,7 @@ class SharedEnd:
 
 
 def shared_end(path: Path) -> int:
-    """The end that was shared last; 0 if there is none."""
+    """The last shared end; 0 if there is none."""
     try:
         shared = SharedEnd(path, writable=False)
     except (OSError, ValueError):

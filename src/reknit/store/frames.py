@@ -1,45 +1,61 @@
-"""Frames as they come from disk: checked, told apart, with as little Python per batch as possible.
+"""Frames from disk: checked and told apart, with as little Python per batch as possible.
 
-Every byte that comes from disk is checked before it is served. xxh3 makes that cheaper than the copy out of
-the page cache. What `check_head` proves beyond the checksum (lengths that add up) was proven when the batch
-came in.
+Every byte from disk is checked before it is served. With xxh3 this costs less than the copy out of the page cache. The
+other checks of `check_head`, such as lengths that add up, were made when the batch arrived.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from xxhash import xxh3_64_intdigest
 
-from reknit.batch import HEADER, HEADER_BYTES, Head
+from reknit.batch_layout import read_head
 from reknit.entries import Entry
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_BATCH, KIND_RECORD, PREFIX, PREFIX_BYTES, peek
 from reknit.store.retention import Segment
 from reknit.store.tail import Chunk
 
-_TOPICS_MAX: Final = 4096
-_topics: dict[bytes, str] = {}
-
 
 class Damaged(Exception):
-    """The bytes at a position are not a valid frame; `chunks` are the valid ones before."""
+    """The bytes at a position are not a valid frame; `chunks` has the valid frames before it."""
 
     def __init__(self, position: int, why: str, chunks: list[Chunk]) -> None:
         super().__init__(position, why)
         self.position, self.why, self.chunks = position, why, chunks
 
 
-def parse(view: memoryview, position: int, segment: Segment) -> tuple[list[Chunk], int]:
-    """The whole frames in `view` as chunks (batches back to back, or one record), and how many bytes they
-    take.
+class _ChunkBuilder:
+    """Collects batches that lie back to back into chunks; a record is a chunk of its own."""
 
-    A frame that is cut short at the end is left. Raises `Damaged` at the first frame that is not valid.
+    def __init__(self, view: memoryview, position: int, segment: Segment) -> None:
+        self._view, self._position, self._segment = view, position, segment
+        self._entries: list[Entry] = []
+        self._low = 0
+        self.chunks: list[Chunk] = []
+
+    def add_batch(self, at: int) -> None:
+        self._entries.append(Entry(self._position + at, read_head(self._view, at)))
+
+    def add_record(self, at: int, length: int) -> None:
+        self.flush(at)
+        self._low = at + length
+        self.chunks.append(Chunk(self._position + at, self._view[at : self._low], (), self._segment))
+
+    def flush(self, at: int) -> None:
+        """The batches up to `at` are a chunk."""
+        if self._entries:
+            data = self._view[self._low : at]
+            self.chunks.append(Chunk(self._position + self._low, data, self._entries, self._segment))
+            self._entries = []
+
+
+def parse(view: memoryview, position: int, segment: Segment) -> tuple[list[Chunk], int]:
+    """The whole frames in `view` as chunks (batches back to back, or one record), and how many bytes they take.
+
+    A frame that is cut off at the end is left. Raises `Damaged` at the first invalid frame.
     """
-    chunks: list[Chunk] = []
-    entries: list[Entry] = []
-    low = at = 0
-    size = len(view)
+    builder = _ChunkBuilder(view, position, segment)
+    at, size = 0, len(view)
     try:
         while True:
             kind, length = peek(view, at, size - at)
@@ -47,58 +63,28 @@ def parse(view: memoryview, position: int, segment: Segment) -> tuple[list[Chunk
                 break
             _check(view, at, length)
             if kind == KIND_BATCH:
-                entries.append(Entry(position + at, head_at(view, at)))
+                builder.add_batch(at)
             elif kind == KIND_RECORD:
-                _flush(chunks, entries, view, low, at, position, segment)
-                entries = []
-                low = at + length
-                chunks.append(Chunk(position + at, view[at:low], (), segment))
+                builder.add_record(at, length)
             else:
-                raise MalformedFrame(f"a journal holds no frame of kind {kind}", f"position {position + at}")
+                raise MalformedFrame(f"a journal has no frames of kind {kind}", f"position {position + at}")
             at += length
     except MalformedFrame as error:
-        _flush(chunks, entries, view, low, at, position, segment)
-        raise Damaged(position + at, error.what, chunks) from None
-    _flush(chunks, entries, view, low, at, position, segment)
-    return chunks, at
+        builder.flush(at)
+        raise Damaged(position + at, error.what, builder.chunks) from None
+    builder.flush(at)
+    return builder.chunks, at
 
 
 def _check(view: memoryview, at: int, length: int) -> None:
     found = PREFIX.unpack_from(view, at)[4]
     seed = int.from_bytes(view[at : at + 8], "little")
     if xxh3_64_intdigest(view[at + PREFIX_BYTES : at + length], seed=seed) != found:
-        raise MalformedFrame("checksum does not match the content", f"{length} bytes")
-
-
-def head_at(view: memoryview, at: int) -> Head:
-    """The head of a batch that is known to be valid."""
-    (_, _, flags, length, _, source, first, count, topic_len, priority, type_, time_us, ttl_ms, _) = (
-        HEADER.unpack_from(view, at)
-    )
-    name = bytes(view[at + HEADER_BYTES : at + HEADER_BYTES + topic_len])
-    topic = _topics.get(name)
-    if topic is None:
-        if len(_topics) >= _TOPICS_MAX:
-            _topics.clear()
-        topic = _topics[name] = name.decode()
-    return Head(source, topic, first, count, length, time_us, ttl_ms, priority, type_, flags)
-
-
-def _flush(
-    chunks: list[Chunk],
-    entries: list[Entry],
-    view: memoryview,
-    low: int,
-    high: int,
-    position: int,
-    segment: Segment,
-) -> None:
-    if entries:
-        chunks.append(Chunk(position + low, view[low:high], entries, segment))
+        raise MalformedFrame("the checksum does not match the content", f"{length} bytes")
 
 
 def valid_frame_after(data: bytes, start: int) -> int | None:
-    """Where, at or after `start`, the next valid frame begins; None if there is none. Frames are 8-aligned."""
+    """Where the next valid frame at or after `start` begins; None if there is none. Frames are 8-aligned."""
     view = memoryview(data)
     at = data.find(b"RK", start)
     while at >= 0:

@@ -1,18 +1,18 @@
-"""The index of the log, in LMDB: where streams' events are, and the ledger, as of one position.
+"""The index of the log, in LMDB: where each series' events are, and the ledger, as of one position.
 
-    meta        "state" → State (what the log had to be replayed from)
-    streams     stream number → topic, source, what is known of it, its published ranges
-    extents     stream number · first · position → stop, end           find by seq
-    places      position → stream number · first · stop · end          what a part of the log holds
+    meta        "state" → IndexState (the position that a replay of the log starts from)
+    streams     series number → topic, source, what is known of the series, its published ranges
+    extents     series number · first · position → stop, end           find by seq
+    places      position → series number · first · stop · end          what a part of the log holds
     segments    start → totals of a file of the log
     marks       time in µs → position
     accounts    account number → name, pattern, since, floor
-    ends        account number · stream number → {end: ranges}
-    tallies     account number · stream number · seq → attempts at an event that has not ended
+    ends        account number · series number → {final outcome: ranges}
+    tallies     account number · series number · seq → attempts at an event that has not ended
     letters     source of dead letters → which were redriven, which dropped
 
-Numbers in keys are big endian, so that they sort. Every transaction is synced. The log is the truth: all of
-this but the ledger's part from removed segments can be built again from it.
+Numbers in keys are big endian, so that they sort. Every transaction is synced. The log is the truth: the index can be
+rebuilt from it, except for the part of the ledger that comes from removed segments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import lmdb
 import msgspec
 
 from reknit.errors import JournalError
-from reknit.ledger import Ledger
+from reknit.ledger import Account, Ledger
 from reknit.store.lmdb_environment import MAP_BYTES, Environment, explained
 from reknit.store.retention import Segment
 from reknit.store.rows import (
@@ -37,28 +37,28 @@ from reknit.store.rows import (
     PAIR,
     PLACE,
     SEGMENT,
-    Loaded,
+    IndexState,
+    LoadedIndex,
     Snapshot,
-    State,
     decode_account,
-    decode_ends,
     decode_letters,
+    decode_outcomes,
+    decode_series,
     decode_state,
-    decode_stream,
     decode_tally,
     encode,
-    load_ends,
     load_letters,
+    load_outcomes,
 )
-from reknit.store.series import Extent, Stream, Streams
+from reknit.store.series import Extent, SeriesExtents, SeriesTable
 
 _DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
 _ADDED: Final = ("tallies", "letters")
-"""An index from before there were these is read without them, and gets them when it is written."""
+"""An older index lacks these databases. It is read without them, and gets them when it is written."""
 
 
 class Index:
-    """Written by one thread at a time, read by any."""
+    """Written by one thread at a time, read by any thread."""
 
     def __init__(self, directory: Path, readonly: bool = False, map_bytes: int = MAP_BYTES) -> None:
         self.directory = directory
@@ -83,7 +83,7 @@ class Index:
         self._environment.write(lambda txn: self._put(txn, snapshot))
 
     def rebuild(self, snapshot: Snapshot) -> None:
-        """Write a snapshot in place of everything that is known of where things are."""
+        """Write a snapshot, and drop every other extent, place and segment."""
         self._environment.write(lambda txn: self._rebuild(txn, snapshot))
 
     def _rebuild(self, txn: Any, snapshot: Snapshot) -> None:
@@ -97,8 +97,8 @@ class Index:
             txn.put(key, row, db=self._dbs["segments"])
         for time_us, position in snapshot.marks:
             txn.put(NUMBER.pack(time_us), NUMBER.pack(position), overwrite=False, db=self._dbs["marks"])
-        for number, stream in snapshot.streams.items():
-            txn.put(NUMBER.pack(number), encode(stream), db=self._dbs["streams"])
+        for number, series in snapshot.series.items():
+            txn.put(NUMBER.pack(number), encode(series), db=self._dbs["streams"])
         for number, account in snapshot.accounts.items():
             self._put_or_delete(txn, "accounts", NUMBER.pack(number), account)
         for numbers, ends in snapshot.ends.items():
@@ -107,7 +107,7 @@ class Index:
             self._put_or_delete(txn, "tallies", EXTENT_KEY.pack(*place), tally)
         for source, letters in snapshot.letters.items():
             txn.put(source, encode(letters), db=self._dbs["letters"])
-        state = State(FORMAT, snapshot.to, snapshot.start, snapshot.paused)
+        state = IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused)
         txn.put(b"state", encode(state), db=self._dbs["meta"])
 
     def _put_or_delete(self, txn: Any, database: str, key: bytes, row: object) -> None:
@@ -117,7 +117,7 @@ class Index:
             txn.put(key, encode(row), db=self._dbs[database])
 
     def _put_extents(self, txn: Any, extents: Sequence[Extent]) -> None:
-        rows = [(e.stream.number, e.first, e.position, e.stop, e.end) for e in extents]
+        rows = [(e.series.number, e.first, e.position, e.stop, e.end) for e in extents]
         pack_key, pack, pack_place, pack_position = EXTENT_KEY.pack, EXTENT.pack, PLACE.pack, NUMBER.pack
         keyed = sorted([(pack_key(n, first, at), pack(stop, end)) for n, first, at, stop, end in rows])
         places = [(pack_position(at), pack_place(n, first, stop, end)) for n, first, at, stop, end in rows]
@@ -126,15 +126,17 @@ class Index:
         with txn.cursor(db=self._dbs["places"]) as cursor:
             cursor.putmulti(places)
 
-    def remove(self, low: int, high: int, start: int, streams: Streams, moved_to: int | None = None) -> None:
-        """The log from position `low` to `high` is gone; it begins at `start`.
+    def remove(
+        self, low: int, high: int, start: int, table: SeriesTable, moved_to: int | None = None
+    ) -> None:
+        """Forget the log from position `low` to `high`, which is gone; the log begins at `start`.
 
-        `moved_to` sets where a replay starts, when the end of the log went.
+        `moved_to` is the new start of a replay, for when the end of the log is gone.
         """
-        self._environment.write(lambda txn: self._remove(txn, low, high, start, streams, moved_to))
+        self._environment.write(lambda txn: self._remove(txn, low, high, start, table, moved_to))
 
     def _remove(
-        self, txn: Any, low: int, high: int, start: int, streams: Streams, moved_to: int | None
+        self, txn: Any, low: int, high: int, start: int, table: SeriesTable, moved_to: int | None
     ) -> None:
         touched: set[int] = set()
         with txn.cursor(db=self._dbs["places"]) as cursor, txn.cursor(db=self._dbs["extents"]) as by_seq:
@@ -148,18 +150,18 @@ class Index:
         if low < start:
             self._remove_marks(txn, start)
         for number in touched:
-            self._put_first_held(txn, streams.numbered(number))
+            self._put_first_held(txn, table.numbered(number))
         state = self._state(txn)
-        assert state is not None, "what is removed was saved"
+        assert state is not None, "only saved parts are removed"
         indexed_to = state.indexed_to if moved_to is None else moved_to
         state = msgspec.structs.replace(state, start=start, indexed_to=indexed_to)
         txn.put(b"state", encode(state), db=self._dbs["meta"])
 
-    def _put_first_held(self, txn: Any, stream: Stream) -> None:
-        """Only that: the stream's published events are ahead of the log in memory, and must not be here."""
-        key = NUMBER.pack(stream.number)
-        row = decode_stream(txn.get(key, db=self._dbs["streams"]))
-        row = msgspec.structs.replace(row, first_held=stream.first_held)
+    def _put_first_held(self, txn: Any, series: SeriesExtents) -> None:
+        """Nothing else: the published events in memory are ahead of the log, and must not be saved yet."""
+        key = NUMBER.pack(series.number)
+        row = decode_series(txn.get(key, db=self._dbs["streams"]))
+        row = msgspec.structs.replace(row, first_held=series.first_held)
         txn.put(key, encode(row), db=self._dbs["streams"])
 
     def _remove_marks(self, txn: Any, start: int) -> None:
@@ -169,48 +171,51 @@ class Index:
 
     # -- reading
 
-    def state(self) -> State | None:
-        """What the index is about; None while it is empty."""
+    def state(self) -> IndexState | None:
+        """Which part of the log the index covers; None while it is empty."""
         with self._environment.reading() as txn:
             return self._state(txn)
 
-    def _state(self, txn: Any) -> State | None:
+    def _state(self, txn: Any) -> IndexState | None:
         data = txn.get(b"state", db=self._dbs["meta"])
         if data is None:
             return None
         state = decode_state(data)
         if state.format != FORMAT:
-            what = f"the journal has format {state.format}, this reknit reads {FORMAT}"
+            what = f"the index has format {state.format}, and this version of reknit reads format {FORMAT}"
             raise JournalError(what, str(self.directory))
         return state
 
-    def load(self, streams: Streams, ledger: Ledger) -> Loaded:
-        """Fill streams and ledger, all as of one moment."""
+    def load(self, table: SeriesTable, ledger: Ledger) -> LoadedIndex:
+        """Fill series and ledger, all as of one moment."""
         with self._environment.reading() as txn:
             by_number = {
-                (number := NUMBER.unpack(key)[0]): decode_stream(data).load(number, streams, ledger)
+                (number := NUMBER.unpack(key)[0]): decode_series(data).load(number, table, ledger)
                 for key, data in txn.cursor(db=self._dbs["streams"])
             }
             accounts = {
                 NUMBER.unpack(key)[0]: decode_account(data).load(ledger)
                 for key, data in txn.cursor(db=self._dbs["accounts"])
             }
-            for key, data in txn.cursor(db=self._dbs["ends"]):
-                number, stream_number = PAIR.unpack(key)
-                stream = by_number[stream_number]
-                accounts[number].ends[stream.topic, stream.source] = load_ends(decode_ends(data))
-            for key, data in self._rows(txn, "tallies"):
-                number, stream_number, seq = EXTENT_KEY.unpack(key)
-                stream = by_number[stream_number]
-                accounts[number].tallies.setdefault((stream.topic, stream.source), {})[seq] = decode_tally(
-                    data
-                )
-            ledger.letters = {
-                key: load_letters(decode_letters(data)) for key, data in self._rows(txn, "letters")
-            }
+            self._load_outcomes(txn, accounts, by_number)
+            for key, data in self._rows(txn, "letters"):
+                ledger.letters[key] = load_letters(decode_letters(data))
             ledger.take_changes()
             numbers = {account.name: number for number, account in accounts.items()}
-            return Loaded(self._state(txn), self._segments(txn), numbers)
+            return LoadedIndex(self._state(txn), self._segments(txn), numbers)
+
+    def _load_outcomes(
+        self, txn: Any, accounts: dict[int, Account], by_number: dict[int, SeriesExtents]
+    ) -> None:
+        for key, data in txn.cursor(db=self._dbs["ends"]):
+            number, series_number = PAIR.unpack(key)
+            series = by_number[series_number]
+            accounts[number].ends[series.topic, series.source] = load_outcomes(decode_outcomes(data))
+        for key, data in self._rows(txn, "tallies"):
+            number, series_number, seq = EXTENT_KEY.unpack(key)
+            series = by_number[series_number]
+            by_seq = accounts[number].tallies.setdefault((series.topic, series.source), {})
+            by_seq[seq] = decode_tally(data)
 
     def _rows(self, txn: Any, database: str) -> Iterable[tuple[bytes, bytes]]:
         """All rows of a database that may be missing."""
@@ -227,27 +232,27 @@ class Index:
         rows = txn.cursor(db=self._dbs["segments"])
         return [Segment(NUMBER.unpack(key)[0], *SEGMENT.unpack(row)) for key, row in rows]
 
-    def extents(self, stream: Stream, start: int, stop: int) -> list[Extent]:
-        """Those that hold any of `[start, stop)`.
+    def extents(self, series: SeriesExtents, start: int, stop: int) -> list[Extent]:
+        """The extents that hold any of `[start, stop)`.
 
-        None is longer than `span_max`, so that bounds the way back.
+        No extent is longer than `span_max`, which limits how far back to search.
         """
-        low = EXTENT_KEY.pack(stream.number, max(0, start - stream.span_max), 0)
+        low = EXTENT_KEY.pack(series.number, max(0, start - series.span_max), 0)
         found: list[Extent] = []
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["extents"]) as cursor:
             there = cursor.set_range(low)
             while there:
                 number, first, position = EXTENT_KEY.unpack(cursor.key())
-                if number != stream.number or first >= stop:
+                if number != series.number or first >= stop:
                     break
                 extent_stop, end = EXTENT.unpack(cursor.value())
                 if extent_stop > start:
-                    found.append(Extent(stream, first, extent_stop, position, end))
+                    found.append(Extent(series, first, extent_stop, position, end))
                 there = cursor.next()
         return found
 
     def places(self, low: int, high: int) -> list[tuple[int, int, int, int, int]]:
-        """(position, stream number, first, stop, end) of what lies in `[low, high)` of the log."""
+        """(position, series number, first, stop, end) of every extent in `[low, high)` of the log."""
         found: list[tuple[int, int, int, int, int]] = []
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
             there = cursor.set_range(NUMBER.pack(low))
@@ -256,10 +261,10 @@ class Index:
                 there = cursor.next()
         return found
 
-    def held(self, streams: Streams, low: int, high: int) -> list[Extent]:
+    def held(self, table: SeriesTable, low: int, high: int) -> list[Extent]:
         """The extents that lie in `[low, high)` of the log."""
         return [
-            Extent(streams.numbered(number), first, stop, position, end)
+            Extent(table.numbered(number), first, stop, position, end)
             for position, number, first, stop, end in self.places(low, high)
         ]
 
@@ -281,16 +286,13 @@ class Index:
 
 
 def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:
-    """Delete from where the cursor is for as long as `goes` says so.
-
-    Past the last, a cursor's key is empty.
-    """
+    """Delete rows from the cursor on while `goes` is true. Past the last row, a cursor's key is empty."""
     while (key := cursor.key()) and goes(key, cursor.value()):
         cursor.delete()
 
 
 def _delete_extent(cursor: Any, key: bytes, place: bytes) -> int:
-    """Delete the extent that is in this place; gives its stream's number."""
+    """Delete the extent that is in this place; gives its series' number."""
     number: int
     number, first, _, _ = PLACE.unpack(place)
     if cursor.set_key(EXTENT_KEY.pack(number, first, NUMBER.unpack(key)[0])):

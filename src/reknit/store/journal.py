@@ -1,10 +1,10 @@
-"""The journal's interface. Its values are in `reknit.entries` and `reknit.records`.
+"""The journal's contract. Its values are in `reknit.entries` and `reknit.records`.
 
-A journal keeps batches and records in the order in which they were staged. A **position** is a byte offset in
-that order; it is never used for anything else again, also not after a crash, so it is safe to keep outside.
+A journal stores batches and records in the order in which they were staged. A **position** is a byte offset in that
+order. No position is ever reused, not even after a crash, so other programs may store it.
 
-Three threads may use one journal: the loop's stages and reads, one commits, one checkpoints. Nothing else is
-safe to share.
+Three threads may use one journal: the event loop's stages and reads, one commits, one checkpoints. Any other sharing is
+not safe.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reknit.records import Record
 from reknit.seqset import SeqSet
 
 READ_BYTES_MAX: Final = 1 << 20
-"""How much one read gives unless told otherwise. A longer batch is given whole, alone."""
+"""How much one read gives by default. A longer batch is given whole, alone."""
 
 
 class OpenReport(msgspec.Struct, frozen=True):
-    """What opening found. `str()` of it is a line for the log."""
+    """What opening found. `str()` gives a line for the log."""
 
     clean: bool = True
-    """The journal had been closed, and nothing was missing."""
+    """The journal had been closed properly, and nothing was missing."""
     replayed_from: int = 0
     replayed_bytes: int = 0
     replayed_batches: int = 0
@@ -39,14 +39,11 @@ class OpenReport(msgspec.Struct, frozen=True):
     cut_bytes: int = 0
     cut_why: str = ""
     cut_file: str = ""
-    """Where the bytes that were cut off were put aside."""
+    """The file with the bytes that were cut off."""
     missing_bytes: int = 0
-    """So much of the log's end had been kept and is not there.
-
-    It is never so after a crash, only after damage.
-    """
+    """How many durable bytes are missing at the end of the log. A crash never causes this, only damage does."""
     lost: tuple[Removed, ...] = ()
-    """The events in it, as far as the index knows them."""
+    """The events in them, as far as the index knows them."""
     index_rebuilt: bool = False
 
     def __str__(self) -> str:
@@ -60,14 +57,12 @@ class OpenReport(msgspec.Struct, frozen=True):
             parts.append(f"cut {self.cut_bytes} bytes at position {self.cut_position} ({self.cut_why}){kept}")
         if self.missing_bytes:
             events = sum(gone.stop - gone.start for gone in self.lost)
-            parts.append(
-                f"{self.missing_bytes} bytes that had been kept are lost, {events} events of them known"
-            )
+            parts.append(f"{self.missing_bytes} durable bytes are lost, with {events} known events")
         return "; ".join(parts)
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a journal holds, for people and metrics."""
+    """Totals of a journal, for people and metrics."""
 
     start: int
     end: int
@@ -81,11 +76,11 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Readable(Protocol):
-    """What a journal and a reader of one have in common."""
+    """The part of the contract that a journal and a reader of one share."""
 
     @property
     def id(self) -> str:
-        """Positions of journals with different ids have nothing to do with each other."""
+        """Positions of journals with different ids can't be compared."""
         ...
 
     @property
@@ -103,7 +98,7 @@ class Readable(Protocol):
 
     @property
     def end(self) -> int:
-        """The position after the last that is kept (durable, or written where that was enough)."""
+        """The position after the last committed entry (durable, or written where that is enough)."""
         ...
 
     def read(self, position: int, stop: int | None = None, max_bytes: int = READ_BYTES_MAX) -> Run:
@@ -113,7 +108,7 @@ class Readable(Protocol):
     def records(
         self, position: int, stop: int | None = None, max_bytes: int = READ_BYTES_MAX
     ) -> tuple[list[tuple[int, Record]], int]:
-        """Records from `position` on within about `max_bytes` of the log, and the position to go on from."""
+        """Records from `position` on within about `max_bytes` of the log, and the position to continue from."""
         ...
 
     def find(
@@ -126,28 +121,25 @@ class Readable(Protocol):
         ...
 
     def fetch(self, entry: Entry) -> memoryview:
-        """A batch's bytes. Raises `Gone(start)` when it was removed meanwhile."""
+        """A batch's bytes. Raises `Gone(start)` if it was removed meanwhile."""
         ...
 
     def held(self, topic: str, source: bytes) -> SeqSet:
-        """Which of a stream's events are held, or staged."""
+        """Which events of a series are held or staged."""
         ...
 
     def first_held(self, topic: str, source: bytes) -> int:
-        """The seq from which on nothing was removed; 1 while everything is there."""
+        """Nothing from this seq on was removed; 1 while everything is held."""
         ...
 
     def topics(self) -> list[str]: ...
 
     def sources(self, topic: str) -> dict[bytes, int]:
-        """The last seq of each source on a topic, staged ones included."""
+        """The last seq of each source on a topic, including staged events."""
         ...
 
     def position_at(self, time_us: int) -> int:
-        """Where to read from to get everything kept at or after a time.
-
-        May be a little too early, never late.
-        """
+        """Where to start reading to get everything stored at or after a time; maybe a little early, never late."""
         ...
 
     def status(self) -> Status: ...
@@ -156,19 +148,19 @@ class Readable(Protocol):
 
 
 class Journal(Readable, Protocol):
-    """A journal that can be written. `DiskJournal` and `MemoryJournal` are such."""
+    """A journal that can be written, such as `DiskJournal` and `MemoryJournal`."""
 
     @property
     def report(self) -> OpenReport: ...
 
     @property
     def staged_end(self) -> int:
-        """The position after the last that was staged."""
+        """The position after the last staged entry."""
         ...
 
     @property
     def staged_bytes(self) -> int:
-        """How much waits for a commit."""
+        """How many bytes wait for a commit."""
         ...
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
@@ -191,13 +183,13 @@ class Journal(Readable, Protocol):
 
     @property
     def unsaved_bytes(self) -> int:
-        """So much a replay would have to read."""
+        """How many bytes a replay would have to read."""
         ...
 
     def checkpoint(self) -> int:
-        """Commit, and save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
         ...
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives what was removed."""
+        """Apply retention, never past position `floor`; gives the removed events."""
         ...

@@ -1,4 +1,4 @@
-"""An LMDB environment, shared by all in a process that use it, growing by itself."""
+"""An LMDB environment: shared within a process, and growing on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Environment:
-    """An LMDB environment. A process may open one only once, so all that use it share it."""
+    """An LMDB environment. A process may open it only once, so its users share it."""
 
     open_ones: ClassVar[dict[Path, Environment]] = {}
     registry: ClassVar[Lock] = Lock()
@@ -37,7 +37,7 @@ class Environment:
         self.path, self.readonly = path, readonly
         self.users = 0
         self.gate = Lock()
-        """Held while a reading transaction is open: the map can't grow under one."""
+        """Held while a reading transaction is open, because the map must not grow then."""
         self.lmdb = self._open(map_bytes)
 
     def _open(self, map_bytes: int) -> Any:
@@ -47,7 +47,7 @@ class Environment:
         try:
             return lmdb.open(str(self.path), map_size=0, readonly=True, create=False, **options)
         except (lmdb.ReadonlyError, lmdb.LockError, lmdb.DiskError, PermissionError):
-            # A file system that can't be written has no writer either: then no lock is needed.
+            # A read-only file system has no writer either, so no lock is needed.
             return lmdb.open(str(self.path), map_size=0, readonly=True, create=False, lock=False, **options)
 
     @classmethod
@@ -84,7 +84,7 @@ class Environment:
                 yield txn
 
     def write(self, act: Callable[[Any], T]) -> T:
-        """Do something in a synced transaction; when the map is full, make it larger and do it again."""
+        """Run a function in a synced transaction. If the map is full, enlarge it and run the function again."""
         self._grow_ahead()
         while True:
             try:
@@ -109,8 +109,8 @@ def explained(error: lmdb.Error, path: Path) -> JournalError:
     """LMDB's error as the journal's."""
     text = str(error)
     if isinstance(error, _DAMAGE):
-        damage = JournalCorrupt(str(path / "data.mdb"), 0, f"the index can't be read: {text}")
-        damage.do = f"build it again from the log with `reknit journal repair {path.parent}`"
+        damage = JournalCorrupt(str(path / "data.mdb"), 0, f"the index can't be read ({text})")
+        damage.do = f"rebuild it from the log with `reknit journal repair {path.parent}`"
         return damage
     kind = JournalFull if "No space left" in text or f"[Errno {errno.ENOSPC}]" in text else JournalError
-    return kind(f"the index failed: {text}", str(path))
+    return kind(f"the index failed ({text})", str(path))

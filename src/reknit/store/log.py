@@ -1,8 +1,7 @@
 """The log's files: appended to by one thread, read by position from others.
 
-`<20-digit start position>.log` holds the frames from that position on, back to back. The file that is written
-is preallocated in steps, so that a sync has little but data to write; what is allocated and not written is
-zeros. A clean close cuts them off.
+`<20-digit start position>.log` holds the frames from that position on, back to back. The file that is being written is
+preallocated in steps, so that a sync writes little but data. The preallocated rest is zeros; a clean close cuts it off.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from reknit.frame import Buffer
 
 PREALLOCATE_BYTES: Final = 16 << 20
 PAGE_CACHE_BYTES: Final = 64 << 20
-"""So much of the newest log the system keeps in its cache for us. The rest is given back, so that a log does
-not push out what other programs need; new pages are also far dearer than used ones (measured in a virtual
-machine: 0.3 s of CPU per GB written, against 2.5 s without)."""
+"""How much of the newest log stays in the page cache. The rest is released, so that the log does not evict the pages of
+other programs. Reusing pages is also far cheaper than getting new ones (measured in a virtual machine: 0.3 s of CPU per
+GB written, against 2.5 s)."""
 SMALL_COMMIT_BYTES: Final = 128 << 10
 _LET_GO_BYTES: Final = 16 << 20
 _ZEROS: Final = bytes(1 << 20)
@@ -31,7 +30,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Files(Protocol):
-    """The system calls of the log, so that a test can let one fail."""
+    """The system calls of the log, so that a test can make one fail."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int: ...
 
@@ -43,7 +42,7 @@ class Files(Protocol):
 
 
 class OsFiles:
-    """The system's own."""
+    """The system's own calls."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(fd, buffers, offset)
@@ -69,7 +68,7 @@ def segment_starts(directory: Path) -> list[int]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make new, renamed and removed files last."""
+    """Make created, renamed and removed files durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -78,7 +77,7 @@ def sync_directory(directory: Path) -> None:
 
 
 class Appender:
-    """The file that is written. Used by one thread at a time."""
+    """The file that is being written. Used by one thread at a time."""
 
     def __init__(self, path: Path, start: int, size: int, files: Files, preallocate_bytes: int) -> None:
         self.path, self.start, self.size = path, start, size
@@ -86,7 +85,7 @@ class Appender:
         self._step = preallocate_bytes
         self._let_go_to = size
         self._written = size
-        """Up to here blocks of the file have been written, be it with zeros."""
+        """Blocks of the file were written up to here, some with zeros."""
         self._broken: JournalError | None = None
         is_new = not path.exists()
         self._is_synced = is_new
@@ -96,7 +95,7 @@ class Appender:
             sync_directory(path.parent)
 
     def append(self, buffers: Sequence[Buffer], size: int, sync: bool) -> None:
-        """Write at the end; all of it, or nothing and `JournalFull` or `JournalError`."""
+        """Write at the end: all of it, or nothing. Raises `JournalFull` or `JournalError`."""
         if self._broken is not None:
             raise self._broken
         try:
@@ -127,25 +126,24 @@ class Appender:
         except OSError as error:
             self._cut_back()
             failure = explained(error, self.path)
-            # After a failed sync the system forgets what it could not write. What is staged is written again;
-            # what was written before without a sync is not, so nobody may take it for kept.
+            # After a failed sync the system forgets the pages that it could not write. Staged chunks are written
+            # again. Earlier writes without a sync are not, so they must not count as stored.
             if not self._is_synced or not isinstance(failure, JournalFull):
                 self._broken = failure
             raise failure from error
 
     def _let_go(self, end: int, step: int = _LET_GO_BYTES) -> None:
-        """Give the cache of what was synced long ago back to the system, a larger piece at a time."""
+        """Release the page cache of data that was synced long ago, a larger part at a time."""
         if end - self._let_go_to >= step:
             with suppress(OSError):
                 os.posix_fadvise(self._fd, self._let_go_to, end - self._let_go_to, os.POSIX_FADV_DONTNEED)
             self._let_go_to = end
 
     def _zeros_ahead(self, size: int) -> bytes:
-        """Zeros to write behind a small commit, so that the next ones overwrite blocks instead of filling new.
+        """Zeros to write after a small commit, so that the next commits overwrite blocks instead of adding new ones.
 
-        A sync has only data to write then, nothing about the file (bare writes on ext4: 98 µs against 153 for
-        4 KiB, 124 against 211 for 64 KiB). Everything is written twice, so large commits, where throughput
-        counts, go without.
+        Then a sync writes only data, no metadata (bare writes on ext4: 98 µs against 153 for 4 KiB, 124 against 211
+        for 64 KiB). Everything is written twice, so large commits, where throughput matters, do without.
         """
         end = self.size + size
         ahead = min(len(_ZEROS), max(_ZEROS_BYTES_MIN, 16 * size), self._allocated - end)
@@ -159,8 +157,8 @@ class Appender:
             self._files.fallocate(self._fd, self._allocated, target - self._allocated)
         except OSError as error:
             if error.errno not in _NO_ROOM:
-                self._step = 0  # this file system can't
-            return  # then the write itself shows whether there is room
+                self._step = 0  # this file system can't preallocate
+            return  # the write itself will show whether there is room
         self._allocated = target
 
     def _write(self, buffers: Sequence[Buffer], size: int) -> None:
@@ -180,17 +178,16 @@ class Appender:
         self._allocated = max(self._allocated, offset)
 
     def _cut_back(self) -> None:
-        """After a failed write: no half of it may stay, and its room is given back.
+        """After a failed write: remove the part that was written, and release its room.
 
-        When even that fails, the next try writes the same bytes to the same place, and opening would find a
-        torn tail.
+        If even that fails, the next commit writes the same bytes to the same place, and opening would find a torn tail.
         """
         with suppress(OSError):
             self._files.ftruncate(self._fd, self.size)
             self._allocated = self._written = self.size
 
     def finish(self) -> None:
-        """Nothing more is written: cut off what was only allocated, and sync."""
+        """Nothing more is written: cut off the preallocated rest, and sync."""
         try:
             self._files.ftruncate(self._fd, self.size)
             self._allocated = self._written = self.size
@@ -210,7 +207,7 @@ def explained(error: OSError, path: Path) -> JournalError:
 
 
 class _Handle:
-    """An open file that closes itself when nobody reads from it any more."""
+    """An open file that is closed when nobody reads from it any more."""
 
     __slots__ = ("fd",)
 
@@ -223,7 +220,7 @@ class _Handle:
 
 
 class SegmentFiles:
-    """Reads from segment files; keeps the last few open."""
+    """Reads from segment files, and keeps the last few open."""
 
     def __init__(self, directory: Path, open_max: int = 64) -> None:
         self.directory = directory
@@ -249,7 +246,7 @@ class SegmentFiles:
             return 0
 
     def forget(self, start: int) -> None:
-        """The segment is removed: do not keep its file open."""
+        """The segment was removed: close its file."""
         self._handles.pop(start, None)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Walking a log that may be damaged, and taking damage out of it.
 
-Damage is a **tail** when no valid frame follows it: a write that was torn, a file that was cut short. It is
-cut off and put aside, and the report says so. Damage with valid frames after it, in what was known to be on
-disk, is **corruption**: nothing is changed, and the error says where.
+Damage without a valid frame after it is a **torn tail**: a write was torn, or a file was cut short. It is cut off and
+put aside, and the report says so. Damage with valid frames after it, in a part that was known to be on disk, is
+**corruption**: nothing is changed, and the error says where it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from reknit.errors import JournalCorrupt
 from reknit.frame import peek
@@ -22,13 +22,14 @@ from reknit.store.tail import Chunk
 SCAN_BYTES: Final = 4 << 20
 
 
-class Cut:
-    """From `position` on nothing is valid. Where it is only zeros, that was room for more, and no damage."""
+class TornTail(NamedTuple):
+    """Nothing is valid from `position` on. Zeros are preallocated room, not damage."""
 
-    def __init__(self, position: int, data: bytes, why: str, segments: Sequence[Segment]) -> None:
-        self.position, self.data, self.why = position, data, why
-        self.segments = segments
-        """The one that is cut, and those after it, which go."""
+    position: int
+    data: bytes
+    why: str
+    segments: Sequence[Segment]
+    """The segment to cut, and those after it, which are removed."""
 
     @property
     def is_damage(self) -> bool:
@@ -51,7 +52,7 @@ def scan(files: SegmentFiles, segment: Segment, position: int, stop: int) -> Ite
             continue
         length = peek(view, 0, len(view))[1]
         if length <= want or position + length > stop:
-            raise Damaged(position, "a frame is cut short", [])
+            raise Damaged(position, "a frame is cut off", [])
         want = length
 
 
@@ -60,9 +61,9 @@ def replay(
     segments: Sequence[Segment],
     position: int,
     synced: int,
-    keep: Callable[[Chunk], None],
-) -> Cut | None:
-    """Give every chunk from `position` on to `keep`. A tail to cut is returned, other damage is raised."""
+    on_chunk: Callable[[Chunk], None],
+) -> TornTail | None:
+    """Pass every chunk from `position` on to `on_chunk`. Gives a torn tail to cut off; raises for other damage."""
     for index, segment in enumerate(segments):
         file_end = segment.start + files.size(segment.start)
         following = segments[index + 1].start if index + 1 < len(segments) else None
@@ -72,16 +73,16 @@ def replay(
         try:
             reached = max(position, segment.start)
             for chunk in scan(files, segment, reached, stop):
-                keep(chunk)
+                on_chunk(chunk)
                 reached = chunk.end
             if following is not None and reached < following and reached != segment.end:
-                raise Damaged(reached, "the file is cut short", [])
+                raise Damaged(reached, "the file is cut off", [])
         except Damaged as damage:
             return _judged(files, segments[index:], damage, synced)
     return None
 
 
-def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, synced: int) -> Cut:
+def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, synced: int) -> TornTail:
     segment, position = segments[0], damage.position
     rest = files.pread(segment.start, position - segment.start, files.size(segment.start))
     data = rest.rstrip(b"\0")
@@ -89,7 +90,7 @@ def _judged(files: SegmentFiles, segments: Sequence[Segment], damage: Damaged, s
     # A file is synced before the next one is written, so a later file with content proves this one was whole.
     if any(holds_frames(files, later) for later in segments[1:]) or (follows_in_file and position < synced):
         raise corrupt(files.directory, segment, position, damage.why)
-    return Cut(position, data, damage.why, segments)
+    return TornTail(position, data, damage.why, segments)
 
 
 def holds_frames(files: SegmentFiles, segment: Segment) -> bool:
@@ -98,7 +99,7 @@ def holds_frames(files: SegmentFiles, segment: Segment) -> bool:
 
 
 def corrupt(directory: Path, segment: Segment, position: int, why: str) -> JournalCorrupt:
-    """The error for damage that is not a tail."""
+    """The error for damage that is not a torn tail."""
     error = JournalCorrupt(str(segment_path(directory, segment.start)), position - segment.start, why)
     error.do = (
         f"restore the file, or set the damaged part aside with `reknit journal repair {directory.parent}`"
@@ -106,22 +107,22 @@ def corrupt(directory: Path, segment: Segment, position: int, why: str) -> Journ
     return error
 
 
-def cut(files: SegmentFiles, tail: Cut, aside: Path) -> str:
-    """Take a tail off the log; gives the file that its bytes were put into, if it had any."""
+def cut(files: SegmentFiles, tail: TornTail, aside: Path) -> str:
+    """Cut a torn tail off the log; gives the file with its bytes, if it had any."""
     segment = tail.segments[0]
-    kept = ""
+    path = ""
     if tail.is_damage:
-        kept = str(set_aside(aside, tail.position, tail.data))
+        path = str(set_aside(aside, tail.position, tail.data))
     os.truncate(segment_path(files.directory, segment.start), tail.position - segment.start)
     for later in tail.segments[1:]:
         segment_path(files.directory, later.start).unlink()
         files.forget(later.start)
     sync_directory(files.directory)
-    return kept
+    return path
 
 
 def set_aside(aside: Path, position: int, data: bytes) -> Path:
-    """Keep damaged bytes in a file of their own, named by the position they had."""
+    """Put damaged bytes into a file of their own, named by their position."""
     number, path = 1, aside / f"{position:020}.torn"
     while path.exists():
         number += 1

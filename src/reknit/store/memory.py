@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import uuid4
 
 from reknit.entries import Removed
 from reknit.ledger import Ledger
-from reknit.records import apply, decode, note_paused
-from reknit.seqset import SeqSet
-from reknit.store.reading import wall_clock_us
+from reknit.records import apply, apply_to_paused, decode
+from reknit.store.archive import NoArchive
+from reknit.store.composed import ComposedJournal
+from reknit.store.journal import OpenReport
+from reknit.store.log_state import LogState, wall_clock_us
 from reknit.store.retention import Retention, Segment, removable
-from reknit.store.series import Extent
-from reknit.store.staging import MARK_US, Staging
+from reknit.store.series import remove
+from reknit.store.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
 from reknit.store.tail import Chunk
 
-STAGED_BYTES_MAX: Final = 64 << 20
 SEGMENT_BYTES: Final = 4 << 20
 
 
-class MemoryJournal(Staging):
-    """Keeps everything that retention allows in memory; a commit makes it visible.
+class MemoryWriter:
+    """A commit in memory: there is nothing to write, to sync or to share."""
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+
+    def write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
+        with self._state.lock:
+            self._state.series.drop_fresh()
+
+    def sync(self) -> None:
+        """Nothing is on disk."""
+
+    def share_end(self, end: int, synced_end: int) -> None:
+        """No other process reads it."""
+
+
+class MemoryJournal(ComposedJournal):
+    """Holds everything that retention allows in memory; a commit makes it visible.
+
+    `on_removed` is given the chunks that retention removes.
 
     >>> from reknit.batch import Batch
     >>> journal = MemoryJournal()
@@ -42,27 +62,22 @@ class MemoryJournal(Staging):
         now_us: Callable[[], int] = wall_clock_us,
         mark_us: int = MARK_US,
         id: str | None = None,
+        on_removed: Callable[[Sequence[Chunk]], object] = bool,
     ) -> None:
+        self._retention = retention or Retention()
+        self._now_us = now_us
+        self._on_removed = on_removed
+        state = LogState("memory", None)
+        limits = SegmentLimits(segment_bytes, self._retention)
         super().__init__(
-            "memory",
-            retention=retention or Retention(),
-            staged_bytes_max=staged_bytes_max,
-            segment_bytes=segment_bytes,
-            tail_bytes_max=None,
+            id or uuid4().hex,
+            state,
+            StagingArea(state, limits, staged_bytes_max=staged_bytes_max, now_us=now_us, mark_us=mark_us),
+            writer=MemoryWriter(state),
+            archive=NoArchive(state),
             now_us=now_us,
-            mark_us=mark_us,
+            report=OpenReport(),
         )
-        self._id = id or uuid4().hex
-
-    def _write(self, segment: Segment, chunks: Sequence[Chunk], sync: bool) -> None:
-        with self._lock:
-            self._streams.fresh.clear()  # there is no index to put them into
-
-    def _sync(self) -> None:
-        """There is nothing to sync to."""
-
-    def _share_end(self) -> None:
-        """There is nobody to share it with."""
 
     @property
     def unsaved_bytes(self) -> int:
@@ -72,46 +87,25 @@ class MemoryJournal(Staging):
         """Commit; there is no index to save."""
         return self.commit()
 
-    def _load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
-        raise AssertionError(f"all of the journal is in memory, position {position} too")
-
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives what was removed."""
+        """Apply retention, never past position `floor`; gives the removed events."""
         now_us = self._now_us() if now_us is None else now_us
-        self._begin_segment_if_old(now_us)
-        with self._lock:
-            floor = self._end if floor is None else min(floor, self._end)
-            count = removable(self._segments, self._retention, now_us, floor)
+        self.staging.begin_segment_if_old(now_us)
+        state = self.state
+        with state.lock:
+            floor = state.end if floor is None else min(floor, state.end)
+            count = removable(state.segments, self._retention, now_us, floor)
             if not count:
                 return []
-            del self._segments[:count]
-            self._dropped(self._tail.drop_before(self.start))
-            self._marks = [mark for mark in self._marks if mark[1] >= self.start] or self._marks[-1:]
-            return forget(self._streams.drop_before(self.start))
-
-    def _dropped(self, chunks: Iterable[Chunk]) -> None:
-        """These go now."""
+            self._on_removed(state.dropped(count))
+            state.drop_marks()
+            return remove(state.series.drop_before(state.start))
 
     def close(self) -> None:
-        """Nothing can be staged any more; what is there can still be read."""
-        if not self._closed:
+        """Nothing can be staged any more; everything held can still be read."""
+        if not self.state.is_closed:
             self.commit()
-            self._closed = True
-
-
-def forget(extents: Iterable[Extent]) -> list[Removed]:
-    """Extents were removed: move their streams' first held seqs. Gives what was removed, merged."""
-    by_stream: dict[int, tuple[Extent, SeqSet]] = {}
-    for extent in extents:
-        _, seqs = by_stream.setdefault(extent.stream.number, (extent, SeqSet()))
-        seqs.add(extent.first, extent.stop)
-    removed: list[Removed] = []
-    for extent, seqs in by_stream.values():
-        stream = extent.stream
-        stream.first_held = max(stream.first_held, seqs.last + 1)
-        stream.last = max(stream.last, seqs.last)
-        removed += [Removed(stream.topic, stream.source, *bounds) for bounds in seqs.ranges()]
-    return removed
+            self.state.close()
 
 
 class SimJournal(MemoryJournal):
@@ -126,7 +120,17 @@ class SimJournal(MemoryJournal):
         now_us: Callable[[], int] = wall_clock_us,
         mark_us: int = MARK_US,
         id: str | None = None,
+        base: LedgerBase | None = None,
     ) -> None:
+        self.base = base or LedgerBase()
+        self._reopen: Callable[..., SimJournal] = lambda **known: SimJournal(
+            retention,
+            staged_bytes_max=staged_bytes_max,
+            segment_bytes=segment_bytes,
+            now_us=now_us,
+            mark_us=mark_us,
+            **known,
+        )
         super().__init__(
             retention,
             staged_bytes_max=staged_bytes_max,
@@ -134,74 +138,71 @@ class SimJournal(MemoryJournal):
             now_us=now_us,
             mark_us=mark_us,
             id=id,
+            on_removed=self.base.add,
         )
-        self._base = Ledger()
-        """The ledger as of `start`: what the removed part of the log made of it."""
-        self._base_paused: set[str] = set()
-
-    def _dropped(self, chunks: Iterable[Chunk]) -> None:
-        _book(self._base, self._base_paused, chunks)
 
     def crash(self, survives: int | None = None) -> SimJournal:
-        """Lose what was not synced and give the journal as it opens again; this one is of no use any more.
+        """Lose everything that was not synced, and give the journal as it opens again; this one is closed.
 
-        What was written without sync survives up to position `survives`, as a kill -9 (not a power cut) would
-        leave it; a batch that it cuts in two does not.
+        What was written without a sync survives up to position `survives`, as after a kill -9 (not a power cut). A
+        batch that this position divides does not survive.
         """
-        assert not self._closed, "a closed journal does not crash"
-        kept_to = max(self._synced_end, min(survives or 0, self._end))
-        new = SimJournal(
-            self._retention,
-            staged_bytes_max=self._staged_bytes_max,
-            segment_bytes=self._segment_bytes,
-            now_us=self._now_us,
-            mark_us=self._mark_us,
-            id=self._id,
-        )
-        new._recover(self, kept_to)
-        self._closed = True
+        old = self.state
+        assert not old.is_closed, "a closed journal does not crash"
+        stop = max(old.synced_end, min(survives or 0, old.end))
+        new = self._reopen(id=self.id, base=self.base)
+        ledger, paused = self.base.copy()
+        first = Segment(old.start, old.start, first_us=old.segments[0].first_us)
+        new.state.load(ledger, paused, old.series.emptied(ledger), [first])
+        new.state.series.begin_segment(old.start)
+        new.state.begin_at(old.start, [mark for mark in old.marks if mark[1] < stop])
+        for chunk in old.tail.between(old.start, stop):
+            _replay(new.state, chunk, stop)
+        old.close()
         return new
 
-    def _recover(self, old: SimJournal, kept_to: int) -> None:
-        self._base, self._base_paused = old._base, old._base_paused
-        self._ledger = copy.deepcopy(old._base)
-        self._paused = set(old._base_paused)
-        self._streams = old._streams.emptied(self._ledger)
-        self._marks = [mark for mark in old._marks if mark[1] < kept_to]
-        self._segments = [Segment(old.start, old.start, first_us=old._segments[0].first_us)]
-        self._staged_end = self._end = self._synced_end = old.start
-        self._streams.segment_start = old.start
-        for chunk in old._tail.between(old.start, kept_to):
-            self._keep_again(chunk, kept_to)
 
-    def _keep_again(self, chunk: Chunk, kept_to: int) -> None:
-        if self._end != chunk.position:
-            return  # something before it did not survive
-        entries = [entry for entry in chunk.entries if entry.end <= kept_to]
-        if chunk.entries and not entries:
-            return
-        end = entries[-1].end if entries else chunk.end
-        if end > kept_to:
-            return
-        if chunk.segment.start == chunk.position and chunk.position > self.start:
-            self._begin_segment(chunk.position)
-        segment = self._segments[-1]
-        self._streams.note(chunk.position, [entry.head for entry in entries])
-        if not entries:
-            self._apply(decode(chunk.data))
-        data = chunk.data if end == chunk.end else memoryview(chunk.data)[: end - chunk.position]
-        self._tail.add([Chunk(chunk.position, data, entries, segment)])
-        segment.events += sum(entry.head.count for entry in entries)
-        segment.first_us, segment.last_us = chunk.segment.first_us, chunk.segment.last_us
-        self._staged_end = self._end = self._synced_end = segment.end = end
-        self._streams.fresh.clear()
+class LedgerBase:
+    """The ledger as of a journal's start: the sum of everything that retention removed."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._paused: set[str] = set()
+
+    def add(self, chunks: Sequence[Chunk]) -> None:
+        """These chunks were removed."""
+        for chunk in chunks:
+            for entry in chunk.entries:
+                head = entry.head
+                self._ledger.publish(head.topic, head.source, head.first, head.stop)
+            if not chunk.entries:
+                record = decode(chunk.data)
+                apply(self._ledger, record)
+                apply_to_paused(self._paused, record)
+
+    def copy(self) -> tuple[Ledger, set[str]]:
+        """Ledger and paused patterns, to replay the rest of the log on."""
+        return copy.deepcopy(self._ledger), set(self._paused)
 
 
-def _book(ledger: Ledger, paused: set[str], chunks: Iterable[Chunk]) -> None:
-    for chunk in chunks:
-        for entry in chunk.entries:
-            ledger.publish(entry.head.topic, entry.head.source, entry.head.first, entry.head.stop)
-        if not chunk.entries:
-            record = decode(chunk.data)
-            apply(ledger, record)
-            note_paused(paused, record)
+def _replay(state: LogState, chunk: Chunk, stop: int) -> None:
+    """Put a chunk that survived a crash into the state, up to position `stop`."""
+    if state.end != chunk.position:
+        return  # something before it did not survive
+    entries = [entry for entry in chunk.entries if entry.end <= stop]
+    if chunk.entries and not entries:
+        return
+    end = entries[-1].end if entries else chunk.end
+    if end > stop:
+        return
+    if chunk.segment.start == chunk.position and chunk.position > state.start:
+        state.begin_segment(chunk.position)
+    segment = state.segments[-1]
+    _, events = state.series.add(chunk.position, [entry.head for entry in entries])
+    if not entries:
+        state.apply(decode(chunk.data))
+    data = chunk.data if end == chunk.end else memoryview(chunk.data)[: end - chunk.position]
+    segment.stored_between(chunk.segment.first_us, chunk.segment.last_us)
+    state.written([Chunk(chunk.position, data, entries, segment)], is_synced=True)
+    state.staged(segment, end, events)
+    state.series.drop_fresh()

@@ -1,8 +1,8 @@
-"""Which of the oldest segments may go: a pure decision over their totals.
+"""Which of the oldest segments retention removes: a pure decision over their totals.
 
-A segment goes as a whole, when any limit asks for it. By count and by age that is when everything in it is
-over the limit, so a little more is held; by bytes it is as soon as the journal is over it, so that the disk's
-limit holds.
+Retention removes whole segments. For the limits by count and by age, everything in the segment must be over the
+limit, so the journal holds a little more than asked. For the limit by bytes, the journal as a whole must be over it,
+so that the disk never holds more.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import msgspec
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How much to hold; None is without limit.
+    """How much to hold; None means no limit.
 
     >>> Retention(bytes_max=1 << 30).count_max is None
     True
     """
 
     count_max: int | None = None
-    """Hold the last so many events."""
+    """Hold at least this many of the newest events."""
     bytes_max: int | None = None
-    """Hold at most so many bytes (but always the segment that is being written)."""
+    """Hold at most this many bytes (but always the segment that is being written)."""
     age_s_max: float | None = None
-    """Hold everything for so long."""
+    """Hold everything for at least this long."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,33 @@ class Segment:
     events: int = 0
     first_us: int = 0
     last_us: int = 0
-    """When the first and the last of it were kept."""
+    """When its first and its last entry were stored."""
+
+    def store(self, end: int, events: int = 0) -> None:
+        """More was stored: the segment reaches up to `end`."""
+        self.end = max(self.end, end)
+        self.events += events
+
+    def cut(self, end: int) -> None:
+        """The segment ends here."""
+        self.end = end
+
+    def lose(self, events: int) -> None:
+        """So many of its events are lost."""
+        self.events = max(0, self.events - events)
+
+    def stored_at(self, now_us: int) -> None:
+        """Something is stored now."""
+        self.last_us = now_us
+        self.first_us = self.first_us or now_us
+
+    def stored_between(self, first_us: int, last_us: int) -> None:
+        """The times are known from elsewhere."""
+        self.first_us, self.last_us = first_us, last_us
 
 
 def removable(segments: Sequence[Segment], retention: Retention, now_us: int, floor: int) -> int:
-    """How many of the oldest segments may go. The last one, which is written, and what is past `floor` stay.
+    """How many of the oldest segments to remove. The last one, which is being written, and everything past `floor` stay.
 
     >>> old, new = Segment(0, 100, 10, 1, 2), Segment(100, 200, 10, 3, 4)
     >>> removable([old, new], Retention(count_max=10), 5, floor=200)

@@ -1,4 +1,4 @@
-"""What the index holds, as values: rows and their keys. Numbers in keys are big endian, so that they sort."""
+"""The rows of the index and their keys, as values. Numbers in keys are big endian, so that they sort."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from reknit.attempts import Tally
-from reknit.ledger import Account, Ledger, Letters, Redriven
-from reknit.outcome import End
+from reknit.attempts import AttemptCount
+from reknit.ledger import Account, HandledLetters, Ledger, Redriven
+from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
 from reknit.store.retention import Segment
-from reknit.store.series import Extent, Stream, Streams
+from reknit.store.series import Extent, SeriesExtents, SeriesTable
 from reknit.topic import Pattern
 
 FORMAT: Final = 1
@@ -26,19 +26,19 @@ PLACE: Final = struct.Struct("<QQQQ")
 SEGMENT: Final = struct.Struct("<QQQQ")
 
 
-class State(msgspec.Struct, frozen=True, array_like=True):
-    """What the index is about."""
+class IndexState(msgspec.Struct, frozen=True, array_like=True):
+    """Which part of the log the index covers."""
 
     format: int
     indexed_to: int
-    """Everything before this position of the log is in here, and nothing after."""
+    """The index has everything before this position of the log, and nothing after."""
     start: int
-    """The log begins here; files before are left from a removal."""
+    """The log begins here; earlier files are left over from an interrupted removal."""
     paused: list[str]
 
 
-class StreamRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A stream, and which of its events were published."""
+class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A series, and which of its events were published."""
 
     topic: str
     source: bytes
@@ -49,18 +49,18 @@ class StreamRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     skipped: list[Range] = []
 
     @classmethod
-    def of(cls, stream: Stream, published: SeqSet | None, skipped: SeqSet | None = None) -> StreamRow:
-        known = (stream.topic, stream.source, stream.first_held, stream.last, stream.span_max)
+    def of(cls, series: SeriesExtents, published: SeqSet | None, skipped: SeqSet | None = None) -> SeriesRow:
+        known = (series.topic, series.source, series.first_held, series.last, series.span_max)
         return cls(*known, *(seqs.ranges() if seqs else [] for seqs in (published, skipped)))
 
-    def load(self, number: int, streams: Streams, ledger: Ledger) -> Stream:
-        stream = streams.make(self.topic, self.source, number)
-        stream.first_held, stream.last, stream.span_max = self.first_held, self.last, self.span_max
+    def load(self, number: int, table: SeriesTable, ledger: Ledger) -> SeriesExtents:
+        series = table.make(self.topic, self.source, number)
+        series.restore(self.first_held, self.last, self.span_max)
         if self.published:
             ledger.published[self.topic, self.source] = SeqSet.from_ranges(self.published)
         if self.skipped:
             ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
-        return stream
+        return series
 
 
 class AccountRow(msgspec.Struct, frozen=True, array_like=True):
@@ -73,7 +73,7 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, account: Account) -> AccountRow:
-        since = [(*stream, seq) for stream, seq in account.since.items()]
+        since = [(*series, seq) for series, seq in account.since.items()]
         return cls(account.name, account.pattern.text, since, account.floor)
 
     def load(self, ledger: Ledger) -> Account:
@@ -81,38 +81,38 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
         return ledger.open(self.name, Pattern(self.pattern), since, self.floor)
 
 
-EndsRow = dict[int, list[Range]]
-"""What became of a stream's events for a subscriber: ranges by end."""
+OutcomesRow = dict[int, list[Range]]
+"""The outcomes of a series' events for a subscriber: ranges by final outcome."""
 
 
-def ends_of(account: Account, stream: Stream) -> EndsRow | None:
+def outcomes_of(account: Account, series: SeriesExtents) -> OutcomesRow | None:
     """None where nothing has ended."""
-    ends = account.ends.get((stream.topic, stream.source))
+    ends = account.ends.get((series.topic, series.source))
     return None if ends is None else {int(end): seqs.ranges() for end, seqs in ends.items()}
 
 
-def load_ends(row: EndsRow) -> dict[End, SeqSet]:
-    return {End(end): SeqSet.from_ranges(ranges) for end, ranges in row.items()}
+def load_outcomes(row: OutcomesRow) -> dict[FinalOutcome, SeqSet]:
+    return {FinalOutcome(end): SeqSet.from_ranges(ranges) for end, ranges in row.items()}
 
 
 LettersRow = tuple[list[Range], list[Range], Redriven | None]
 """Which of a source's dead letters were redriven, which dropped, and the last redrive."""
 
 
-def load_letters(row: LettersRow) -> Letters:
-    return Letters(SeqSet.from_ranges(row[0]), SeqSet.from_ranges(row[1]), row[2])
+def load_letters(row: LettersRow) -> HandledLetters:
+    return HandledLetters(SeqSet.from_ranges(row[0]), SeqSet.from_ranges(row[1]), row[2])
 
 
-class Loaded(NamedTuple):
-    """What was loaded beside streams and ledger."""
+class LoadedIndex(NamedTuple):
+    """What an index gives beside series and ledger."""
 
-    state: State | None
+    state: IndexState | None
     segments: list[Segment]
     account_numbers: dict[str, int]
 
 
 class Snapshot(msgspec.Struct):
-    """What one checkpoint writes, taken in one moment at position `to`."""
+    """The content of one checkpoint, as of one moment at position `to`."""
 
     to: int
     start: int
@@ -120,21 +120,21 @@ class Snapshot(msgspec.Struct):
     segments: list[tuple[bytes, bytes]]
     marks: list[tuple[int, int]]
     paused: list[str]
-    streams: dict[int, StreamRow] = msgspec.field(default_factory=dict)
+    series: dict[int, SeriesRow] = msgspec.field(default_factory=dict)
     accounts: dict[int, AccountRow | None] = msgspec.field(default_factory=dict)
-    """None: the account is gone; its ends are among `ends`."""
-    ends: dict[tuple[int, int], EndsRow | None] = msgspec.field(default_factory=dict)
-    tallies: dict[tuple[int, int, int], Tally | None] = msgspec.field(default_factory=dict)
-    """By account, stream and seq; None: the event has ended."""
+    """None: the account is gone; `ends` has its outcomes."""
+    ends: dict[tuple[int, int], OutcomesRow | None] = msgspec.field(default_factory=dict)
+    tallies: dict[tuple[int, int, int], AttemptCount | None] = msgspec.field(default_factory=dict)
+    """By account, series and seq; None: the event has ended."""
     letters: dict[bytes, LettersRow] = msgspec.field(default_factory=dict)
 
 
 encode: Final = msgspec.msgpack.encode
-decode_state: Final = msgspec.msgpack.Decoder(State).decode
-decode_stream: Final = msgspec.msgpack.Decoder(StreamRow).decode
+decode_state: Final = msgspec.msgpack.Decoder(IndexState).decode
+decode_series: Final = msgspec.msgpack.Decoder(SeriesRow).decode
 decode_account: Final = msgspec.msgpack.Decoder(AccountRow).decode
-decode_ends: Final = msgspec.msgpack.Decoder(EndsRow).decode
-decode_tally: Final = msgspec.msgpack.Decoder(Tally).decode
+decode_outcomes: Final = msgspec.msgpack.Decoder(OutcomesRow).decode
+decode_tally: Final = msgspec.msgpack.Decoder(AttemptCount).decode
 decode_letters: Final = msgspec.msgpack.Decoder(LettersRow).decode
 
 

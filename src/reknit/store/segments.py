@@ -1,4 +1,4 @@
-"""Chunks out of segment files, verified."""
+"""Reading verified chunks from segment files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _RECENT_BYTES: Final = 2 << 20
 
 
 class SegmentChunks:
-    """Chunks out of segment files.
+    """Reads chunks from segment files.
 
-    What the last few reads saw beyond the chunk that was asked for is at hand.
+    It caches the chunks that the last few reads found behind the requested one.
     """
 
     def __init__(self, files: SegmentFiles, index: Index) -> None:
@@ -46,7 +46,7 @@ class SegmentChunks:
                 chunks, _ = parse(view, position, segment)
             except Damaged as damage:
                 if damage.chunks:
-                    return damage.chunks  # what is valid before the damage is served
+                    return damage.chunks  # the valid frames before the damage are served
                 raise _blamed(self._files, self._index, segment, damage) from None
             if chunks:
                 return chunks
@@ -59,14 +59,14 @@ def _longer(files: SegmentFiles, segment: Segment, position: int, view: memoryvi
         view = memoryview(files.pread(segment.start, position - segment.start, 8))
     length = peek(view, 0, len(view))[1]
     if length <= len(view) or position - segment.start + length > files.size(segment.start):
-        raise corrupt(files.directory, segment, position, "a frame is cut short")
+        raise corrupt(files.directory, segment, position, "a frame is cut off")
     return length
 
 
 def _blamed(
     files: SegmentFiles, index: Index, segment: Segment, damage: Damaged
 ) -> JournalError | LocalError:
-    """Damage, or a position that is not the start of a frame? Walk there from the last known start."""
+    """Decide whether the file is damaged or the position is not a frame's: walk there from the last known frame."""
     place = index.place_before(damage.position)
     at = segment.start if place is None or place < segment.start else place
     while at < damage.position:
@@ -76,8 +76,10 @@ def _blamed(
         except MalformedFrame as error:
             return corrupt(files.directory, segment, at, error.what)
         if not length:
-            return corrupt(files.directory, segment, at, "the file is cut short")
+            return corrupt(files.directory, segment, at, "the file is cut off")
         at += length
     if at == damage.position:
         return corrupt(files.directory, segment, damage.position, damage.why)
-    return LocalError(f"position {damage.position} is inside a record; use positions as they were given")
+    return LocalError(
+        f"position {damage.position} is inside a record; use only positions that the journal returned"
+    )

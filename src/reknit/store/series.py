@@ -1,9 +1,9 @@
-"""Where each stream's events are: extents, coarse places in the log, and what is known of the stream as a
+"""Where each series' events are: extents, which are coarse places in the log, and what is known of the series as a
 whole.
 
-An extent says: events `[first, stop)` of a stream lie, in order, between two positions that are close to each
-other. Other streams' batches may lie between them. There is one extent per stream and 128 KiB of log, not one
-per batch: what is found in it is told apart by reading it.
+A series is the events of one source on one topic. An extent says: events `[first, stop)` of a series lie, in order,
+between two positions that are close to each other. Batches of other series may lie between them. There is one extent per
+series and 128 KiB of log, not one per batch; a reader of an extent skips the batches of other series.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
-from reknit.batch import Head
-from reknit.entries import Entry
+from reknit.batch_layout import Head
+from reknit.entries import Entry, Removed
 from reknit.ledger import Ledger
+from reknit.seqset import SeqSet
 
 EXTENT_BYTES: Final = 128 << 10
-"""No batch is added to an extent that starts so far back."""
+"""No batch is added to an extent that starts this far back."""
 
 
 class Extent:
-    """Events `[first, stop)` of a stream, between `position` and `end`."""
+    """Events `[first, stop)` of a series, between `position` and `end`."""
 
-    __slots__ = ("end", "first", "position", "stop", "stream")
+    __slots__ = ("end", "first", "position", "series", "stop")
 
-    def __init__(self, stream: Stream, first: int, stop: int, position: int, end: int) -> None:
-        self.stream = stream
+    def __init__(self, series: SeriesExtents, first: int, stop: int, position: int, end: int) -> None:
+        self.series = series
         self.first, self.stop = first, stop
         self.position, self.end = position, end
 
@@ -43,8 +44,8 @@ _stop = attrgetter("stop")
 _order = attrgetter("first", "position")
 
 
-class Stream:
-    """What is known of one source on one topic."""
+class SeriesExtents:
+    """What is known of one series."""
 
     __slots__ = ("extents", "first_held", "in_order", "last", "number", "open", "source", "span_max", "topic")
 
@@ -55,16 +56,51 @@ class Stream:
         self.first_held = 1
         """Nothing from this seq on was removed."""
         self.span_max = 0
-        """The longest extent there is, in seqs: how far to look back for one that reaches into a range."""
+        """The length of the longest extent in seqs: how far to look back for one that reaches into a range."""
         self.extents: list[Extent] = []
-        """Those that are not in the index yet, in the order in which they were kept."""
+        """The extents that are not in the index yet, in the order of the log."""
         self.in_order = True
         self.open: Extent | None = None
 
-    def check_order(self) -> None:
-        """After extents went: one that was out of order may have gone with them."""
-        if not self.in_order:
+    def append(self, first: int, stop: int, position: int, end: int, segment_start: int) -> Extent | None:
+        """Events `[first, stop)` were stored in `[position, end)`; gives the extent if that began a new one."""
+        extent, begun = self.open, None
+        if (
+            extent is not None
+            and extent.stop == first
+            and position - extent.position < EXTENT_BYTES
+            and extent.position >= segment_start
+        ):
+            extent.stop, extent.end = stop, end
+        else:
+            if self.extents and self.extents[-1].stop > first:
+                self.in_order = False
+            extent = begun = self.open = Extent(self, first, stop, position, end)
+            self.extents.append(extent)
+        self.span_max = max(self.span_max, stop - extent.first)
+        self.last = max(self.last, stop - 1)
+        return begun
+
+    def seal(self) -> None:
+        """The next batch begins a new extent."""
+        self.open = None
+
+    def drop(self, count: int) -> list[Extent]:
+        """Forget the oldest extents; gives them."""
+        dropped = self.extents[:count]
+        del self.extents[:count]
+        if not self.in_order:  # the extent that was out of order may be gone now
             self.in_order = all(a.stop <= b.first for a, b in pairwise(self.extents))
+        return dropped
+
+    def removed_to(self, last: int) -> None:
+        """Events up to and including `last` are no longer held."""
+        self.first_held = max(self.first_held, last + 1)
+        self.last = max(self.last, last)
+
+    def restore(self, first_held: int, last: int, span_max: int = 0) -> None:
+        """Take over what an index knew."""
+        self.first_held, self.last, self.span_max = first_held, last, span_max
 
     def overlapping(self, start: int, stop: int) -> list[Extent]:
         """The extents in memory that hold any of `[start, stop)`, in seq order."""
@@ -74,69 +110,74 @@ class Stream:
         return extents[bisect_right(extents, start, key=_stop) : bisect_left(extents, stop, key=_first)]
 
 
-class Streams:
-    """All streams of a journal, by topic and source."""
+class SeriesTable:
+    """All series of a journal, by topic and source."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._by_topic: dict[str, dict[bytes, Stream]] = {}
-        self._by_number: dict[int, Stream] = {}
+        self._by_topic: dict[str, dict[bytes, SeriesExtents]] = {}
+        self._by_number: dict[int, SeriesExtents] = {}
         self._next_number = 1
         self.fresh: list[Extent] = []
-        """The extents that are not in the index yet, of all streams, in the order in which they were kept."""
+        """The extents of all series that are not in the index yet, in the order of the log."""
         self.segment_start = 0
-        """No extent reaches from one segment into the next, so that each goes with its segment."""
+        """No extent spans two segments, so that it is removed with its segment."""
 
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[SeriesExtents]:
         return iter(self._by_number.values())
 
     def topics(self) -> list[str]:
-        """Those that had an event."""
-        return sorted({stream.topic for stream in self if stream.last})
+        """The topics that had an event."""
+        return sorted({series.topic for series in self if series.last})
 
-    def of_topic(self, topic: str) -> dict[bytes, Stream]:
+    def of_topic(self, topic: str) -> dict[bytes, SeriesExtents]:
         return self._by_topic.get(topic, {})
 
-    def get(self, topic: str, source: bytes) -> Stream | None:
+    def get(self, topic: str, source: bytes) -> SeriesExtents | None:
         by_source = self._by_topic.get(topic)
         return None if by_source is None else by_source.get(source)
 
-    def numbered(self, number: int) -> Stream:
-        """The stream that has this number in the index."""
+    def numbered(self, number: int) -> SeriesExtents:
+        """The series that has this number in the index."""
         return self._by_number[number]
 
-    def make(self, topic: str, source: bytes, number: int | None = None) -> Stream:
-        """The stream, which is made if there is none; `number` is its number in the index, if it has one."""
+    def make(self, topic: str, source: bytes, number: int | None = None) -> SeriesExtents:
+        """The series, created if it does not exist; `number` is its number in the index, if it has one."""
         by_source = self._by_topic.setdefault(topic, {})
-        stream = by_source.get(source)
-        if stream is None:
+        series = by_source.get(source)
+        if series is None:
             if number is None:
                 number = self._next_number
             self._next_number = max(self._next_number, number + 1)
-            stream = by_source[source] = self._by_number[number] = Stream(number, topic, source)
-        return stream
+            series = by_source[source] = self._by_number[number] = SeriesExtents(number, topic, source)
+        return series
 
-    def emptied(self, ledger: Ledger) -> Streams:
-        """The same streams with no event held; what was removed stays known."""
-        new = Streams(ledger)
-        for stream in self:
-            one = new.make(stream.topic, stream.source, stream.number)
-            one.first_held, one.last = stream.first_held, stream.first_held - 1
+    def emptied(self, ledger: Ledger) -> SeriesTable:
+        """The same series with no event held; which events were removed stays known."""
+        new = SeriesTable(ledger)
+        for series in self:
+            new.make(series.topic, series.source, series.number).restore(
+                series.first_held, series.first_held - 1
+            )
         return new
 
-    def note(self, position: int, heads: Iterable[Head]) -> tuple[list[Entry], int]:
-        """Batches were kept back to back from `position` on: index and book them.
+    def begin_segment(self, position: int) -> None:
+        """A segment begins here: the next batch of every series begins a new extent."""
+        self.segment_start = position
 
-        Gives their entries and events.
+    def add(self, position: int, heads: Iterable[Head]) -> tuple[list[Entry], int]:
+        """Index batches that lie back to back from `position` on, and enter them into the ledger.
+
+        Gives their entries and the number of their events.
         """
         entries: list[Entry] = []
-        add = entries.append
+        append = entries.append
         source, topic, first, stop, low, events = b"", "", 0, 0, position, 0
         for head in heads:
-            # Batches of one stream mostly follow each other: they are booked as one range.
+            # Batches of one series mostly follow each other: they are entered as one range.
             if (
                 head.first != stop
                 or head.source != source
@@ -146,7 +187,7 @@ class Streams:
                 if stop:
                     self.put(topic, source, first, stop, low, position)
                 source, topic, first, low = head.source, head.topic, head.first, position
-            add(Entry(position, head))
+            append(Entry(position, head))
             count = head.count
             stop = head.first + count
             events += count
@@ -156,46 +197,47 @@ class Streams:
         return entries, events
 
     def put(self, topic: str, source: bytes, first: int, stop: int, position: int, end: int) -> None:
-        """Events `[first, stop)` of a stream were kept in `[position, end)`."""
+        """Events `[first, stop)` of a series were stored in `[position, end)`."""
         self._ledger.publish(topic, source, first, stop)
-        stream = self.get(topic, source) or self.make(topic, source)
-        extent = stream.open
-        if (
-            extent is not None
-            and extent.stop == first
-            and position - extent.position < EXTENT_BYTES
-            and extent.position >= self.segment_start
-        ):
-            extent.stop, extent.end = stop, end
-        else:
-            if stream.extents and stream.extents[-1].stop > first:
-                stream.in_order = False
-            extent = stream.open = Extent(stream, first, stop, position, end)
-            stream.extents.append(extent)
-            self.fresh.append(extent)
-        stream.span_max = max(stream.span_max, stop - extent.first)
-        stream.last = max(stream.last, stop - 1)
+        series = self.get(topic, source) or self.make(topic, source)
+        begun = series.append(first, stop, position, end, self.segment_start)
+        if begun is not None:
+            self.fresh.append(begun)
 
     def seal(self) -> list[Extent]:
-        """The fresh extents, from now on unchanged; what comes next opens new ones."""
+        """The fresh extents. They do not change any more; the next batches open new ones."""
         for extent in self.fresh:
-            extent.stream.open = None
+            extent.series.seal()
         return self.fresh.copy()
 
     def saved(self, extents: Sequence[Extent]) -> None:
-        """The first of the fresh ones, `extents`, are in the index now and need no place in memory."""
+        """The oldest fresh extents are in the index now and leave memory."""
         del self.fresh[: len(extents)]
-        for stream, count in Counter(extent.stream for extent in extents).items():
-            del stream.extents[:count]  # each stream's are in the same order, so these are its oldest
-            stream.check_order()
+        for series, count in Counter(extent.series for extent in extents).items():
+            series.drop(count)  # each series has them in the same order, so these are its oldest
+
+    def drop_fresh(self) -> None:
+        """There is no index to save fresh extents to: only the series keep them."""
+        self.fresh.clear()
 
     def drop_before(self, position: int) -> list[Extent]:
         """Forget the extents in memory that start before a position; gives them."""
         dropped: list[Extent] = []
-        for stream in self:
-            gone = bisect_left(stream.extents, position, key=_position)
-            if gone:
-                dropped += stream.extents[:gone]
-                del stream.extents[:gone]
-                stream.check_order()
+        for series in self:
+            count = bisect_left(series.extents, position, key=_position)
+            if count:
+                dropped += series.drop(count)
         return dropped
+
+
+def remove(extents: Iterable[Extent]) -> list[Removed]:
+    """Extents were removed: advance their series' first held seq. Gives the removed events, in merged ranges."""
+    by_series: dict[int, tuple[SeriesExtents, SeqSet]] = {}
+    for extent in extents:
+        _, seqs = by_series.setdefault(extent.series.number, (extent.series, SeqSet()))
+        seqs.add(extent.first, extent.stop)
+    removed: list[Removed] = []
+    for series, seqs in by_series.values():
+        series.removed_to(seqs.last)
+        removed += [Removed(series.topic, series.source, *bounds) for bounds in seqs.ranges()]
+    return removed

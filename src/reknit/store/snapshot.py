@@ -1,44 +1,43 @@
-"""What a checkpoint writes: everything that changed since the last one, as it was in one moment.
-
-A checkpoint must hold exactly what the log holds up to its position. The ledger is ahead of the log by what
-is staged, so a snapshot is taken at the staged end and written only when the log has been synced that far.
-"""
+"""The content of a checkpoint: everything that changed since the last one, as of one moment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reknit.ledger import Ledger
-from reknit.ledger import Stream as StreamKey
-from reknit.store.rows import AccountRow, Snapshot, StreamRow, ends_of
-from reknit.store.series import Streams
+from reknit.ledger import Ledger, Series
+from reknit.store.rows import AccountRow, SeriesRow, Snapshot, outcomes_of
+from reknit.store.series import SeriesTable
 
 
 @dataclass(slots=True)
-class Dirty:
-    """What the ledger changed and the index does not have yet. Stays when a checkpoint fails."""
+class Unsaved:
+    """What changed in the ledger and is not in the index yet. It stays when a checkpoint fails."""
 
-    streams: set[StreamKey] = field(default_factory=set)
+    series: set[Series] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
-    ends: set[tuple[str, StreamKey]] = field(default_factory=set)
-    tallies: set[tuple[str, StreamKey, int]] = field(default_factory=set)
+    ends: set[tuple[str, Series]] = field(default_factory=set)
+    tallies: set[tuple[str, Series, int]] = field(default_factory=set)
     letters: set[bytes] = field(default_factory=set)
 
     def take(self, ledger: Ledger) -> None:
-        """Add what changed since the last time."""
-        streams, accounts, ends, tallies, letters = ledger.take_changes()
-        self.streams |= streams
-        self.accounts |= accounts
-        self.ends |= ends
-        self.tallies |= tallies
-        self.letters |= letters
+        """Add what changed since the last call."""
+        changes = ledger.take_changes()
+        self.series |= changes.series
+        self.accounts |= changes.accounts
+        self.ends |= changes.ends
+        self.tallies |= changes.tallies
+        self.letters |= changes.letters
+
+    def add_series(self, series: set[Series]) -> None:
+        """Save these too."""
+        self.series |= series
 
     def __bool__(self) -> bool:
-        return bool(self.streams or self.accounts or self.ends or self.tallies or self.letters)
+        return bool(self.series or self.accounts or self.ends or self.tallies or self.letters)
 
 
 class AccountNumbers:
-    """Numbers for durable subscribers: short keys in the index. A number is not used for two names."""
+    """Numbers for durable subscribers: short keys in the index. No number is used for two names."""
 
     def __init__(self, numbers: dict[str, int]) -> None:
         self._numbers = numbers
@@ -52,26 +51,28 @@ class AccountNumbers:
         return number
 
 
-def fill(snapshot: Snapshot, dirty: Dirty, ledger: Ledger, streams: Streams, numbers: AccountNumbers) -> None:
-    """Put what is dirty into a snapshot, as it is now. This is done while nothing can be staged, so it is short."""
-    named = {stream for _, stream in dirty.ends} | {stream for _, stream, _ in dirty.tallies}
-    unknown = {stream for stream in named if streams.get(*stream) is None}
-    for key in dirty.streams | unknown:
-        stream = streams.make(*key)
+def fill(
+    snapshot: Snapshot, unsaved: Unsaved, ledger: Ledger, table: SeriesTable, numbers: AccountNumbers
+) -> None:
+    """Put everything unsaved into a snapshot, as it is now. Nothing can be staged meanwhile, so this is short."""
+    named = {series for _, series in unsaved.ends} | {series for _, series, _ in unsaved.tallies}
+    unknown = {series for series in named if table.get(*series) is None}
+    for key in unsaved.series | unknown:
+        series = table.make(*key)
         skipped = ledger.skipped.get(key)
-        snapshot.streams[stream.number] = StreamRow.of(stream, ledger.published.get(key), skipped)
-    for name in dirty.accounts:
+        snapshot.series[series.number] = SeriesRow.of(series, ledger.published.get(key), skipped)
+    for name in unsaved.accounts:
         account = ledger.accounts.get(name)
         snapshot.accounts[numbers.of(name)] = None if account is None else AccountRow.of(account)
-    for name, key in dirty.ends:
+    for name, key in unsaved.ends:
         account = ledger.accounts.get(name)
-        stream = streams.make(*key)
-        ends = None if account is None else ends_of(account, stream)
-        snapshot.ends[numbers.of(name), stream.number] = ends
-    for name, key, seq in dirty.tallies:
+        series = table.make(*key)
+        outcomes = None if account is None else outcomes_of(account, series)
+        snapshot.ends[numbers.of(name), series.number] = outcomes
+    for name, key, seq in unsaved.tallies:
         account = ledger.accounts.get(name)
         tally = None if account is None else account.tallies.get(key, {}).get(seq)
-        snapshot.tallies[numbers.of(name), streams.make(*key).number, seq] = tally
-    for source in dirty.letters:
+        snapshot.tallies[numbers.of(name), table.make(*key).number, seq] = tally
+    for source in unsaved.letters:
         letters = ledger.letters[source]
         snapshot.letters[source] = (letters.redriven.ranges(), letters.dropped.ranges(), letters.last)

@@ -1,11 +1,11 @@
-"""A walk through a whole log that may be damaged anywhere: its valid pieces, and what lies between them."""
+"""A walk through a whole log that may be damaged anywhere: its valid parts, and the damage between them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from reknit.store.tail import Chunk
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are not valid: `[position, stop)`."""
+    """Invalid bytes of the log: `[position, stop)`."""
 
     path: str
     offset: int
@@ -26,23 +26,22 @@ class Damage(msgspec.Struct, frozen=True):
     stop: int
     why: str
     aside: str = ""
-    """The file that a repair put them into."""
+    """The file where a repair put them."""
 
     def __str__(self) -> str:
-        kept = f", kept in {self.aside}" if self.aside else ""
-        return f"{self.path} byte {self.offset}: {self.stop - self.position} bytes, {self.why}{kept}"
+        aside = f", kept in {self.aside}" if self.aside else ""
+        return f"{self.path} byte {self.offset}: {self.stop - self.position} bytes, {self.why}{aside}"
 
 
-@dataclass(slots=True)
-class Piece:
-    """A valid part of the log, `[segment.start, segment.end)`, in the file that starts at `file_start`."""
+class ValidPart(NamedTuple):
+    """A part of the log without damage, `[segment.start, segment.end)`, in the file that starts at `file_start`."""
 
     file_start: int
     segment: Segment
 
 
 def verify(directory: Path | str) -> list[Damage]:
-    """Read the whole log and check every frame; gives what is damaged. The journal may be in use.
+    """Read the whole log and check every frame; gives the damage. The journal may be in use.
 
     >>> from tempfile import TemporaryDirectory
     >>> from reknit.store.disk import DiskJournal
@@ -61,10 +60,10 @@ def verify(directory: Path | str) -> list[Damage]:
 
 
 class Survey:
-    """Everything in the log in order: iterating gives the valid chunks and finds pieces and damages.
+    """The whole log in order: iterating gives the valid chunks, and collects valid parts and damages.
 
-    `end` is how far the log was known to reach; zeros behind it are room for more, and while the journal is in
-    use, what is behind it is somebody's half-written business. `anchors` are known starts of frames, in order.
+    `end` is how far the log was known to reach. Zeros after it are preallocated room. While the journal is in use,
+    everything after it may be half written, and is not read. `anchors` are known starts of frames, in order.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Survey:
     ) -> None:
         self._files, self._starts, self._end, self._anchors = files, starts, end, anchors
         self._is_in_use = is_in_use
-        self.pieces: list[Piece] = []
+        self.parts: list[ValidPart] = []
         self.damages: list[Damage] = []
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -90,13 +89,13 @@ class Survey:
     def _segment(self, start: int, stop: int) -> Iterator[Chunk]:
         at = start
         while True:
-            piece = Piece(start, Segment(at, at))
-            self.pieces.append(piece)
+            part = ValidPart(start, Segment(at, at))
+            self.parts.append(part)
             try:
                 for chunk in scan(self._files, Segment(start, stop), at, stop):
-                    chunk.segment = piece.segment
-                    yield chunk
-                    at = piece.segment.end = chunk.end
+                    yield Chunk(chunk.position, chunk.data, chunk.entries, part.segment)
+                    at = chunk.end
+                    part.segment.cut(at)
                 return
             except Damaged as damage:
                 at = damage.position
@@ -114,7 +113,7 @@ class Survey:
         return data.count(0) == len(data)
 
     def _resume(self, start: int, position: int, stop: int) -> int | None:
-        """Where the log goes on behind damage."""
+        """Where the log continues after damage."""
         data = self._files.pread(start, position - start, stop - position)
         at = valid_frame_after(data, 8)
         while at is not None and not self._chain_holds(start, position + at, stop):
@@ -122,7 +121,7 @@ class Survey:
         return None if at is None else position + at
 
     def _chain_holds(self, start: int, position: int, stop: int) -> bool:
-        """A payload may hold bytes that look like frames: they must lead to a known start, or to the end."""
+        """A payload may hold bytes that look like frames. Real frames lead to a known start, or to the end."""
         index = bisect_left(self._anchors, position)
         anchor = self._anchors[index] if index < len(self._anchors) else stop
         if anchor == position:

@@ -1,4 +1,4 @@
-"""The newest part of the log in memory: the very bytes objects that were staged, found by position."""
+"""The newest part of the log in memory: the staged bytes objects themselves, found by position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reknit.frame import Buffer
 from reknit.store.retention import Segment
 
 ENTRY_BYTES: Final = 256
-"""About what an entry with its head takes in memory: where batches are tiny, more than their bytes."""
+"""About how much memory an entry with its head takes: for tiny batches more than their bytes."""
 SMALL_BYTES: Final = 32 << 10
 JOINED_BYTES_MAX: Final = 256 << 10
 
@@ -20,7 +20,7 @@ _position = attrgetter("position")
 
 
 class Chunk:
-    """Frames back to back at `[position, end)`: batches with their entries, or a record without."""
+    """Frames back to back at `[position, end)`: batches with their entries, or one record without."""
 
     __slots__ = ("cost_bytes", "data", "end", "entries", "position", "segment")
 
@@ -30,14 +30,13 @@ class Chunk:
         self.entries = entries
         self.end = position + len(data)
         self.cost_bytes = len(data) + ENTRY_BYTES * len(entries)
-        """What it takes in memory."""
+        """How much memory it takes."""
         self.segment = segment
 
     def run(self, position: int, stop: int, max_bytes: int) -> Run | None:
-        """The whole batches of `[position, stop)` within `max_bytes`, or one that is longer; None where none
-        fits.
+        """The whole batches of `[position, stop)` within `max_bytes`, or a single longer one; None if none fits.
 
-        `position` must be the start of a batch: KeyError if not.
+        Raises `KeyError` if `position` is not the start of a batch.
         """
         if position == self.position and self.end <= stop and len(self.data) <= max_bytes:
             return Run(position, memoryview(self.data), self.entries, self.end)
@@ -59,7 +58,7 @@ _end = attrgetter("end")
 
 
 def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Small chunks of batches put together, so that what is read, sent and written later is fewer and larger."""
+    """Join small chunks of batches, so that later reads, sends and writes are fewer and larger."""
     out: list[Chunk] = []
     pile: list[Chunk] = []
     pile_bytes = 0
@@ -89,10 +88,7 @@ def _flush(pile: list[Chunk], out: list[Chunk]) -> None:
 
 
 class Tail:
-    """Chunks in order, contiguous, the oldest dropped first.
-
-    Not thread-safe: the journal's lock guards it.
-    """
+    """Contiguous chunks in order; the oldest is evicted first. Not thread-safe: the journal's lock guards it."""
 
     def __init__(self, bytes_max: int | None) -> None:
         self._bytes_max = bytes_max
@@ -101,7 +97,7 @@ class Tail:
         self.bytes = 0
 
     def add(self, chunks: Sequence[Chunk]) -> None:
-        """Add what follows; drop the oldest over the limit, but never all."""
+        """Add the chunks that follow; evict the oldest over the limit, but never all."""
         self._chunks += chunks
         self._positions += [chunk.position for chunk in chunks]
         self.bytes += sum([chunk.cost_bytes for chunk in chunks])
@@ -125,7 +121,7 @@ class Tail:
         return self._chunks[bisect_left(self._positions, start) : bisect_left(self._positions, stop)]
 
     def drop_before(self, position: int) -> list[Chunk]:
-        """Drop the chunks that start before a position; gives them."""
+        """Drop the chunks that start before a position; gives the dropped ones."""
         return self._drop(bisect_left(self._positions, position))
 
     def _drop(self, count: int) -> list[Chunk]:

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order, and a clock that jumps from one to the next."""
+"""Virtual time: a queue of actions, and a clock that jumps from one to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START_US = 1_700_000_000_000_000
 
 
 class Timer:
-    """Something that is to happen; `cancel` before it does."""
+    """An action that is due at a time, unless it is cancelled before."""
 
     __slots__ = ("action", "due")
 
@@ -19,12 +19,12 @@ class Timer:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """It does not happen."""
+        """Do not run the action."""
         self.action = None
 
 
 class Clock:
-    """Seconds that pass only when nothing is left to do in them.
+    """Time that advances only when everything that is due has run.
 
     >>> clock, seen = Clock(), []
     >>> _ = clock.after(2.0, lambda: seen.append("late")), clock.after(1.0, lambda: seen.append("early"))
@@ -44,18 +44,18 @@ class Clock:
         return START_US + int(self.now * 1e6)
 
     def at(self, due: float, action: Callable[[], None]) -> Timer:
-        """Let it happen at a time, or at once if that is past; what is due at the same time keeps its order."""
+        """Run an action at a time, or at once if that is past. Actions due at the same time keep their order."""
         timer = Timer(max(due, self.now), action)
         self._order += 1
         heapq.heappush(self._queue, (timer.due, self._order, timer))
         return timer
 
     def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
-        """Let it happen in a while."""
+        """Run an action after a delay."""
         return self.at(self.now + delay_s, action)
 
     def run(self, until: float, is_over: Callable[[], bool] | None = None) -> None:
-        """Let everything happen that is due by then, or until it is over."""
+        """Run everything that is due by a time, or until `is_over`."""
         queue = self._queue
         while queue and queue[0][0] <= until:
             due, _, timer = heapq.heappop(queue)

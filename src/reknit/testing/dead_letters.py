@@ -1,4 +1,4 @@
-"""Dead letters as a witness sees them: each has to have a reason that what was seen from outside bears out."""
+"""Judges dead letters: each must have a reason that agrees with what was observed from outside."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 from reknit.attempts import TRIES_MAX
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.dead_letter import Letter, read_letter
-from reknit.ledger import Stream
+from reknit.dead_letter import DeadLetterContent, read_letter
+from reknit.ledger import Series
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.seqset import SeqSet
@@ -20,7 +20,7 @@ DEAD_LETTER_TOPIC = "reknit/dead-letters"
 
 
 class JudgedNode(Protocol):
-    """The parts of a simulated node that the judgement needs."""
+    """The parts of a simulated node that the witness reads."""
 
     name: str
     core: Core
@@ -30,65 +30,65 @@ class JudgedNode(Protocol):
     def journal(self) -> Journal: ...
 
 
-class WrittenLetters:
-    """Every dead letter that ever was durable, by subscriber."""
+class WrittenDeadLetters:
+    """Every dead letter that was ever durable, by subscriber."""
 
     def __init__(self) -> None:
-        self._letters: dict[str, dict[Stream, dict[int, list[Letter]]]] = {}
+        self._letters: dict[str, dict[Series, dict[int, list[DeadLetterContent]]]] = {}
         self._read_to: dict[str, int] = {}
 
     def read(self, node: JudgedNode) -> None:
-        """Look at what is new in a node's journal, before retention may take it."""
+        """Read what is new in a node's journal, before retention may remove it."""
         journal = node.journal
         position = max(self._read_to.get(node.name, 0), journal.start)
         while position < journal.end:
             run = journal.read(position)
             for entry in run.entries:
                 if entry.head.topic == DEAD_LETTER_TOPIC and entry.position >= position:
-                    self._note(Batch.parse(journal.fetch(entry)))
+                    self._add(Batch.parse(journal.fetch(entry)))
             position = run.next_position
         self._read_to[node.name] = position
 
-    def _note(self, batch: Batch) -> None:
+    def _add(self, batch: Batch) -> None:
         for payload in batch.payloads():
             letter = read_letter(payload)
-            by_stream = self._letters.setdefault(letter.subscriber, {})
-            by_seq = by_stream.setdefault((letter.topic, letter.source), {})
+            by_series = self._letters.setdefault(letter.subscriber, {})
+            by_seq = by_series.setdefault((letter.topic, letter.source), {})
             by_seq.setdefault(letter.seq, []).append(letter)
 
     def forget(self, name: str) -> None:
-        """Who comes under this name is another."""
+        """Forget a subscriber: a later one of this name is another one."""
         self._letters.pop(name, None)
 
-    def of(self, name: str, stream: Stream, seq: int) -> list[Letter]:
-        """What was written of an event; more than one where a crash came before its end was durable."""
-        return self._letters.get(name, {}).get(stream, {}).get(seq, [])
+    def of(self, name: str, series: Series, seq: int) -> list[DeadLetterContent]:
+        """The dead letters of an event: more than one if a node crashed before the outcome was durable."""
+        return self._letters.get(name, {}).get(series, {}).get(seq, [])
 
 
-class Grounds:
-    """What may be a reason, by the settings of a node."""
+class ValidReasons:
+    """Which reasons are valid for a dead letter, by the settings of a node."""
 
     def __init__(self, node: JudgedNode, ttl_ms: int, lease_s: float) -> None:
         self._config = node.config
         self._ttl_ms = ttl_ms
         self._lease_us = int(lease_s * 1e6)
 
-    def bears_out(self, letter: Letter, seen: ObservedSubscriber, put_s: float) -> bool:
-        """Whether it is so what a letter says; the event was put at `put_s`, or later."""
-        put_us, stream = START_US + int(put_s * 1e6), (letter.topic, letter.source)
+    def allow(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_s: float) -> bool:
+        """Whether a dead letter's reason is true. The event was published at `put_s`, or later."""
+        put_us, series = START_US + int(put_s * 1e6), (letter.topic, letter.source)
         match letter.reason:
             case Reason.EXPIRED:
                 ttl_ms = self._ttl_ms or self._config.topic(letter.topic).ttl_ms
                 return bool(ttl_ms) and letter.died_us >= put_us + ttl_ms * 1000
             case Reason.REJECTED:
-                return letter.seq in seen.said[Outcome.REJECTED].get(stream, SeqSet())
+                return letter.seq in seen.said[Outcome.REJECTED].get(series, SeqSet())
             case Reason.ATTEMPTS_EXHAUSTED:
                 return self._is_exhausted(letter, seen, put_us)
             case _:
                 return False
 
-    def _is_exhausted(self, letter: Letter, seen: ObservedSubscriber, put_us: int) -> bool:
-        """As often as is allowed, each time because the application said so, or was silent for a lease."""
+    def _is_exhausted(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_us: int) -> bool:
+        """Whether it was tried as often as is allowed, and each attempt failed or outlasted its lease."""
         limit = self._config.topic(letter.topic).attempts_max or self._config.dispatch.attempts_max
         outcomes = [one.outcome for one in letter.tries]
         failed, silent = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.LEASE_LOST)
@@ -100,6 +100,6 @@ class Grounds:
         )
 
 
-def may_be_unseen(letter: Letter) -> bool:
-    """Whether its event may never have come to the application: it expired, or a lease ran out on a dead connection."""
+def may_be_unseen(letter: DeadLetterContent) -> bool:
+    """Whether its event may never have reached the application: it expired, or a lease ran out on a dead connection."""
     return letter.reason == Reason.EXPIRED or any(one.outcome is Outcome.LEASE_LOST for one in letter.tries)

@@ -1,7 +1,7 @@
-"""A network that misbehaves: ordered streams that can be cut, as TCP's can, and datagrams that come as they like.
+"""A faulty network: connections that break, as those of TCP do, and datagrams that are lost, repeated or reordered.
 
-A stream never loses or reorders bytes while it stands. When it is cut, what was in flight arrives up to some point
-and no further, and each side finds out in its own time. A partition stops the bytes; if it lasts, both sides give up.
+A connection never loses or reorders bytes while it is open. When it is cut, a prefix of the bytes in flight still
+arrives, and each side notices after a delay of its own. A partition stops the bytes; if it lasts, both sides give up.
 """
 
 from __future__ import annotations
@@ -15,164 +15,205 @@ from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
 
 
-class StreamUser(Protocol):
-    """Who is told what happens on its side of a stream."""
+class ConnectionUser(Protocol):
+    """Is told what happens on its side of a connection."""
 
-    def opened(self, end: End) -> None:
-        """The stream stands."""
+    def opened(self, end: ConnectionEnd) -> None:
+        """The connection is open."""
 
-    def received(self, end: End, data: bytes) -> None:
-        """Bytes came, in order, cut anywhere."""
+    def received(self, end: ConnectionEnd, data: bytes) -> None:
+        """Bytes arrived, in order, in pieces of any size."""
 
-    def blocked(self, end: End, is_blocked: bool) -> None:
-        """The way out is full, or free again."""
+    def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
+        """The send buffer is full, or has room again."""
 
-    def lost(self, end: End) -> None:
-        """The stream is gone. The last call for it."""
+    def lost(self, end: ConnectionEnd) -> None:
+        """The connection is lost. This is the last call for it."""
 
 
-class End:
-    """One side of a stream."""
+class ConnectionEnd:
+    """One side of a connection."""
 
-    def __init__(self, network: Network, number: int, host: str, user: StreamUser) -> None:
+    def __init__(self, network: Network, number: int, host: str, user: ConnectionUser) -> None:
         self.number = number
         self.host = host
         self.user = user
-        self.other: End
+        self.other: ConnectionEnd
         self.is_open = True
-        """This side has not given the stream up, and was not told that it is gone."""
+        """This side has not closed the connection, and was not told that it is lost."""
         self.is_cut = False
-        """Nothing more gets through in either direction."""
-        self.arrives_at = 0.0
-        self.in_flight = 0
+        """Nothing more that this side sends is transmitted."""
+        self.is_silent = False
+        """Nothing that this side sent arrives any more."""
         self.is_blocked = False
         self.stalled: list[bytes] = []
-        """What waits for the end of a partition."""
+        """Bytes that wait for the end of a partition."""
+        self._last_arrival = 0.0
+        self._in_flight = 0
         self._network = network
 
+    # -- for the user
+
     def send(self, data: bytes) -> None:
-        """Send bytes to the other side; they may get there."""
+        """Send bytes to the other side. They may not arrive."""
         if self.is_open:
-            self._network.carry(self, data)
+            self._network.transmit(self, data)
 
     def close(self) -> None:
-        """Give the stream up at once; the other side finds out."""
+        """Close the connection at once. The other side notices later."""
         if self.is_open:
             self.is_open = False
             self._network.cut(self)
 
+    # -- for the network
+
+    def join(self, other: ConnectionEnd) -> None:
+        """Connect two sides."""
+        self.other, other.other = other, self
+
+    def buffer(self, size: int, limit: int) -> bool:
+        """Bytes are in flight. True if the buffer has just become full."""
+        self._in_flight += size
+        if self._in_flight <= limit or self.is_blocked:
+            return False
+        self.is_blocked = True
+        return True
+
+    def unbuffer(self, size: int) -> None:
+        """Bytes have arrived."""
+        self._in_flight -= size
+
+    def unblock(self, limit: int) -> bool:
+        """True if the buffer was full and has just got room again."""
+        if not self.is_blocked or self._in_flight > limit:
+            return False
+        self.is_blocked = False
+        return True
+
+    def arrival(self, due: float) -> float:
+        """When bytes arrive that are due at a time: not before those that were sent earlier."""
+        self._last_arrival = max(self._last_arrival, due)
+        return self._last_arrival
+
+    def mark_cut(self) -> None:
+        """The connection breaks: bytes in flight may still arrive."""
+        self.is_cut = True
+
+    def silence(self) -> None:
+        """Drop the bytes in flight."""
+        self.is_silent = True
+        self.stalled.clear()
+
+    def lose(self) -> None:
+        """This side knows that the connection is lost."""
+        self.is_open = False
+
 
 class Network:
-    """Hosts, the streams between them, and datagrams."""
+    """Hosts, the connections between them, and datagrams."""
 
     def __init__(self, clock: Clock, plan: FaultPlan, rng: Random) -> None:
         self._clock = clock
         self._plan = plan
         self._rng = rng
-        self._listening: dict[str, StreamUser] = {}
-        self._streams: dict[int, tuple[End, End]] = {}
+        self._listening: dict[str, ConnectionUser] = {}
+        self._connections: dict[int, tuple[ConnectionEnd, ConnectionEnd]] = {}
         self._blocked: set[tuple[str, str]] = set()
-        """(from, to) pairs of hosts between which nothing gets through."""
+        """Pairs of hosts (from, to) that a partition separates."""
         self._count = 0
 
-    # -- streams
+    # -- connections
 
-    def listen(self, host: str, user: StreamUser) -> None:
-        """Take connections to a host."""
+    def listen(self, host: str, user: ConnectionUser) -> None:
+        """Accept connections to a host."""
         self._listening[host] = user
 
-    def fall_silent(self, host: str) -> None:
-        """A host crashes: nobody listens there, and its streams are gone without a goodbye."""
+    def crash(self, host: str) -> None:
+        """A host crashes: it stops listening, and its connections end without a message."""
         self._listening.pop(host, None)
-        for ends in list(self._streams.values()):
+        for ends in list(self._connections.values()):
             for end in ends:
-                if end.host == host and end.is_open:
-                    end.is_open = False
-                    self.cut(end)
+                if end.host == host:
+                    end.close()
 
-    def connect(self, host: str, to: str, user: StreamUser) -> bool:
-        """Open a stream; False if nobody answers. The one who opened it is told first."""
+    def connect(self, host: str, to: str, user: ConnectionUser) -> bool:
+        """Open a connection; the listener is told first. False if nobody listens, or a partition is in the way."""
         accepting = self._listening.get(to)
         if accepting is None or (host, to) in self._blocked or (to, host) in self._blocked:
             return False
         self._count += 1
-        here, there = End(self, self._count, host, user), End(self, self._count, to, accepting)
-        here.other, there.other = there, here
-        self._streams[self._count] = (here, there)
+        here, there = (
+            ConnectionEnd(self, self._count, host, user),
+            ConnectionEnd(self, self._count, to, accepting),
+        )
+        here.join(there)
+        self._connections[self._count] = (here, there)
         there.user.opened(there)
         user.opened(here)
         return True
 
-    def carry(self, end: End, data: bytes) -> None:
-        """Bring bytes to the other side, in order."""
+    def transmit(self, end: ConnectionEnd, data: bytes) -> None:
+        """Transmit bytes to the other side, in order."""
         if end.is_cut:
             return
-        end.in_flight += len(data)
-        if end.in_flight > self._plan.buffer_bytes and not end.is_blocked:
-            end.is_blocked = True
-            self._clock.after(0.0, partial(self._say_blocked, end, True))
+        if end.buffer(len(data), self._plan.buffer_bytes):
+            self._clock.after(0.0, partial(self._tell_blocked, end, True))
         pieces = [data]
         if len(data) > 1 and self._rng.random() < self._plan.split_share:
             at = self._rng.randrange(1, len(data))
             pieces = [data[:at], data[at:]]
         for piece in pieces:
             due = self._clock.now + self._rng.uniform(self._plan.delay_s_min, self._plan.delay_s_max)
-            end.arrives_at = max(end.arrives_at, due)
-            self._clock.at(end.arrives_at, partial(self._arrive, end, piece))
+            self._clock.at(end.arrival(due), partial(self._arrive, end, piece))
 
-    def _arrive(self, end: End, data: bytes) -> None:
+    def _arrive(self, end: ConnectionEnd, data: bytes) -> None:
         other = end.other
-        if end.arrives_at < 0 or not other.is_open:  # cut off
+        if end.is_silent or not other.is_open:
             return
         if (end.host, other.host) in self._blocked or end.stalled:
             end.stalled.append(data)
             return
-        self._pass_on(end, data)
+        self._deliver(end, data)
 
-    def _pass_on(self, end: End, data: bytes) -> None:
-        end.in_flight -= len(data)
+    def _deliver(self, end: ConnectionEnd, data: bytes) -> None:
+        end.unbuffer(len(data))
         if end.other.is_open:
             end.other.user.received(end.other, data)
-        if end.is_blocked and end.in_flight <= self._plan.buffer_bytes // 2:
-            end.is_blocked = False
-            self._say_blocked(end, False)
+        if end.unblock(self._plan.buffer_bytes // 2):
+            self._tell_blocked(end, False)
 
-    def _say_blocked(self, end: End, is_blocked: bool) -> None:
+    def _tell_blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
         if end.is_open and end.is_blocked is is_blocked:
             end.user.blocked(end, is_blocked)
 
     # -- faults
 
-    def cut(self, end: End) -> None:
-        """Break a stream. What is in flight arrives up to a point; then each side that is still there is told."""
+    def cut(self, end: ConnectionEnd) -> None:
+        """Break a connection. A prefix of the bytes in flight arrives; then each side that is still open is told."""
         for side in (end, end.other):
             if side.is_cut:
                 continue
-            side.is_cut = True
+            side.mark_cut()
             notice_s = self._rng.uniform(0.0, self._plan.notice_s_max)
             last = self._clock.now + self._rng.choice((0.0, notice_s))
-            self._clock.at(last, partial(self._silence, side))
+            self._clock.at(last, side.silence)
             self._clock.at(max(last, self._clock.now + notice_s), partial(self._tell_lost, side.other))
         self._forget(end)
 
-    def _forget(self, end: End) -> None:
-        """A stream is forgotten when both sides know that it is gone."""
+    def _forget(self, end: ConnectionEnd) -> None:
+        """Forget a connection once both sides know that it is lost."""
         if not end.is_open and not end.other.is_open:
-            self._streams.pop(end.number, None)
+            self._connections.pop(end.number, None)
 
-    def _silence(self, end: End) -> None:
-        end.arrives_at = -1.0
-        end.stalled.clear()
-
-    def _tell_lost(self, end: End) -> None:
+    def _tell_lost(self, end: ConnectionEnd) -> None:
         if end.is_open:
-            end.is_open = False
+            end.lose()
             self._forget(end)
             end.user.lost(end)
 
     def cut_any(self) -> str:
-        """Break one of the streams; gives which."""
-        standing = [ends for ends in self._streams.values() if not ends[0].is_cut]
+        """Break a random connection. Returns its name."""
+        standing = [ends for ends in self._connections.values() if not ends[0].is_cut]
         if not standing:
             return "nothing"
         here, there = self._rng.choice(standing)
@@ -180,42 +221,41 @@ class Network:
         return f"{here.host} - {there.host}"
 
     def partition(self, ones: set[str], others: set[str], one_way: bool) -> None:
-        """Let nothing through from these hosts to those (and back)."""
+        """Separate hosts from others, in one direction or both."""
         for one in sorted(ones):
             for other in sorted(others):
                 self._blocked.add((one, other))
                 if not one_way:
                     self._blocked.add((other, one))
-        for ends in list(self._streams.values()):
+        for ends in list(self._connections.values()):
             for end in ends:
                 if (end.other.host, end.host) in self._blocked:
                     give_up_s = self._rng.uniform(0.2, 1.0) * self._plan.notice_s_max + 0.1
                     self._clock.after(give_up_s, partial(self._give_up, end))
 
-    def _give_up(self, end: End) -> None:
-        """A heartbeat is missed for too long."""
+    def _give_up(self, end: ConnectionEnd) -> None:
+        """A side has missed heartbeats for too long."""
         if end.is_open and (end.other.host, end.host) in self._blocked:
-            end.is_open = False
-            self.cut(end)
+            end.close()
             end.user.lost(end)
 
     def heal(self) -> None:
-        """End all partitions: what waited goes on its way."""
+        """End all partitions, and transmit the bytes that waited."""
         self._blocked.clear()
-        for ends in list(self._streams.values()):
+        for ends in list(self._connections.values()):
             for end in ends:
                 delay_s = self._rng.uniform(0.0, self._plan.delay_s_max)
                 self._clock.after(delay_s, partial(self._drain, end))
 
-    def _drain(self, end: End) -> None:
-        """What waited arrives, before anything that was sent later."""
+    def _drain(self, end: ConnectionEnd) -> None:
+        """Deliver the bytes that waited, before anything that was sent later."""
         while end.stalled and (end.host, end.other.host) not in self._blocked:
-            self._pass_on(end, end.stalled.pop(0))
+            self._deliver(end, end.stalled.pop(0))
 
     # -- datagrams
 
     def send_datagram(self, host: str, to: str, deliver: Callable[[], None]) -> None:
-        """Bring a datagram to a host: perhaps never, perhaps twice, perhaps late."""
+        """Deliver a datagram to a host: once, never, twice or late."""
         plan, rng = self._plan, self._rng
         if (host, to) in self._blocked or rng.random() < plan.loss_share:
             return

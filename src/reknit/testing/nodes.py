@@ -1,4 +1,4 @@
-"""A node in a simulation: the production core, with a simulated network, disk and clock around it."""
+"""A node in a simulation: the production core with a simulated network, disk and clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import answer, total
 from reknit.store.retention import Retention
 from reknit.testing.clock import START_US, Timer
-from reknit.testing.network import End
+from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames, Item, encode
@@ -39,7 +39,7 @@ ORDERED_TOPIC = TopicSettings(pattern=Pattern("plant/a"), order="source", attemp
 
 
 class SimNode:
-    """One node: comes up, serves, crashes with what is not synced, and comes up again."""
+    """A node that starts, serves, crashes without its unsynced data, and starts again."""
 
     def __init__(self, name: str, world: World, rng: Random) -> None:
         self.name = name
@@ -70,10 +70,9 @@ class SimNode:
     # -- life
 
     def start(self) -> None:
-        """Come up with the journal as it is."""
+        """Start with the journal as it is."""
         self._life += 1
-        self._peers: dict[int, tuple[End, Decoder]] = {}
-        self._welcome: set[int] = set()
+        self._peers: dict[int, tuple[ConnectionEnd, Decoder]] = {}
         self._out: dict[int, list[Buffer]] = {}
         self._is_committing = False
         self._wanted: tuple[int, bool] | None = None
@@ -87,10 +86,10 @@ class SimNode:
         self._world.tell(self.name, "is up, its journal ends at", self.journal.end)
 
     def crash(self) -> None:
-        """Lose everything that is not synced; what was being synced may have made it."""
+        """Lose everything that is not synced. A commit that is running may have reached the disk."""
         self.is_up = False
         self._life += 1
-        self._world.network.fall_silent(self.name)
+        self._world.network.crash(self.name)
         if self._is_committing and self._rng.random() < self._world.plan.unsynced_survives_share:
             self.journal.commit()  # nobody is told
         staged = self.journal.staged_bytes
@@ -98,15 +97,15 @@ class SimNode:
         self._world.tell(self.name, "crashed, bytes lost:", staged)
 
     def _after(self, delay_s: float, action: Callable[[], None]) -> Timer:
-        """Do something later, in this life of the node."""
+        """Run an action later, unless the node has crashed by then."""
         life = self._life
         return self._world.clock.after(delay_s, lambda: action() if self._life == life else None)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits for the disk, or to be handed out, once more or at all."""
+        """Whether something waits for the disk, or for delivery or redelivery."""
         queues = self.core.dispatch.queues.values()
-        return self._is_committing or any(queue.again or queue.lanes or not queue.is_live for queue in queues)
+        return self._is_committing or not all(queue.is_idle for queue in queues)
 
     def order(self, what: str, pattern: str) -> None:
         """Pause or resume topics."""
@@ -120,11 +119,11 @@ class SimNode:
 
     # -- connections
 
-    def opened(self, end: End) -> None:
+    def opened(self, end: ConnectionEnd) -> None:
         self._peers[end.number] = (end, Decoder())
         self.core.joined(end.number, self._world.clock.now)
 
-    def received(self, end: End, data: bytes) -> None:
+    def received(self, end: ConnectionEnd, data: bytes) -> None:
         known = self._peers.get(end.number)
         if known is None:
             return
@@ -132,10 +131,9 @@ class SimNode:
             self._take(item, end)
         self._run()
 
-    def _take(self, item: Item, end: End) -> None:
+    def _take(self, item: Item, end: ConnectionEnd) -> None:
         match item:
             case Hello():
-                self._welcome.add(end.number)
                 welcome = Welcome(VERSION, self.name, self.core.epoch, 1.0, 1 << 20)
                 self.send(end.number, [encode(welcome)])
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
@@ -151,13 +149,13 @@ class SimNode:
             case _:
                 self._world.witness.blame(f"{self.name} was sent {item!r}")
 
-    def blocked(self, end: End, is_blocked: bool) -> None:
+    def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
         if end.number in self._peers:
             self._world.tell(self.name, "blocked" if is_blocked else "unblocked", end.other.host)
             self.core.blocked(end.number, is_blocked, self._world.clock.now)
             self._run()
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: ConnectionEnd) -> None:
         if self._peers.pop(end.number, None) is not None:
             self._world.tell(self.name, "lost the connection of", end.other.host)
             self.core.left(end.number, self._world.clock.now)
@@ -166,7 +164,7 @@ class SimNode:
     # -- the core's shell
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        """What is sent in one turn goes out together, as on a real connection."""
+        """Collect what is sent in one turn, so that it goes out together, as on a real connection."""
         if isinstance(peer, int) and peer in self._peers:
             self._out.setdefault(peer, []).extend(buffers)
 
@@ -191,12 +189,12 @@ class SimNode:
         self._world.witness.letters.read(self)
         self.core.trim(self._world.clock.now)
         if self.journal.start != start:
-            self._world.tell(self.name, "removed what lies before", self.journal.start)
+            self._world.tell(self.name, "removed entries before", self.journal.start)
         self._run()
         self._after(self._world.plan.trim_s, self._trim)
 
     def commit(self, number: int, sync: bool) -> None:
-        """Group commit: what is staged during one sync is the next one's group."""
+        """Commit, or wait for a running commit: what is staged during one is committed by the next."""
         self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
         if not self._is_committing:
             self._start_commit()

@@ -1,24 +1,26 @@
-"""What an application saw, from the outside: every batch, outcome, revocation and report of loss.
+"""What a subscriber's application saw from the outside: every batch, outcome, revocation and report of loss.
 
-It complains at once about an event that comes twice, out of order, after its end, or with an unreported gap before it.
+A problem is reported at once when an event arrives twice, out of order, after its outcome, or with an unreported gap
+before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.outcome import Outcome
-from reknit.protocol.subscribe.subscriber import Report
+from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
 from reknit.testing.clock import Clock
 from reknit.topic import Pattern
 
 
 class Observer(Protocol):
-    """Collects complaints, and knows what was published. `Witness` is one."""
+    """Collects problems, and knows what was published. `Witness` is one."""
 
     clock: Clock
 
@@ -26,93 +28,113 @@ class Observer(Protocol):
         """Record a problem."""
 
     def check_known(self, name: str, batch: Batch) -> None:
-        """Complain about events that nobody published."""
+        """Report events that nobody published."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberKind:
+    """What a subscriber asked for when it subscribed."""
+
+    node: str
+    pattern: Pattern
+    durable: bool
+    history: bool
 
 
 class ObservedSubscriber:
-    """What one subscriber's application saw: a durable one over all its lives, an ephemeral one in its only life."""
+    """What one subscriber's application saw: over all runs of a durable one, in the only run of an ephemeral one."""
 
-    def __init__(
-        self, name: str, node: str, pattern: str, durable: bool, history: bool, observer: Observer
-    ) -> None:
+    def __init__(self, name: str, kind: SubscriberKind, observer: Observer) -> None:
         self.name = name
-        self.node = node
-        self.pattern = Pattern(pattern)
-        self.durable = durable
-        self.history = history
+        self.kind = kind
         self.opened_at: float | None = None
-        """When its subscription was first confirmed: from then on it is owed everything."""
+        """When its subscription was first confirmed: from then on it is owed every event."""
         self.is_alive = True
         self.is_forgotten = False
-        """It asked to be forgotten; nobody knows whether it was heard."""
-        self.ever: dict[Stream, SeqSet] = {}
-        self.said: dict[Outcome, dict[Stream, SeqSet]] = {outcome: {} for outcome in Outcome}
-        self.failed: dict[Stream, dict[int, int]] = {}
-        """How often it said of an event that it failed."""
-        self.lost: dict[Stream, SeqSet] = {}
-        self._ended: dict[Stream, SeqSet] = {}
-        self._in_hand: dict[Stream, SeqSet] = {}
-        self._next: dict[Stream, int] = {}
+        """It asked to be forgotten, and the node has not confirmed that yet."""
+        self.received: dict[Series, SeqSet] = {}
+        self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
+        self.failed: dict[Series, dict[int, int]] = {}
+        """How often it said of an event that it failed, by seq."""
+        self.lost: dict[Series, SeqSet] = {}
+        self._ended: dict[Series, SeqSet] = {}
+        self._held: dict[Series, SeqSet] = {}
+        """What the process has received and not returned."""
+        self._next: dict[Series, int] = {}
         self._observer = observer
 
+    # -- life
+
+    def started(self) -> None:
+        """A process runs under this name."""
+        self.is_alive = True
+
     def opened(self) -> None:
+        """Its subscription was confirmed."""
         if self.opened_at is None:
             self.opened_at = self._observer.clock.now
 
     def crashed(self) -> None:
-        """The process is gone with all that it knew."""
+        """Its process ended, with all that it knew."""
         self.is_alive = False
-        self._in_hand.clear()
+        self._held.clear()
         self._next.clear()
 
-    def handed(self, batch: Batch) -> None:
-        """The application got a batch."""
-        stream, bounds = (batch.topic, batch.source), (batch.first, batch.stop)
-        self._observer.check_known(self.name, batch)
-        self._blame(stream, overlap(self._ended, stream, bounds), "came again after its end was booked")
-        self._blame(stream, overlap(self._in_hand, stream, bounds), "came twice to one process")
-        expected = self._next.get(stream, batch.first)
-        if batch.attempt == 1 and batch.first < expected and not (batch.ordered_to and self.durable):
-            self._blame(stream, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
-        if not self.durable and batch.first > expected:
-            gap = self.lost.get(stream, SeqSet()).missing(expected, batch.first)
-            self._blame(stream, gap, "is missing, and was not reported as lost")
-        self._next[stream] = max(expected, batch.stop)
-        self._in_hand.setdefault(stream, SeqSet()).add(*bounds)
-        self.ever.setdefault(stream, SeqSet()).add(*bounds)
+    def asked_to_be_forgotten(self) -> None:
+        """It unsubscribed for good. Until the node confirms that, the subscriber may be forgotten or not."""
+        self.is_forgotten = True
 
-    def settled(self, stream: Stream, start: int, stop: int, outcome: Outcome) -> None:
-        """The application said what became of events."""
-        self.said[outcome].setdefault(stream, SeqSet()).add(start, stop)
+    # -- events
+
+    def delivered(self, batch: Batch) -> None:
+        """The application received a batch."""
+        series, bounds = (batch.topic, batch.source), (batch.first, batch.stop)
+        self._observer.check_known(self.name, batch)
+        self._blame(series, overlap(self._ended, series, bounds), "came again after its outcome was stored")
+        self._blame(series, overlap(self._held, series, bounds), "came twice to one process")
+        expected = self._next.get(series, batch.first)
+        if batch.attempt == 1 and batch.first < expected and not (batch.ordered_to and self.kind.durable):
+            self._blame(series, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
+        if not self.kind.durable and batch.first > expected:
+            gap = self.lost.get(series, SeqSet()).missing(expected, batch.first)
+            self._blame(series, gap, "is missing, and was not reported as lost")
+        self._next[series] = max(expected, batch.stop)
+        self._held.setdefault(series, SeqSet()).add(*bounds)
+        self.received.setdefault(series, SeqSet()).add(*bounds)
+
+    def settled(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
+        """The application settled events."""
+        self.said[outcome].setdefault(series, SeqSet()).add(start, stop)
         if outcome is Outcome.FAILED:
-            counts = self.failed.setdefault(stream, {})
+            counts = self.failed.setdefault(series, {})
             counts.update({seq: counts.get(seq, 0) + 1 for seq in range(start, stop)})
         if not outcome.is_final:
-            self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
+            self._held.setdefault(series, SeqSet()).discard(start, stop)
 
-    def revoked(self, stream: Stream, start: int, stop: int) -> None:
-        """Its lease ran out: it may come again, and that counts as a failure."""
-        self.said[Outcome.LEASE_LOST].setdefault(stream, SeqSet()).add(start, stop)
-        self._in_hand.setdefault(stream, SeqSet()).discard(start, stop)
+    def revoked(self, series: Series, start: int, stop: int) -> None:
+        """Leases ran out: the events may come again, and that counts as a failure."""
+        self.said[Outcome.LEASE_LOST].setdefault(series, SeqSet()).add(start, stop)
+        self._held.setdefault(series, SeqSet()).discard(start, stop)
 
-    def booked(self, stream: Stream, start: int, stop: int) -> None:
-        """The node promised to remember that these have ended."""
-        self._ended.setdefault(stream, SeqSet()).add(start, stop)
+    def outcome_stored(self, series: Series, start: int, stop: int) -> None:
+        """The node confirmed that it has stored the outcome of events."""
+        self._ended.setdefault(series, SeqSet()).add(start, stop)
 
-    def reported_lost(self, report: Report) -> None:
+    def reported_lost(self, report: LossReport) -> None:
+        """The subscriber was told that events are lost."""
         self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
 
-    def _blame(self, stream: Stream, ranges: Iterable[tuple[int, int]], what: str) -> None:
+    def _blame(self, series: Series, ranges: Iterable[tuple[int, int]], what: str) -> None:
         for start, stop in ranges:
-            self._observer.blame(f"{self.name}: {name_of(stream)} [{start}, {stop}) {what}")
+            self._observer.blame(f"{self.name}: {name_of(series)} [{start}, {stop}) {what}")
 
 
-def name_of(stream: Stream) -> str:
+def name_of(series: Series) -> str:
     """A series as a trace shows it."""
-    return f"{stream[0]} of {stream[1].rstrip(b'_').decode(errors='replace')}"
+    return f"{series[0]} of {series[1].rstrip(b'_').decode(errors='replace')}"
 
 
-def overlap(sets: dict[Stream, SeqSet], stream: Stream, bounds: tuple[int, int]) -> list[tuple[int, int]]:
+def overlap(sets: dict[Series, SeqSet], series: Series, bounds: tuple[int, int]) -> list[tuple[int, int]]:
     """The ranges within `bounds` that a series' set already holds."""
-    seqs = sets.get(stream)
+    seqs = sets.get(series)
     return [] if seqs is None else seqs.overlap(*bounds)

@@ -1,7 +1,7 @@
 """A client program in a simulation: the production machines behind a simulated connection.
 
-What a session does over asyncio is done here over the virtual clock: introduce itself, connect again, and bring
-every message to the machine that it is for.
+It does over the virtual clock what a session does over asyncio: introduce itself, reconnect, and pass every message to
+its machine.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
-from reknit.testing.network import End
+from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import VERSION, Deliver, Hello, Welcome
 from reknit.wire.recovery import Recovered, Surveyed
 
 
 class Program:
-    """A process with one connection to one node, that crashes and starts again."""
+    """A process with one connection to one node, that crashes and restarts."""
 
     def __init__(self, name: str, node: str, world: World, rng: Random) -> None:
         self.name = name
@@ -31,10 +32,10 @@ class Program:
         self.is_connected = False
         """The node has introduced itself."""
         self.life = 0
-        self._end: End | None = None
+        self._end: ConnectionEnd | None = None
         self._decoder = Decoder()
-        self._delivery: tuple[Deliver, int] | None = None
-        self.inquiries = Inquiries()
+        self._announced: Announced[Deliver] = Announced()
+        self.inquiries = CacheRequests()
 
     # -- life
 
@@ -50,12 +51,12 @@ class Program:
         self.life += 1
         self.is_up = self.is_connected = False
         self._end = None
-        self.inquiries = Inquiries()
-        self.world.network.fall_silent(self.name)
+        self.inquiries = CacheRequests()
+        self.world.network.crash(self.name)
         self.end()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something later, in this life of the program."""
+        """Run an action later, unless the program has crashed by then."""
         life = self.life
         self.world.clock.after(delay_s, lambda: action() if self.life == life else None)
 
@@ -65,11 +66,11 @@ class Program:
         if self._end is None and not self.world.network.connect(self.name, self.node, self):
             self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max) + 0.01, self._connect)
 
-    def opened(self, end: End) -> None:
-        self._end, self._decoder, self._delivery = end, Decoder(), None
+    def opened(self, end: ConnectionEnd) -> None:
+        self._end, self._decoder, self._announced = end, Decoder(), Announced()
         end.send(encode(Hello(VERSION, self.name)))
 
-    def lost(self, end: End) -> None:
+    def lost(self, end: ConnectionEnd) -> None:
         if end is not self._end:
             return
         self._end = None
@@ -80,14 +81,14 @@ class Program:
             self.unlinked()
         self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
 
-    def blocked(self, end: End, is_blocked: bool) -> None:
-        """A client goes on: its windows bound what it sends."""
+    def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
+        """Ignored: its windows limit what a client sends."""
 
     def say(self, *data: bytes) -> None:
         if self._end is not None and self.is_connected:
             self._end.send(b"".join(data))
 
-    def received(self, end: End, data: bytes) -> None:
+    def received(self, end: ConnectionEnd, data: bytes) -> None:
         if end is not self._end:
             return
         for item in self._decoder.feed(data):
@@ -100,8 +101,8 @@ class Program:
                 self.world.tell(self.name, "is connected")
                 self.linked(epoch)
             case Deliver():
-                self._delivery = (item, item.size)
-            case Frames() if self._delivery is None:
+                self._announced.announce(item)
+            case Frames() if self._announced.message is None:
                 rest = self.inquiries.take_frames(item)
                 assert rest is None, "batches are announced"
             case Frames():
@@ -114,21 +115,20 @@ class Program:
                 self.take(item)
 
     def _delivered(self, frames: Frames) -> None:
-        assert self._delivery is not None, "batches are announced"
-        deliver, rest = self._delivery
-        rest -= len(frames.data)
-        self._delivery = (deliver, rest) if rest > 0 else None
+        announced = self._announced.take(len(frames.data))
+        assert announced is not None, "batches are announced"
+        deliver, is_last = announced
         batches: list[Batch] = []
         at = 0
         for head in frames.heads:
             batches.append(Batch(head, frames.data[at : at + head.length]))
             at += head.length
-        position = deliver.position if rest <= 0 else -1
+        position = deliver.position if is_last else -1
         self.world.tell(f"{self.name} < {self.node}", deliver, *batches)
         how = (deliver.attempt, deliver.counted, deliver.ordered_to)
         self.take(subscribing.Delivered(batches, position, *how))
 
-    # -- what a kind of program adds
+    # -- overridden by publishers and subscribers
 
     def begin(self) -> None: ...
 

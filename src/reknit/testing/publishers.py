@@ -1,4 +1,4 @@
-"""Programs that publish, and hold the fabric to what it promised them."""
+"""Programs that publish, and record what the node confirmed to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
 
 class PublisherProgram(Program):
-    """Publishes at random times until the run is over, and remembers what it was promised."""
+    """Publishes at random times until the faults are over, and reports to the witness what was confirmed."""
 
     def __init__(self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool) -> None:
         super().__init__(name, node, world, rng)
@@ -32,7 +32,7 @@ class PublisherProgram(Program):
     def _put(self) -> None:
         if self.world.is_calm:
             return
-        if self.machine.numbered and self.machine.state is not publishing.State.REFUSED:
+        if self.machine.numbered and self.machine.state is not publishing.PublisherState.REFUSED:
             plan, machine = self.world.plan, self.machine
             count = self.rng.randint(1, plan.burst_max)
             first, life = machine.next_seq, self.life
@@ -69,13 +69,13 @@ class PublisherProgram(Program):
             match effect:
                 case publishing.SendBytes(data=data):
                     out.append(bytes(data))
-                case publishing.SendMessage(message=message):
+                case publishing.SendToNode(message=message):
                     out.append(encode(message))
                 case publishing.Confirm(stop=stop):
                     self._confirm(stop)
                 case publishing.Numbered():
                     pass
-                case publishing.Refused(text=text):
+                case publishing.PublishRefused(text=text):
                     self.world.witness.blame(f"{self.name} was refused: {text}")
         if out:
             self.say(*out)

@@ -1,6 +1,6 @@
 """The simulator as a command.
 
-python -m reknit.testing.simulate --seed 7                   replay one run, with every step in words
+python -m reknit.testing.simulate --seed 7                   replay one run and print every step
 python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails
 """
 
@@ -19,11 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from reknit.testing.simulation import Verdict, run
 
 CHUNK_SEEDS = 25
-"""So many seeds are one task of a process."""
+"""The number of seeds in one task of a process."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; gives the exit status."""
+    """Run one seed or many. Returns the exit code."""
     arguments = _parser().parse_args(argv)
     if arguments.seed is not None:
         return replay(arguments.seed, arguments.quiet)
@@ -32,16 +32,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m reknit.testing.simulate", description="Break a fabric in virtual time, and judge it."
+        prog="python -m reknit.testing.simulate",
+        description="Run fabrics with faults in virtual time, and account for every event.",
     )
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=int, help="replay one seed and show every step")
-    which.add_argument("--seeds", type=int, help="run so many seeds")
-    parser.add_argument("--start", type=int, default=0, help="the first of many seeds (default: 0)")
+    which.add_argument("--seed", type=int, help="replay one seed and print every step")
+    which.add_argument("--seeds", type=int, help="the number of seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(
-        "--processes", type=int, default=min(2, os.cpu_count() or 1), help="default: %(default)s"
+        "--processes",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="the number of processes (default: %(default)s)",
     )
-    parser.add_argument("--quiet", action="store_true", help="with --seed: no steps, only the verdict")
+    parser.add_argument("--quiet", action="store_true", help="with --seed: print only the verdict")
     return parser
 
 
@@ -55,7 +59,7 @@ def replay(seed: int, quiet: bool = False) -> int:
 
 
 def run_many(start: int, count: int, processes: int) -> int:
-    """Run seeds `[start, start + count)`; the first that fails is printed with the command that replays it."""
+    """Run seeds `[start, start + count)`. Prints the first that fails, with the command that replays it."""
     began = time.monotonic()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -100,7 +104,7 @@ def first_bad_of(seeds: range) -> int | None:
 
 
 def describe(verdict: Verdict) -> str:
-    """A verdict in words; a bad one ends with the command that replays it."""
+    """A verdict as text. A bad one ends with the command that replays it."""
     facts = f"seed {verdict.plan.seed}: {verdict.events} events confirmed, {verdict.steps} steps"
     if verdict.is_good:
         return f"{facts}: every one of them is accounted for"

@@ -1,4 +1,4 @@
-"""A whole fabric in one thread: nodes, programs, a network and a fault plan, from a seed, to a verdict.
+"""A whole fabric in one thread, from a seed to a verdict: nodes, programs, a network and a fault plan.
 
 >>> run(7).problems
 []
@@ -23,9 +23,9 @@ from reknit.testing.world import Parts, World
 __all__ = ["Parts", "Simulation", "Verdict", "run"]
 
 REST_S = 600.0
-"""How long the fabric may take to come to rest once the faults are over, in virtual seconds."""
+"""How long the fabric may take to become idle once the faults are over, in virtual seconds."""
 GRACE_S = 1.0
-"""And how long it is watched after that."""
+"""How long it is observed after that."""
 
 TOPICS = ("plant/a", "plant/b", "car/1")
 PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
@@ -40,7 +40,7 @@ class Verdict:
     steps: int
     events: int
     trace: list[str] = field(default_factory=list)
-    """Every step in words, if that was asked for."""
+    """Every step as text, if the run was traced."""
 
     @property
     def is_good(self) -> bool:
@@ -48,17 +48,17 @@ class Verdict:
 
     @property
     def command(self) -> str:
-        """What replays this."""
+        """The command that replays this run."""
         return f"make sim SEED={self.plan.seed}"
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same steps."""
+        """A hash of the trace: the same for the same steps."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
 class Simulation:
-    """One fabric and one run of it."""
+    """A fabric and its run."""
 
     def __init__(self, plan: FaultPlan, parts: Parts | None = None, is_traced: bool = False) -> None:
         world = self._world = World(plan, parts or Parts(), is_traced)
@@ -93,7 +93,7 @@ class Simulation:
     # -- the run
 
     def run(self) -> Verdict:
-        """Let it all happen, then judge."""
+        """Run the fabric with its faults, then judge it."""
         try:
             self._run()
         except Exception as error:
@@ -108,20 +108,20 @@ class Simulation:
         if not problems:
             self._calm()
             self.clock.run(self.plan.run_s + self.plan.notice_s_max + GRACE_S, lambda: bool(problems))
-            self._come_to_rest()
+            self._run_until_idle()
         if not problems:
             may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
             self.witness.judge(self.nodes, may_lose, self.plan.ttl_ms, self.plan.lease_s)
-            self._blame_the_restless()
+            self._blame_the_busy()
 
-    def _come_to_rest(self) -> None:
-        """Rest lasts: who has just come back may only seem to have nothing to do."""
+    def _run_until_idle(self) -> None:
+        """Run until the fabric stays idle: a program that has just restarted may only seem idle."""
         problems = self.witness.problems
         deadline = self.clock.now + REST_S
         while self.clock.now < deadline and not problems:
-            self.clock.run(deadline, lambda: bool(problems) or self._is_at_rest())
+            self.clock.run(deadline, lambda: bool(problems) or self._is_idle())
             self.clock.run(self.clock.now + GRACE_S, lambda: bool(problems))
-            if self._is_at_rest():
+            if self._is_idle():
                 return
 
     def _begin(self) -> None:
@@ -138,7 +138,7 @@ class Simulation:
         self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
 
     def _repeat(self, rate: float, fault: Callable[[], None]) -> None:
-        """Let a fault happen at random times until all is calm."""
+        """Inject a fault at random times until the faults are over."""
         if rate <= 0:
             return
 
@@ -167,7 +167,7 @@ class Simulation:
         self.network.heal()
 
     def _pause(self) -> None:
-        """Someone pauses a topic, and resumes it a little later, if the node is there."""
+        """Pause topics on a node, and resume them a little later, if it is up then."""
         node, pattern = self._moods.choice(self.nodes), self._moods.choice(PATTERNS)
         if node.is_up:
             node.order("pause", pattern)
@@ -195,9 +195,9 @@ class Simulation:
         self.clock.after(down_s, lambda: _start(program))
 
     def _calm(self) -> None:
-        """The faults are over: everyone is there and connected, and what is open is finished."""
-        self._tell("all", "is calm now")
-        self._world.is_calm = True
+        """End the faults: heal the network, start everything, and resume all topics."""
+        self._tell("all", "faults end")
+        self._world.end_faults()
         self.network.heal()
         for node in self.nodes:
             _start(node)
@@ -206,7 +206,7 @@ class Simulation:
         for program in self.programs:
             _start(program)
 
-    def _is_at_rest(self) -> bool:
+    def _is_idle(self) -> bool:
         if not all(program.is_done for program in self.programs):
             return False
         retired = {program.name for program in self.subscribers if program.is_retired}
@@ -215,10 +215,10 @@ class Simulation:
         ]
         return not any(row.in_flight for row in rows) and not any(node.is_busy for node in self.nodes)
 
-    def _blame_the_restless(self) -> None:
+    def _blame_the_busy(self) -> None:
         for program in self.programs:
             if not program.is_done:
-                self.witness.blame(f"{program.name} did not come to rest in {REST_S:.0f} s")
+                self.witness.blame(f"{program.name} was not idle after {REST_S:.0f} s")
 
 
 def _start(member: SimNode | Program) -> None:
@@ -227,5 +227,5 @@ def _start(member: SimNode | Program) -> None:
 
 
 def run(seed: int, parts: Parts | None = None, is_traced: bool = False) -> Verdict:
-    """Run the fabric that a seed makes."""
+    """Run the fabric of a seed."""
     return Simulation(FaultPlan.from_seed(seed), parts, is_traced).run()

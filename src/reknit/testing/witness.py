@@ -1,7 +1,7 @@
-"""The witness: holds what applications saw against what publishers were promised and what the ledger says.
+"""The witness compares what applications saw with what publishers were promised and what the ledger says.
 
-It stands outside the machines. It knows what was put, what was confirmed and what every application received. It shares
-no code with what it judges, except for the ledger, whose every row has to agree with it.
+It is outside the machines. It knows what was published, what was confirmed and what every application received. It
+shares no code with what it judges, except for the ledger, of which every row must agree with it.
 """
 
 from __future__ import annotations
@@ -12,204 +12,220 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.dead_letter import read_letter
-from reknit.ledger import Stream
-from reknit.outcome import End, Outcome
+from reknit.ledger import Series
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import (
     DEAD_LETTER_TOPIC,
-    Grounds,
     JudgedNode,
-    WrittenLetters,
+    ValidReasons,
+    WrittenDeadLetters,
     may_be_unseen,
 )
-from reknit.testing.observed import ObservedSubscriber, name_of, overlap
+from reknit.testing.observed import ObservedSubscriber, SubscriberKind, name_of, overlap
 
 
 class Witness:
-    """Sees everything, and collects what is wrong in `problems`."""
+    """Observes everything, and collects what is wrong in `problems`."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.problems: list[str] = []
         self.subscribers: dict[str, ObservedSubscriber] = {}
-        self.confirmed: dict[Stream, dict[int, bytes]] = {}
-        self._put: dict[Stream, dict[int, list[bytes]]] = {}
-        self._put_at: dict[Stream, list[tuple[float, int, int]]] = {}
-        self.node_of: dict[Stream, str] = {}
-        self.letters = WrittenLetters()
+        self.confirmed: dict[Series, dict[int, bytes]] = {}
+        self._put: dict[Series, dict[int, list[bytes]]] = {}
+        self._put_at: dict[Series, list[tuple[float, int, int]]] = {}
+        self.node_of: dict[Series, str] = {}
+        self.letters = WrittenDeadLetters()
 
     def blame(self, problem: str) -> None:
+        """Record a problem."""
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
 
-    def subscriber(
-        self, name: str, node: str, pattern: str, durable: bool, history: bool
-    ) -> ObservedSubscriber:
+    def subscriber(self, name: str, kind: SubscriberKind) -> ObservedSubscriber:
+        """A subscriber's process starts. Returns what is known of the subscriber so far."""
         seen = self.subscribers.get(name)
         if seen is None:
-            seen = self.subscribers[name] = ObservedSubscriber(name, node, pattern, durable, history, self)
-        seen.is_alive = True
+            seen = self.subscribers[name] = ObservedSubscriber(name, kind, self)
+        seen.started()
         return seen
 
     def forget(self, name: str) -> None:
-        """A subscriber is no more: who comes under its name is another."""
+        """A subscriber was forgotten: a later one of its name is another one."""
         self.subscribers.pop(name, None)
         self.letters.forget(name)
 
-    def put(self, stream: Stream, first: int, payloads: list[bytes], node: str) -> None:
-        """A program publishes. One that crashed may give a seq once more, if the first was never kept."""
-        self.node_of[stream] = node
-        by_seq = self._put.setdefault(stream, {})
+    def put(self, series: Series, first: int, payloads: list[bytes], node: str) -> None:
+        """A program publishes. After a crash it may use a seq again, if the first event was never stored."""
+        self.node_of[series] = node
+        by_seq = self._put.setdefault(series, {})
         for seq, payload in enumerate(payloads, first):
             by_seq.setdefault(seq, []).append(payload)
-        self._put_at.setdefault(stream, []).append((self.clock.now, first, first + len(payloads)))
+        self._put_at.setdefault(series, []).append((self.clock.now, first, first + len(payloads)))
 
-    def confirm(self, stream: Stream, seq: int, payload: bytes) -> None:
-        """A program was told that its event is kept."""
-        before = self.confirmed.setdefault(stream, {}).setdefault(seq, payload)
+    def confirm(self, series: Series, seq: int, payload: bytes) -> None:
+        """A program was told that its event is stored."""
+        before = self.confirmed.setdefault(series, {}).setdefault(seq, payload)
         if before != payload:
-            self.blame(f"{name_of(stream)} {seq} was confirmed to two lives of its publisher")
+            self.blame(f"{name_of(series)} {seq} was confirmed to two runs of its publisher")
 
     def check_known(self, name: str, batch: Batch) -> None:
-        """Nobody gets what nobody published."""
+        """Report events that nobody published."""
         if batch.topic == DEAD_LETTER_TOPIC:
-            self._check_letters(name, batch)
+            self._check_dead_letters(name, batch)
             return
-        stream = (batch.topic, batch.source)
-        by_seq = self._put.get(stream, {})
+        series = (batch.topic, batch.source)
+        by_seq = self._put.get(series, {})
         for seq, payload in enumerate(batch.payloads(), batch.first):
             if payload not in by_seq.get(seq, ()):
-                self.blame(f"{name} got {name_of(stream)} {seq}, which nobody published")
+                self.blame(f"{name} received {name_of(series)} {seq}, which nobody published")
 
-    def _check_letters(self, name: str, batch: Batch) -> None:
+    def _check_dead_letters(self, name: str, batch: Batch) -> None:
         for payload in batch.payloads():
             try:
                 letter = read_letter(payload)
             except msgspec.DecodeError as error:
-                self.blame(f"{name} got a dead letter that can't be read: {error}")
+                self.blame(f"{name} received an unreadable dead letter: {error}")
                 continue
             put = self._put.get((letter.topic, letter.source), {}).get(letter.seq, [])
             if not put or (letter.has_payload and letter.payload not in put):
-                self.blame(f"{name} got a dead letter for what nobody published: {letter}")
+                self.blame(f"{name} received a dead letter of an event that nobody published: {letter}")
 
     # -- at the end
 
     def judge(
         self, nodes: Sequence[JudgedNode], loses: bool, ttl_ms: int = 0, lease_s: float = 0.0
     ) -> list[str]:
-        """Everything that must hold once all is quiet.
+        """Check everything that must hold once all programs are idle. Returns the problems.
 
-        `loses` says whether retention may take what is owed. Only with a ttl, or leases that ran out unheard, events
-        may become dead letters without a word from the application.
+        `loses` says whether retention may remove events that are owed. Only with a ttl or with leases may an event
+        become a dead letter without a disposition of the application.
         """
         for node in nodes:
             self.letters.read(node)
-            kept, grounds = self._judge_journal(node), Grounds(node, ttl_ms, lease_s)
+            stored, reasons = self._judge_journal(node), ValidReasons(node, ttl_ms, lease_s)
             for seen in self.subscribers.values():
-                if seen.node == node.name:
-                    self._judge_subscriber(seen, node, kept, loses, grounds)
+                if seen.kind.node == node.name:
+                    self._judge_subscriber(seen, node, stored, loses, reasons)
             for row in node.journal.ledger.rows(node.core.dispatch.in_hand()):
                 owner = self.subscribers.get(row.subscriber)
                 is_open = row.in_flight and not (owner and owner.is_forgotten)
                 if not row.balanced or is_open:
-                    self.blame(f"{node.name}: the ledger does not come to rest: {row}")
+                    self.blame(f"{node.name}: the ledger has a row that is unbalanced or in flight: {row}")
         return self.problems
 
-    def _judge_journal(self, node: JudgedNode) -> dict[Stream, SeqSet]:
-        """Every confirmed event is kept, once, as it was put."""
+    def _judge_journal(self, node: JudgedNode) -> dict[Series, SeqSet]:
+        """Every confirmed event is stored, once, as it was published. Returns what is stored."""
         journal = node.journal
-        kept: dict[Stream, SeqSet] = {}
+        stored: dict[Series, SeqSet] = {}
         position = journal.start
         while position < journal.end:
             run = journal.read(position)
             position = run.next_position
             for entry in run.entries:
                 batch = Batch.parse(journal.fetch(entry))
-                stream = (batch.topic, batch.source)
+                series = (batch.topic, batch.source)
                 self.check_known(f"the journal of {node.name}", batch)
-                for bounds in overlap(kept, stream, (batch.first, batch.stop)):
-                    self.blame(f"{node.name} keeps {name_of(stream)} {bounds} twice")
-                kept.setdefault(stream, SeqSet()).add(batch.first, batch.stop)
-                confirmed = self.confirmed.get(stream, {})
+                for bounds in overlap(stored, series, (batch.first, batch.stop)):
+                    self.blame(f"{node.name} stored {name_of(series)} {bounds} twice")
+                stored.setdefault(series, SeqSet()).add(batch.first, batch.stop)
+                confirmed = self.confirmed.get(series, {})
                 for seq, payload in enumerate(batch.payloads(), batch.first):
                     if confirmed.get(seq, payload) != payload:
-                        self.blame(f"{node.name} keeps another {name_of(stream)} {seq} than it confirmed")
-        for stream, by_seq in self.confirmed.items():
-            if self.node_of[stream] == node.name:
-                held_from = journal.first_held(*stream)
-                missing = [
-                    seq for seq in by_seq if seq >= held_from and seq not in kept.get(stream, SeqSet())
-                ]
+                        self.blame(f"{node.name} stored another {name_of(series)} {seq} than it confirmed")
+        for series, by_seq in self.confirmed.items():
+            if self.node_of[series] == node.name:
+                held = stored.get(series, SeqSet())
+                first_held = journal.first_held(*series)
+                missing = [seq for seq in by_seq if seq >= first_held and seq not in held]
                 if missing:
-                    self.blame(f"{node.name} confirmed and does not keep {name_of(stream)} {missing}")
-        return kept
+                    self.blame(f"{node.name} confirmed and has not stored {name_of(series)} {missing}")
+        return stored
 
     def _judge_subscriber(
         self,
         seen: ObservedSubscriber,
         node: JudgedNode,
-        kept: dict[Stream, SeqSet],
+        stored: dict[Series, SeqSet],
         loses: bool,
-        grounds: Grounds,
+        reasons: ValidReasons,
     ) -> None:
+        """The subscriber received what it is owed, and every event ended as the application said."""
         if seen.opened_at is None or seen.is_forgotten:
             return
         account = node.journal.ledger.accounts.get(seen.name)
-        if seen.durable and account is None:
-            self.blame(f"{node.name} does not know {seen.name} any more")
+        if seen.kind.durable and account is None:
+            self.blame(f"{node.name} no longer knows {seen.name}")
             return
-        for stream in self._put:
-            if self.node_of[stream] != node.name or not seen.pattern.matches(stream[0]):
+        for series in self._put:
+            if self.node_of[series] != node.name or not seen.kind.pattern.matches(series[0]):
                 continue
-            owed = self._owed(seen, stream, kept.get(stream, SeqSet()))
-            got = seen.ever.get(stream, SeqSet())
-            if account is None:
-                got = got.union(seen.lost.get(stream, SeqSet()))
-            elif loses:
-                got = got.union(account.ends.get(stream, {}).get(End.LOST, SeqSet()))
-            if account is not None:
-                dead = account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet())
-                got = got.union(self._unseen(seen, stream, dead))
+            ends = None if account is None else account.ends.get(series, {})
             if seen.is_alive:
-                self._blame_all(seen, stream, owed.difference(got), "never came")
-            if account is not None:
-                self._judge_ends(seen, stream, account.ends.get(stream, {}), grounds)
+                owed = self._owed(seen, series, stored.get(series, SeqSet()))
+                missing = owed.difference(self._accounted_for(seen, series, ends, loses))
+                self._blame_all(seen, series, missing, "never came")
+            if ends is not None:
+                self._judge_ends(seen, series, ends, reasons)
 
-    def _owed(self, seen: ObservedSubscriber, stream: Stream, kept: SeqSet) -> SeqSet:
-        """What was put after the subscription stood, and was kept; with history all that is still there."""
+    def _accounted_for(
+        self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None, loses: bool
+    ) -> SeqSet:
+        """What the application received, or need not have received. `ends` is the ledger's account, if there is one."""
+        received = seen.received.get(series, SeqSet())
+        if ends is None:
+            return received.union(seen.lost.get(series, SeqSet()))
+        if loses:
+            received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
+        return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
+
+    def _owed(self, seen: ObservedSubscriber, series: Series, stored: SeqSet) -> SeqSet:
+        """The stored events that were published after the subscription was confirmed; with history, all stored ones."""
         assert seen.opened_at is not None
-        if seen.history and seen.durable:
-            return kept
-        confirmed = SeqSet.from_ranges((seq, seq + 1) for seq in self.confirmed.get(stream, {}))
-        later = [row[1:] for row in self._put_at[stream] if row[0] > seen.opened_at]
-        return SeqSet.from_ranges(later).intersection(kept.union(confirmed))
+        if seen.kind.history and seen.kind.durable:
+            return stored
+        confirmed = SeqSet.from_ranges((seq, seq + 1) for seq in self.confirmed.get(series, {}))
+        later = [row[1:] for row in self._put_at[series] if row[0] > seen.opened_at]
+        return SeqSet.from_ranges(later).intersection(stored.union(confirmed))
 
-    def _unseen(self, seen: ObservedSubscriber, stream: Stream, dead: SeqSet) -> SeqSet:
-        """The dead letters whose events need not have come to the application."""
+    def _unseen(self, seen: ObservedSubscriber, series: Series, dead: SeqSet) -> SeqSet:
+        """The dead letters whose events need not have reached the application."""
         seqs = [seq for bounds in dead.ranges() for seq in range(*bounds)]
-        unseen = [seq for seq in seqs if any(map(may_be_unseen, self.letters.of(seen.name, stream, seq)))]
+        unseen = [seq for seq in seqs if any(map(may_be_unseen, self.letters.of(seen.name, series, seq)))]
         return SeqSet.from_ranges((seq, seq + 1) for seq in unseen)
 
     def _judge_ends(
-        self, seen: ObservedSubscriber, stream: Stream, ends: dict[End, SeqSet], grounds: Grounds
+        self,
+        seen: ObservedSubscriber,
+        series: Series,
+        ends: dict[FinalOutcome, SeqSet],
+        reasons: ValidReasons,
     ) -> None:
-        """An event ended as the application said."""
-        said = {outcome: by_stream.get(stream, SeqSet()) for outcome, by_stream in seen.said.items()}
-        accepted, dead = ends.get(End.ACCEPTED, SeqSet()), ends.get(End.DEAD_LETTERED, SeqSet())
-        self._blame_all(seen, stream, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
+        """Every event ended as the application said."""
+        said = {outcome: by_series.get(series, SeqSet()) for outcome, by_series in seen.said.items()}
+        accepted, dead = (
+            ends.get(FinalOutcome.ACCEPTED, SeqSet()),
+            ends.get(FinalOutcome.DEAD_LETTERED, SeqSet()),
+        )
+        self._blame_all(seen, series, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
         for seq in [seq for bounds in dead.ranges() for seq in range(*bounds)]:
-            self._judge_letters(seen, stream, seq, grounds)
+            self._judge_dead_letters(seen, series, seq, reasons)
 
-    def _judge_letters(self, seen: ObservedSubscriber, stream: Stream, seq: int, grounds: Grounds) -> None:
-        """A dead letter was written, and what it says is so."""
-        letters = self.letters.of(seen.name, stream, seq)
-        put_s = min(at for at, start, stop in self._put_at[stream] if start <= seq < stop)
+    def _judge_dead_letters(
+        self, seen: ObservedSubscriber, series: Series, seq: int, reasons: ValidReasons
+    ) -> None:
+        """A dead letter was written, and its reason is true."""
+        letters = self.letters.of(seen.name, series, seq)
+        put_s = min(at for at, start, stop in self._put_at[series] if start <= seq < stop)
         if not letters:
-            self.blame(f"{seen.name}: {name_of(stream)} {seq} ended as a dead letter that was never written")
-        elif not any(grounds.bears_out(letter, seen, put_s) for letter in letters):
+            self.blame(
+                f"{seen.name}: {name_of(series)} {seq} was dead-lettered, but no dead letter was written"
+            )
+        elif not any(reasons.allow(letter, seen, put_s) for letter in letters):
             why = [(one.reason, one.died_us - START_US, one.tries) for one in letters]
-            self.blame(f"{seen.name}: {name_of(stream)} {seq} is a dead letter for no reason: {why}")
+            self.blame(f"{seen.name}: {name_of(series)} {seq} is a dead letter with a false reason: {why}")
 
-    def _blame_all(self, seen: ObservedSubscriber, stream: Stream, seqs: SeqSet, what: str) -> None:
+    def _blame_all(self, seen: ObservedSubscriber, series: Series, seqs: SeqSet, what: str) -> None:
         for start, stop in seqs.ranges():
-            self.blame(f"{seen.name}: {name_of(stream)} [{start}, {stop}) {what}")
+            self.blame(f"{seen.name}: {name_of(series)} [{start}, {stop}) {what}")

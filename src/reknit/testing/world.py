@@ -1,4 +1,4 @@
-"""The world of one simulation: its plan, clock, network and witness, which nodes and programs share."""
+"""What the nodes and programs of one simulation share: plan, clock, network, witness and trace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Parts:
 
 
 class World:
-    """Shared by everything that runs in one simulation."""
+    """Plan, clock, network, witness and trace of one simulation."""
 
     def __init__(self, plan: FaultPlan, parts: Parts, is_traced: bool) -> None:
         self.plan = plan
@@ -36,12 +36,16 @@ class World:
         self.witness = Witness(self.clock)
         self.network = Network(self.clock, plan, self.rng("network"))
         self.is_calm = False
-        """The faults are over, nobody publishes, and everything is accepted."""
+        """The faults are over, nobody publishes, and every event is accepted."""
         self.trace: list[str] = []
         self._is_traced = is_traced
 
+    def end_faults(self) -> None:
+        """From now on nothing fails, nobody publishes, and every event is accepted."""
+        self.is_calm = True
+
     def rng(self, name: str) -> Random:
-        """Random numbers of its own for everything with a name, so that one draws none of another's."""
+        """A random generator for a name, independent of all others."""
         return Random(f"{name} {self.plan.seed}")
 
     def tell(self, who: str, *what: object) -> None:

@@ -1,4 +1,4 @@
-"""A connection as its user sees it, whatever carries the bytes."""
+"""The interface of a connection, independent of its transport."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ class Connection(Protocol):
     """One side of an open connection."""
 
     peer: str
-    """Who is at the other side, as text for people."""
+    """The other side, as text for people."""
     received_at: float
-    """When bytes last came in, in the loop's time."""
+    """When bytes last arrived, in the loop's time."""
     sent_at: float
-    """When bytes last went out, in the loop's time."""
+    """When bytes were last sent, in the loop's time."""
     certified: str
-    """The name in the certificate that the other side showed and that was verified; empty without one."""
+    """The name in the verified certificate of the other side; empty without one."""
     is_inside: bool
-    """Whether the other side is in this very process."""
+    """Whether the other side is in the same process."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Send these frames, in one go. After `close` it does nothing."""
+        """Send these frames in one call. After `close` it does nothing."""
 
     def close(self) -> None:
-        """Send what is buffered, then close."""
+        """Send everything buffered, then close."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 class Handler(Protocol):
-    """Who is told what happens on a connection."""
+    """Receives the events of a connection."""
 
     def opened(self, connection: Connection) -> None:
-        """The connection stands."""
+        """The connection is open."""
 
     def received(self, connection: Connection, items: list[Item]) -> None:
-        """Messages and batches came in, in order."""
+        """Messages and batches arrived, in order."""
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
         """The other side broke the protocol; nothing more is read from it."""
 
     def blocked(self, connection: Connection, is_blocked: bool) -> None:
-        """The other side does not take what is sent, or takes it again."""
+        """The send buffer is full, or has room again."""
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone. The last call for it."""
+        """The connection is gone. This is the last call for it."""

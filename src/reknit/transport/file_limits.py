@@ -1,4 +1,4 @@
-"""How many files, connections among them, this process may have open."""
+"""How many files, including connections, this process may have open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNLIMITED: Final = 1 << 30
 
 
 def files_max() -> int:
-    """So many files may be open at a time.
+    """How many files may be open at a time.
 
     >>> 0 < files_max() <= UNLIMITED
     True
@@ -26,9 +26,9 @@ def files_max() -> int:
 
 
 def raise_files_max() -> int:
-    """Allow as many as the system lets this process have; gives how many.
+    """Raise the limit as far as the system allows; gives the new limit.
 
-    The soft limit is often 1,024 for the sake of programs that wait with select(), which a node does not.
+    The soft limit is often 1,024 for programs that use select(). A node does not use it.
 
     >>> raise_files_max() == files_max()
     True

@@ -1,17 +1,17 @@
-"""How freed memory is used again."""
+"""Reusing freed memory."""
 
 from __future__ import annotations
 
 from typing import Final
 
 KEPT_BYTES: Final = 16 << 20
-"""About so much freed memory stays with the process to be used again."""
+"""About how much freed memory the process retains for reuse."""
 
 
 def keep_heap() -> None:
-    """Batches come and go by the megabyte: let freed memory be used again, not given back and faulted in anew.
+    """Retain freed memory for reuse instead of returning it to the system: batches come and go by the megabyte.
 
-    glibc gives freed memory back above a threshold, and raises that to twice the largest block of up to 32 MiB that
-    was ever freed. This one is never written to, so that it takes up no memory itself.
+    glibc returns freed memory above a threshold, and raises the threshold to twice the largest block of up to 32 MiB
+    that was ever freed. The block here is never written, so it takes no memory itself.
     """
     bytes(KEPT_BYTES)

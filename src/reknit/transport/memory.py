@@ -1,4 +1,4 @@
-"""A transport within one process: the same frames through the same codec, without a socket."""
+"""A transport within one process: the same frames and the same codec, without a socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _listeners: dict[str, Handler] = {}
 
 
 class MemoryConnection:
-    """One end of a pipe between two handlers on one loop."""
+    """One end of a pipe between two handlers on one event loop."""
 
     def __init__(self, handler: Handler, peer: str, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.peer = peer
@@ -24,6 +24,10 @@ class MemoryConnection:
         self._handler = handler
         self._decoder = Decoder(bytes_max)
         self._other: MemoryConnection | None = None
+
+    def join(self, other: MemoryConnection) -> None:
+        """Everything that is sent here arrives there."""
+        self._other = other
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         other = self._other
@@ -58,9 +62,9 @@ class MemoryConnection:
 
 
 def listen(url: str, handler: Handler) -> Callable[[], None]:
-    """Accept connections to `memory://NAME` in this process; gives a function that stops it."""
+    """Accept connections to `memory://NAME` in this process; gives a function that stops this."""
     if url in _listeners:
-        raise InvalidConfig("node.listen", url, "is taken in this process: pick another name")
+        raise InvalidConfig("node.listen", url, "is in use in this process; choose another name")
     _listeners[url] = handler
 
     def stop() -> None:
@@ -70,12 +74,13 @@ def listen(url: str, handler: Handler) -> Callable[[], None]:
 
 
 def connect(url: str, handler: Handler) -> MemoryConnection:
-    """Open a connection to a listener of this process. Raises `OSError` when there is none."""
+    """Open a connection to a listener of this process. Raises `OSError` if there is none."""
     listener = _listeners.get(url)
     if listener is None:
-        raise ConnectionRefusedError(f"nobody listens at {url} in this process")
+        raise ConnectionRefusedError(f"nothing listens at {url} in this process")
     here, there = MemoryConnection(handler, url), MemoryConnection(listener, f"{url} (client)")
-    here._other, there._other = there, here
+    here.join(there)
+    there.join(here)
     listener.opened(there)
     handler.opened(here)
     return here

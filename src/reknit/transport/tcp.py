@@ -1,4 +1,4 @@
-"""TCP, with or without TLS: frames back to back in a byte stream."""
+"""TCP, with or without TLS: frames back to back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reknit.wire.codec import Decoder
 
 DEFAULT_PORT: Final = 7440
 WRITE_BUFFER_BYTES: Final = 1 << 20
-"""Past this many bytes that the kernel has not taken yet, a connection counts as blocked."""
+"""A connection with more unsent bytes than this counts as blocked."""
 
 
 def parse_url(url: str) -> tuple[str, str, int]:
@@ -31,14 +31,18 @@ def parse_url(url: str) -> tuple[str, str, int]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise InvalidConfig("address", repr(url), f"is none ({error}): write tcp://HOST:PORT") from None
+        raise InvalidConfig(
+            "address", repr(url), f"is not a valid address ({error}); write tcp://HOST:PORT"
+        ) from None
     if parts.scheme not in ("tcp", "tls") or not parts.hostname:
-        raise InvalidConfig("address", repr(url), "is none: write tcp://HOST:PORT or tls://HOST:PORT")
+        raise InvalidConfig(
+            "address", repr(url), "is not a valid address; write tcp://HOST:PORT or tls://HOST:PORT"
+        )
     return parts.scheme, parts.hostname, DEFAULT_PORT if port is None else port
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """One TCP connection, either side of it."""
+    """One side of a TCP connection."""
 
     def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
         self.peer = "?"
@@ -50,7 +54,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._is_refused = False
 
-    # -- asyncio's side
+    # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -90,7 +94,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._handler.lost(self)
 
-    # -- our side
+    # -- called by the user of the connection
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -106,7 +110,7 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Let the kernel's buffers fill, so that the sender waits."""
+        """Stop reading: the kernel's buffers fill up, and the sender waits."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -122,7 +126,7 @@ def _name(address: object) -> str:
 
 
 def _certified(certificate: Any) -> str:
-    """The common name in a certificate that was verified."""
+    """The common name in a verified certificate."""
     rows = [row for rows in (certificate or {}).get("subject", ()) for row in rows]
     return next((value for name, value in rows if name == "commonName"), "")
 
@@ -130,7 +134,7 @@ def _certified(certificate: Any) -> str:
 async def listen(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Server, str]:
-    """Accept connections at `url`; gives the server and the address it really has (port 0 picks one)."""
+    """Accept connections at `url`; gives the server and its actual address (port 0 takes a free port)."""
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
@@ -151,7 +155,7 @@ async def listen(
 async def connect(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> TcpConnection:
-    """Open a connection. Raises `OSError` when nobody answers."""
+    """Open a connection. Raises `OSError` if that fails."""
     scheme, host, port = parse_url(url)
     context = (tls or ssl.create_default_context()) if scheme == "tls" else None
     loop = asyncio.get_running_loop()

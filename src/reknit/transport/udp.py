@@ -1,8 +1,8 @@
 """UDP multicast for groups, on any asyncio loop.
 
-Reading is a bounded drain behind `add_reader`: asyncio's own datagram protocol loses most datagrams at full
-rate. Where the kernel has it, all pieces of a batch are one system call on each side (UDP segmentation and
-receive offload). What the socket has no room for is kept and sent when it has.
+Reading is a bounded drain behind `add_reader`, because asyncio's own datagram protocol loses most datagrams at full
+rate. Where the kernel supports it, all pieces of a batch are one system call on each side (UDP segmentation and
+receive offload). Datagrams that the socket has no room for are queued and sent later.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from reknit.errors import InvalidConfig
 from reknit.transport.heap import keep_heap
 from reknit.wire.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
-Address = tuple[str, int]
-OnDatagram = Callable[[bytes | memoryview, Address], None]
+HostPort = tuple[str, int]
+OnDatagram = Callable[[bytes | memoryview, HostPort], None]
 
 DRAIN_MAX: Final = 64
-"""How many datagrams are read before the loop gets its turn."""
+"""How many datagrams are read before yielding to the event loop."""
 SEGMENTS_MAX: Final = 64
 PARTS_MAX: Final = 1024
-"""How many parts the kernel puts together in one call (IOV_MAX)."""
+"""How many parts the kernel joins in one call (IOV_MAX)."""
 UNSENT_MAX: Final = 4096
 IP_UDP_BYTES: Final = 28
 LARGE_BYTES: Final = 8_000
@@ -46,24 +46,24 @@ _GRO_SPACE: Final = socket.CMSG_SPACE(4) if hasattr(socket, "CMSG_SPACE") else 0
 
 
 class UdpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group meets."""
+    """The addresses and buffers of a group's member."""
 
     group: str = "239.75.78.84:7475"
-    """The multicast address and port; empty where only seeds are used."""
+    """The multicast address and port; empty if only seeds are used."""
     interface: str = "127.0.0.1"
     """The address of the network interface to use."""
     port: int = 0
-    """Our own port for what is said to us alone; 0 takes a free one."""
+    """Our own port, for datagrams to this member alone; 0 takes a free port."""
     ttl: int = 1
     """How many routers a datagram may pass."""
     receive_buffer_bytes: int = 4 << 20
-    """What the kernel holds for us between two reads."""
+    """How much the kernel buffers between two reads."""
     is_offload_wanted: bool = True
-    """Use segmentation and receive offload where the kernel has them."""
+    """Use segmentation and receive offload where the kernel supports them."""
 
 
 @lru_cache(maxsize=4096)
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> HostPort:
     """Host and port.
 
     >>> parse_address("239.1.2.3:7475")
@@ -84,19 +84,19 @@ class UdpTransport:
         self.config = config
         self.warnings: list[str] = []
         self.dropped = 0
-        """Datagrams that could not even be kept to be sent later."""
+        """Datagrams that could neither be sent nor queued."""
         self.buffer_bytes = self.datagram_bytes = self.piece_bytes = 0
         self._group = parse_address(config.group) if config.group else None
         self._sockets: list[socket.socket] = []
         self._has_offload = False
-        self._peers: list[Address] = []
-        self._unsent: deque[tuple[Datagram, int, Address]] = deque()
+        self._peers: list[HostPort] = []
+        self._unsent: deque[tuple[Datagram, int, HostPort]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_datagram: OnDatagram = lambda data, address: None
         self._on_turn: Callable[[], None] = lambda: None
 
     async def listen(self) -> None:
-        """Open the sockets: address, buffer and the size of datagrams are known then."""
+        """Open the sockets. After this, address, buffer and datagram size are known."""
         config = self.config
         self._own = _open_socket()
         self._sockets.append(self._own)
@@ -107,7 +107,7 @@ class UdpTransport:
             self._sockets.append(self._join(self._group))
         self.datagram_bytes = min(_mtu(config.interface) - IP_UDP_BYTES, DATAGRAM_BYTES_MAX)
         buffer = min(self._set_buffer(each) for each in self._sockets)
-        # The kernel counts what a datagram takes up in memory: for a small one, up to three times its size.
+        # The kernel counts the memory that a datagram takes: for a small one, up to three times its size.
         self.buffer_bytes = buffer if self.datagram_bytes >= LARGE_BYTES else buffer // 2
         self.piece_bytes = min(self.datagram_bytes - OVERHEAD_BYTES, PIECE_BYTES_MAX)
         self._has_offload = config.is_offload_wanted and all(_set_gro(each) for each in self._sockets)
@@ -118,7 +118,7 @@ class UdpTransport:
         host, port = self._own.getsockname()
         return f"{host}:{port}"
 
-    def _join(self, group: Address) -> socket.socket:
+    def _join(self, group: HostPort) -> socket.socket:
         joined = _open_socket()
         joined.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         joined.bind(group)
@@ -128,7 +128,7 @@ class UdpTransport:
         return joined
 
     def _set_buffer(self, each: socket.socket) -> int:
-        """Ask for the buffer, by force if we may, and say so when the kernel gives less."""
+        """Request the receive buffer, by force if permitted, and warn if the kernel gives less."""
         wanted = self.config.receive_buffer_bytes
         each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wanted)
@@ -138,8 +138,8 @@ class UdpTransport:
         given = each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         if given < wanted:
             text = (
-                f"the kernel gave a receive buffer of {given} bytes, not {wanted}: senders go slower so that "
-                f"nothing is lost; run `sysctl -w net.core.rmem_max={wanted}`, or lower receive_buffer_bytes"
+                f"the kernel gave a receive buffer of {given} bytes, not {wanted}, so senders slow down to avoid "
+                f"loss; run `sysctl -w net.core.rmem_max={wanted}`, or lower receive_buffer_bytes"
             )
             self.warnings = [text]
         return given
@@ -147,7 +147,7 @@ class UdpTransport:
     # -- running
 
     async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None:
-        """Call `on_datagram` for each one, and `on_turn` after each drain."""
+        """Call `on_datagram` for each datagram, and `on_turn` after each drain."""
         self._loop = asyncio.get_running_loop()
         self._on_datagram, self._on_turn = on_datagram, on_turn
         for each in self._sockets:
@@ -164,7 +164,7 @@ class UdpTransport:
         self._loop = None
 
     def set_peers(self, addresses: Iterable[str]) -> None:
-        """Who is told when there is no multicast."""
+        """The members to send to where there is no multicast."""
         own = self.address
         self._peers = [parse_address(address) for address in addresses if address != own]
 
@@ -184,22 +184,22 @@ class UdpTransport:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            self.dropped += 1  # an unreachable port's answer, read as an error
+            self.dropped += 1  # the error of an unreachable port
         self._on_turn()
 
     # -- sending
 
     def send_all(self, datagrams: list[Datagram]) -> None:
-        """To every member: by multicast, or to one after the other."""
+        """Send to every member: by multicast, or one after the other."""
         for address in [self._group] if self._group is not None else self._peers:
             self._send(datagrams, address)
 
     def send(self, datagrams: list[Datagram], address: str) -> None:
-        """To one member."""
+        """Send to one member."""
         self._send(datagrams, parse_address(address))
 
-    def _send(self, datagrams: list[Datagram], address: Address) -> None:
-        # Of large ones each is a call of its own in any case.
+    def _send(self, datagrams: list[Datagram], address: HostPort) -> None:
+        # Each large datagram is a call of its own anyway.
         are_small = len(datagrams) > 1 and 2 * sum(map(len, datagrams[0])) <= DATAGRAM_BYTES_MAX
         if self._has_offload and are_small:
             for data, size in _runs(datagrams):
@@ -208,7 +208,7 @@ class UdpTransport:
             for datagram in datagrams:
                 self._put(datagram, 0, address)
 
-    def _put(self, parts: Datagram, size: int, address: Address) -> None:
+    def _put(self, parts: Datagram, size: int, address: HostPort) -> None:
         if not self._unsent and self._try(parts, size, address):
             return
         if len(self._unsent) >= UNSENT_MAX:
@@ -218,7 +218,7 @@ class UdpTransport:
         if len(self._unsent) == 1 and self._loop is not None:
             self._loop.add_writer(self._own.fileno(), self._send_rest)
 
-    def _try(self, parts: Datagram, size: int, address: Address) -> bool:
+    def _try(self, parts: Datagram, size: int, address: HostPort) -> bool:
         """False if the socket has no room."""
         if len(parts) > PARTS_MAX:
             parts = [b"".join(parts)]
@@ -231,7 +231,7 @@ class UdpTransport:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
-            self.dropped += 1  # no route, or the peer's port is closed: as if it had been lost on the way
+            self.dropped += 1  # no route, or the peer's port is closed: the same as a loss on the network
         return True
 
     def _send_rest(self) -> None:
@@ -242,7 +242,7 @@ class UdpTransport:
 
 
 def _runs(datagrams: list[Datagram]) -> Iterable[tuple[Datagram, int]]:
-    """Datagrams of one size together, the last of a run may be shorter: (parts, segment size or 0)."""
+    """Runs of datagrams of one size, of which the last may be shorter: (parts, segment size or 0)."""
     run: Datagram = []
     count = size = last = 0
     for datagram in datagrams:
@@ -260,9 +260,9 @@ def _runs(datagrams: list[Datagram]) -> Iterable[tuple[Datagram, int]]:
 
 
 def _split(
-    data: bytes, ancillary: list[tuple[int, int, bytes]], address: Address, on_datagram: OnDatagram
+    data: bytes, ancillary: list[tuple[int, int, bytes]], address: HostPort, on_datagram: OnDatagram
 ) -> None:
-    """What the kernel put together, as the datagrams that came."""
+    """Split a buffer that the kernel joined into its datagrams."""
     size = len(data)
     for level, kind, value in ancillary:
         if level == socket.IPPROTO_UDP and kind == _UDP_GRO:
@@ -288,7 +288,7 @@ def _set_gro(each: socket.socket) -> bool:
 
 
 def _mtu(interface: str) -> int:
-    """The largest packet of the interface that has this address; Ethernet's where that can't be told."""
+    """The MTU of the interface with this address; Ethernet's if it is not known."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -304,7 +304,7 @@ def _mtu(interface: str) -> int:
 
 
 def _drop_own(each: socket.socket, host: str, port: int) -> None:
-    """Our own multicast comes back to us; let the kernel drop it before it is copied."""
+    """Let the kernel drop our own multicast, which comes back to us, before it is copied."""
     ip = struct.unpack("!I", socket.inet_aton(host))[0]
     program = [
         (0x20, 0, 0, 0xFFF0000C),  # the IP header's source address
@@ -316,5 +316,5 @@ def _drop_own(each: socket.socket, host: str, port: int) -> None:
     ]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
     pointer = struct.pack("@HP", len(program), ctypes.addressof(code))
-    with contextlib.suppress(OSError):  # without it, they are dropped by their sender's id
+    with contextlib.suppress(OSError):  # without the filter, they are dropped by their sender's id
         each.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)

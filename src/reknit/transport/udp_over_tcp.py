@@ -1,7 +1,7 @@
 """A group's datagrams over TCP connections, for networks without multicast.
 
-The semantics are the same: a datagram arrives whole or not at all, and what a connection has no room for is
-dropped, to be asked for again. Every member listens, and connects to whom it has something to say.
+The semantics are the same: a datagram arrives whole or not at all. A connection without room drops datagrams, and
+receivers request them again. Every member listens, and connects to the members that it sends to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from reknit.frame import Buffer
-from reknit.transport.udp import Address, OnDatagram, parse_address
+from reknit.transport.udp import HostPort, OnDatagram, parse_address
 from reknit.wire.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
 
 _LENGTH: Final = struct.Struct("<I")
@@ -22,14 +22,14 @@ _RETRY_S: Final = 0.2
 
 
 class TcpConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a member listens."""
+    """The address and the buffer of a member."""
 
     interface: str = "127.0.0.1"
-    """The address to listen on, which is also what the others are told."""
+    """The address to listen on. Other members connect to it."""
     port: int = 0
-    """The port to listen on; 0 takes a free one."""
+    """The port to listen on; 0 takes a free port."""
     write_buffer_bytes: int = 8 << 20
-    """What may wait for one member before more is dropped."""
+    """How many bytes may wait for one member before more are dropped."""
 
 
 class TcpDatagrams:
@@ -48,9 +48,9 @@ class TcpDatagrams:
         self._on_turn: Callable[[], None] = lambda: None
         self._server: asyncio.Server | None = None
         self._port = config.port
-        self._peers: list[Address] = []
-        self._out: dict[Address, _Outgoing] = {}
-        self._in: set[asyncio.Transport] = set()
+        self._peers: list[HostPort] = []
+        self._out: dict[HostPort, _Outgoing] = {}
+        self._incoming: set[asyncio.Transport] = set()
 
     @property
     def address(self) -> str:
@@ -61,11 +61,13 @@ class TcpDatagrams:
         await self.listen()
 
     async def listen(self) -> None:
-        """Take a port, so that `address` is known; `open` does it where it was not done before."""
+        """Take a port, so that `address` is known. `open` calls it if needed."""
         if self._server is None:
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(
-                lambda: _Incoming(self), self.config.interface, self.config.port
+                lambda: _Incoming(self._incoming, self._received, self._turned),
+                self.config.interface,
+                self.config.port,
             )
             self._port = self._server.sockets[0].getsockname()[1]
 
@@ -74,9 +76,15 @@ class TcpDatagrams:
             self._server.close()
         for outgoing in self._out.values():
             outgoing.close()
-        for transport in list(self._in):
+        for transport in list(self._incoming):
             transport.close()
         await asyncio.sleep(0)
+
+    def _received(self, data: bytes | memoryview, address: HostPort) -> None:
+        self._on_datagram(data, address)
+
+    def _turned(self) -> None:
+        self._on_turn()
 
     def set_peers(self, addresses: Iterable[str]) -> None:
         self._peers = [parse_address(address) for address in addresses if address != self.address]
@@ -91,7 +99,7 @@ class TcpDatagrams:
     def send(self, datagrams: list[Datagram], address: str) -> None:
         self._send(datagrams, parse_address(address))
 
-    def _send(self, datagrams: list[Datagram], address: Address) -> None:
+    def _send(self, datagrams: list[Datagram], address: HostPort) -> None:
         outgoing = self._out.get(address)
         if outgoing is None:
             outgoing = self._out[address] = _Outgoing(address, self.config.write_buffer_bytes)
@@ -99,9 +107,9 @@ class TcpDatagrams:
 
 
 class _Outgoing(asyncio.Protocol):
-    """A connection to one member, opened when there is something to say and again when it broke."""
+    """A connection to one member, opened with the first datagram, and again after it broke."""
 
-    def __init__(self, address: Address, bytes_max: int) -> None:
+    def __init__(self, address: HostPort, bytes_max: int) -> None:
         self._address, self._bytes_max = address, bytes_max
         self._transport: asyncio.Transport | None = None
         self._waiting: list[Buffer] = []
@@ -112,7 +120,7 @@ class _Outgoing(asyncio.Protocol):
         return self._transport is None or not self._transport.get_write_buffer_size()
 
     def send(self, datagrams: list[Datagram]) -> int:
-        """How many were dropped, because too much waits."""
+        """Send datagrams; gives how many were dropped because too much waits."""
         framed = [p for each in datagrams for p in (_LENGTH.pack(sum(map(len, each))), *each)]
         if self._transport is None:
             if len(self._waiting) + len(framed) > 4096:
@@ -130,7 +138,7 @@ class _Outgoing(asyncio.Protocol):
         try:
             await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
         except OSError:
-            self._waiting.clear()  # as if lost on the way; said again, if it matters
+            self._waiting.clear()  # the same as a loss on the network
             await asyncio.sleep(_RETRY_S)
         finally:
             self._task = None
@@ -152,23 +160,25 @@ class _Outgoing(asyncio.Protocol):
 
 
 class _Incoming(asyncio.Protocol):
-    """A connection from a member: datagrams with their lengths before them."""
+    """A connection from a member: datagrams, each with its length before it."""
 
-    def __init__(self, owner: TcpDatagrams) -> None:
-        self._owner = owner
+    def __init__(
+        self, connections: set[asyncio.Transport], on_datagram: OnDatagram, on_turn: Callable[[], None]
+    ) -> None:
+        self._connections, self._on_datagram, self._on_turn = connections, on_datagram, on_turn
         self._buffer = bytearray()
-        self._peer: Address = ("", 0)
+        self._peer: HostPort = ("", 0)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._peer = transport.get_extra_info("peername")[:2]
-        self._owner._in.add(transport)
+        self._connections.add(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None:
-            self._owner._in.discard(self._transport)
+            self._connections.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -177,13 +187,13 @@ class _Incoming(asyncio.Protocol):
             length = _LENGTH.unpack_from(self._buffer, at)[0]
             if length > DATAGRAM_BYTES_MAX:
                 assert self._transport is not None
-                self._transport.abort()  # whoever this is, it does not speak as we do
+                self._transport.abort()  # the peer does not speak this protocol
                 return
             if len(self._buffer) - at < _LENGTH.size + length:
                 break
             at += _LENGTH.size
-            self._owner._on_datagram(bytes(self._buffer[at : at + length]), self._peer)
+            self._on_datagram(bytes(self._buffer[at : at + length]), self._peer)
             at += length
         if at:
             del self._buffer[:at]
-            self._owner._on_turn()
+            self._on_turn()

@@ -1,14 +1,14 @@
-"""Datagrams of a group: what they look like, and how messages and pieces of batches are bundled into them.
+"""Datagrams of a group: their layout, and how messages and pieces of batches are bundled into them.
 
     envelope, 40 bytes   magic u16 · version u8 · 0 u8 · 0 u32 · group u64 · sender 16 B · stable u64
     then items           piece:    1 u8 · is_relayed u8 · index u16 · size u16 · 0 u16 · first u64 · count u32
                                    · length u32 · (source 16 B if relayed) · data up to `size`
                          message:  2 u8 · 0 u8 · 0 u16 · length u32 · msgpack
 
-Little endian. `group` is a hash of the group's name: datagrams of other groups on the same address are
-passed over. `stable` is the sender's own: what all members have of it. Everything that goes to the same place
-in one turn goes together, up to the size of a datagram; a batch that needs several is cut into pieces of equal
-size, so that the kernel can take all of them with one call (UDP segmentation offload).
+Little endian. `group` is a hash of the group's name, so that datagrams of other groups on the same address are
+ignored. `stable` is the last seq of the sender that all members have. Everything for the same destination in one turn
+is sent together, up to the size of a datagram. A batch that needs several datagrams is cut into pieces of equal size,
+so that the kernel can send all of them with one call (UDP segmentation offload).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.seqset import Range
-from reknit.wire.groups import AnyGroupMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece
 from reknit.wire.pieces import piece_count
 
 MAGIC: Final = 0x4752  # b"RG"
@@ -34,35 +34,35 @@ MESSAGE: Final = struct.Struct("<BBHI")
 DATAGRAM_BYTES_MAX: Final = 65_507
 """The largest payload of an IPv4 UDP datagram."""
 PIECE_BYTES_MAX: Final = 65_400
-"""As much as the largest datagram takes, so that a buffer that was made for one is nearly full."""
+"""Nearly the size of the largest datagram, so that receive buffers are well used."""
 OVERHEAD_BYTES: Final = ENVELOPE.size + PIECE.size + SOURCE_BYTES
-"""What a piece costs in its datagram beside its data, at most."""
+"""The overhead of a piece in its datagram, at most."""
 
 _KIND_PIECE: Final = 1
 _KIND_MESSAGE: Final = 2
 _decoder = msgspec.msgpack.Decoder(AnyGroupMessage)
 _encoder = msgspec.msgpack.Encoder()
 
-Item = Piece | AnyGroupMessage
+Item = GroupPiece | AnyGroupMessage
 Datagram = list[Buffer]
 """A datagram's bytes, in parts."""
 
 
 def group_hash(name: str) -> int:
-    """The number that stands for a group on the wire."""
+    """The number that identifies a group on the wire."""
     return xxh3_64_intdigest(name.encode())
 
 
 class Bundler:
-    """Packs what one member says to one place in one turn into few datagrams.
+    """Packs everything that one member sends to one destination in one turn into few datagrams.
 
-    >>> from reknit.wire.groups import Ack, AskStart
+    >>> from reknit.wire.groups import GroupAck, GroupAskStart
     >>> bundler = Bundler(group_hash("robots"), b"m" * 16, 1472)
-    >>> bundler.add(Ack(7))
-    >>> bundler.add(AskStart())
+    >>> bundler.add(GroupAck(7))
+    >>> bundler.add(GroupAskStart())
     >>> [datagram] = bundler.take(stable=0)
     >>> unbundle(datagram, group_hash("robots"))[1]
-    [Ack(seq=7), AskStart()]
+    [GroupAck(seq=7), GroupAskStart()]
     """
 
     def __init__(self, group: int, me: bytes, datagram_bytes: int) -> None:
@@ -88,8 +88,8 @@ class Bundler:
                 fields = (is_relayed, index, size, 0, head.first, head.count, head.length)
                 self._put(PIECE.pack(_KIND_PIECE, *fields) + origin, data[at : at + size])
 
-    def add_piece(self, piece: Piece) -> None:
-        """Bundle a piece of a batch that we have not whole."""
+    def add_piece(self, piece: GroupPiece) -> None:
+        """Bundle a piece of a batch that is incomplete here."""
         fields = (True, piece.index, piece.size, 0, piece.first, piece.count, piece.length)
         self._put(PIECE.pack(_KIND_PIECE, *fields) + piece.source, piece.data)
 
@@ -106,7 +106,7 @@ class Bundler:
         return [b"".join(parts) for parts in self.take_parts(stable)]
 
     def take_parts(self, stable: int) -> list[Datagram]:
-        """The same, each as parts that the kernel puts together: batches are not copied."""
+        """The datagrams, each as parts that the kernel joins: batches are not copied."""
         if not self._items:
             return []
         envelope = ENVELOPE.pack(MAGIC, VERSION, 0, 0, self._group, self._me, stable)
@@ -116,13 +116,14 @@ class Bundler:
 
 
 def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
-    """Who sent it, and what is in it; nothing if it is of another group. Raises `MalformedFrame`."""
+    """The sender and the items of a datagram; no items if it belongs to another group. Raises `MalformedFrame`."""
     view = memoryview(datagram)
     if len(view) < ENVELOPE.size:
-        raise MalformedFrame(f"a group's datagram can't have {len(view)} bytes", "its envelope")
+        raise MalformedFrame(f"a datagram of {len(view)} bytes is shorter than its envelope", "byte 0")
     magic, version, _, _, named, sender, stable = ENVELOPE.unpack_from(view)
     if magic != MAGIC or version != VERSION:
-        raise MalformedFrame("not a datagram of a group", f"magic {magic:#06x}, version {version}")
+        what = f"magic {magic:#06x} and version {version} are not those of a group's datagram"
+        raise MalformedFrame(what, "byte 0")
     items: list[Item] = []
     whole = datagram if type(datagram) is bytes else None
     at, end = ENVELOPE.size, len(view) if named == group else 0
@@ -137,11 +138,13 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
             items.append(_message(view[at : at + length], length))
             at += length
         else:
-            raise MalformedFrame(f"item kind {kind} is unknown or cut short", f"byte {at} of a datagram")
+            raise MalformedFrame(f"item kind {kind} is unknown or cut off", f"byte {at} of a datagram")
     return sender, items
 
 
-def _piece(view: memoryview, at: int, sender: bytes, stable: int, whole: bytes | None) -> tuple[Piece, int]:
+def _piece(
+    view: memoryview, at: int, sender: bytes, stable: int, whole: bytes | None
+) -> tuple[GroupPiece, int]:
     _, is_relayed, index, size, _, first, count, length = PIECE.unpack_from(view, at)
     at += PIECE.size
     source = sender
@@ -151,16 +154,17 @@ def _piece(view: memoryview, at: int, sender: bytes, stable: int, whole: bytes |
     rest = length - index * size
     stop = at + (size if size < rest else rest)
     if not (at < stop <= len(view) and first and count and length <= FRAME_BYTES_MAX):
-        raise MalformedFrame(f"a piece of {length} bytes, {size} each, can't be", f"byte {at} of a datagram")
+        what = f"a piece of {size} bytes can't be number {index} of a batch of {length} bytes"
+        raise MalformedFrame(what, f"byte {at} of a datagram")
     place = None if whole is None else (whole, at)
-    return Piece(source, first, count, length, size, index, stable, view[at:stop], place), stop
+    return GroupPiece(source, first, count, length, size, index, stable, view[at:stop], place), stop
 
 
 def _message(body: memoryview, length: int) -> AnyGroupMessage:
     if len(body) != length:
-        raise MalformedFrame("a message is cut short", f"{len(body)} of {length} bytes")
+        raise MalformedFrame(f"a message of {length} bytes is cut off after {len(body)}", "a datagram")
     try:
         message: AnyGroupMessage = _decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise MalformedFrame("a group's message can't be read", str(error)) from None
+        raise MalformedFrame(f"a group's message can't be read ({error})", "a datagram") from None
     return message

@@ -1,4 +1,4 @@
-"""Bytes to messages and runs of batches, and back. Sans-I/O: fed by whatever transport there is."""
+"""Bytes to messages and runs of batches, and back. Sans-I/O: any transport can feed it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Final
 
 import msgspec
 
-from reknit.batch import HEADER_BYTES, Batch, Head, check_head
+from reknit.batch import Batch
+from reknit.batch_layout import HEADER_BYTES, Head, check_head
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
+from reknit.wire.announced import Announced
 from reknit.wire.links import LinkMessage
 from reknit.wire.messages import Answer, Message, SessionMessage
 from reknit.wire.outcomes import OutcomeMessage
@@ -18,26 +20,26 @@ from reknit.wire.streams import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
 LENT_BYTES_MIN: Final = BUFFER_BYTES // 4
-"""Batches that are so long, back to back, may be lent as a part of the buffer that they came into. Shorter ones are
-copied, so that who keeps little does not keep a whole buffer."""
+"""A run of batches at least this long may be lent as a part of the receive buffer. A shorter run is copied, so that a
+program that keeps a few bytes does not keep a whole buffer alive."""
 _FREE: Final = 2
-"""The references to a buffer that nobody reads from: ours, and that of whoever counts."""
+"""The references to a buffer that nobody reads from: the decoder's own, and that of the call that counts them."""
 
 AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
-"""All that goes over a connection, beside batches."""
+"""Every message that a connection carries, beside batches."""
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Frames(msgspec.Struct, frozen=True):
-    """Batches as they came, back to back in one piece of bytes, and their heads. The unit that is journaled."""
+    """Batches as they arrived, back to back in one buffer, and their heads. The journal stores them as one unit."""
 
     data: bytes | memoryview
     heads: list[Head]
 
     def batches(self) -> list[Batch]:
-        """Each of them, as a part of the whole bytes."""
+        """Each batch, as a part of the whole buffer."""
         data, view, at = self.data, memoryview(self.data), 0
         found: list[Batch] = []
         for head in self.heads:
@@ -62,11 +64,11 @@ def decode(frame: bytes | memoryview) -> AnyMessage:
         message: AnyMessage = _decoder.decode(unwrap(frame))
         return message
     except msgspec.DecodeError as error:
-        raise MalformedFrame("a message can't be read", str(error)) from None
+        raise MalformedFrame(f"a message can't be read ({error})", f"{len(frame)} bytes") from None
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """The journal's own bytes, batches and records, that an `Answer` announced."""
+    """Bytes of the journal, batches and records, that an `Answer` announced."""
 
     data: bytes
 
@@ -75,11 +77,12 @@ Item = AnyMessage | Frames | Raw
 
 
 class Decoder:
-    """Cuts a stream of bytes into messages, `Frames` and `Raw`.
+    """Splits received bytes into messages, `Frames` and `Raw`.
 
-    A transport writes into `space()` and says how much with `filled(n)`; what became whole comes out of `take()`.
-    One that lends hands out long batches without a copy. That is for those who soon let go of them, so that few
-    buffers are used again and again; who keeps them, as a journal does, is served better with a copy that fits.
+    A transport writes into `space()` and reports how much with `filled(n)`; `take()` returns the items that are
+    complete. A decoder that lends passes long runs of batches on without a copy. This suits receivers that release
+    them soon, so that a few buffers are reused. A receiver that keeps batches, such as a journal, does better with a
+    copy of the right size.
     """
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
@@ -88,10 +91,10 @@ class Decoder:
         self._start = 0
         self._stop = 0
         self._is_lent = False
-        """Whether somebody may read from what came before: it stays as it is then."""
+        """Whether a receiver may read from earlier bytes of the buffer, which must not change then."""
         self._spent: bytearray | None = None
-        """The buffer before this one, which may be used again when nobody reads from it any more."""
-        self._raw = 0
+        """The previous buffer, for reuse once nobody reads from it."""
+        self._announced: Announced[Answer] = Announced()
         self._bytes_max = bytes_max
         self._lends = lends
 
@@ -104,9 +107,9 @@ class Decoder:
         return self._view[self._stop :]
 
     def _make_room(self) -> None:
-        """Move what is incomplete to the front, into another buffer if this one is lent or too small."""
+        """Move the incomplete item to the front, in another buffer if this one is lent or too small."""
         rest = bytes(self._view[self._start : self._stop])
-        wanted = self._raw or peek(rest, 0, len(rest), self._bytes_max)[1]
+        wanted = self._announced.rest or peek(rest, 0, len(rest), self._bytes_max)[1]
         size = max(BUFFER_BYTES, wanted + BUFFER_BYTES // 4)
         if self._is_lent or size != len(self._buffer):
             self._change_buffer(size)
@@ -124,7 +127,7 @@ class Decoder:
         self._stop += count
 
     def feed(self, data: bytes) -> list[Item]:
-        """Write and take at once, for transports that bring their own buffers."""
+        """Write and take in one call, for transports with buffers of their own."""
         out: list[Item] = []
         rest = memoryview(data)
         while rest:
@@ -137,15 +140,14 @@ class Decoder:
         return out
 
     def take(self) -> list[Item]:
-        """Everything that is whole by now. Raises `MalformedFrame` at the first frame that is none."""
+        """Every item that is complete. Raises `MalformedFrame` at the first invalid frame."""
         out: list[Item] = []
         while True:
-            if self._raw:
-                if self._stop - self._start < self._raw:
+            if self._announced.message is not None:
+                raw = self._take_raw(self._announced.rest)
+                if raw is None:
                     return out
-                out.append(Raw(bytes(self._view[self._start : self._start + self._raw])))
-                self._start += self._raw
-                self._raw = 0
+                out.append(raw)
             frames = self._take_batches()
             if frames is not None:
                 out.append(frames)
@@ -154,8 +156,17 @@ class Decoder:
                 return out
             out.append(message)
 
+    def _take_raw(self, size: int) -> Raw | None:
+        """The bytes that were announced, once all of them are here."""
+        start = self._start
+        if self._stop - start < size:
+            return None
+        self._announced.take(size)
+        self._start = start + size
+        return Raw(bytes(self._view[start : start + size]))
+
     def _take_batches(self) -> Frames | None:
-        """The whole batches that are next, in one piece."""
+        """The complete batches that are next, in one run."""
         view, at, stop = self._view, self._start, self._stop
         heads: list[Head] = []
         while True:
@@ -163,7 +174,7 @@ class Decoder:
             if kind != KIND_BATCH or length > stop - at:
                 break
             if length < HEADER_BYTES:
-                raise MalformedFrame("a batch is shorter than its header", f"{length} bytes")
+                raise MalformedFrame(f"a batch of {length} bytes is shorter than its header", "a batch")
             heads.append(check_head(view, at, length))
             at += length
         if not heads:
@@ -176,19 +187,18 @@ class Decoder:
         return Frames(data.toreadonly(), heads)
 
     def _take_message(self) -> AnyMessage | None:
-        """The whole message that is next."""
+        """The complete message that is next."""
         at = self._start
         kind, length = peek(self._view, at, self._stop - at, self._bytes_max)
         if kind == 0 or length > self._stop - at or kind == KIND_BATCH:
             return None
         if kind == KIND_RECORD:
-            raise MalformedFrame("a journal record came without an announcement", f"{length} bytes")
+            raise MalformedFrame(f"a journal record of {length} bytes was not announced", "a record")
         message = decode(self._view[at : at + length])
         self._start = at + length
         if isinstance(message, Answer) and message.size:
             if not 0 < message.size <= self._bytes_max:
-                raise MalformedFrame(
-                    f"an answer of {message.size} bytes is over the limit", f"of {self._bytes_max}"
-                )
-            self._raw = message.size
+                what = f"an answer announces {message.size} bytes, over the limit of {self._bytes_max}"
+                raise MalformedFrame(what, "its size")
+            self._announced.announce(message)
         return message

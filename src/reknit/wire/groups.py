@@ -1,7 +1,7 @@
-"""What the members of a group say to each other.
+"""The messages between the members of a group.
 
-`Piece` carries events and has a layout of its own (transport.bundle); the rest is small and packed with
-msgpack. Who speaks is known from the datagram, so no message names its own sender. Ranges are half-open.
+`GroupPiece` carries events and has a layout of its own (`wire/bundle.py`). The others are small and packed with
+msgpack. The datagram names its sender, so no message does. Ranges are half-open.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from reknit.seqset import Range
 from reknit.view import Member, View
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A part of a batch's bytes: all of it where it fits one datagram. `size` is how its sender cut it.
+class GroupPiece(msgspec.Struct, frozen=True, gc=False):
+    """A part of a batch's bytes; all of it if the batch fits one datagram. `size` is the size of its sender's pieces.
 
-    `stable`: everyone has everything of the source up to and including this. `place` is where the data lies in the
-    bytes that came, so that payloads can be read from there without a copy.
+    `stable`: everyone has everything of the source up to and including this. `place` is where the data is in the
+    datagram, so that payloads can be read from there without a copy.
     """
 
     source: bytes
@@ -32,16 +32,16 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
-    """The base of everything but pieces."""
+    """The base of all messages except pieces."""
 
 
 # -- multicast
 
 
-class Start(GroupMessage, frozen=True, tag=1):
-    """From a sender to a member: of my events you get those after `seq`; this is how large my window is.
+class GroupStart(GroupMessage, frozen=True, tag=1):
+    """From a sender to a member: you get my events after `seq`, and this is the size of my window.
 
-    `buffer_bytes` is what the speaker's own socket can take in before it loses datagrams.
+    `buffer_bytes` is how much the sender's own socket buffers before it drops datagrams.
     """
 
     seq: int
@@ -50,20 +50,20 @@ class Start(GroupMessage, frozen=True, tag=1):
     buffer_bytes: int
 
 
-class AskStart(GroupMessage, frozen=True, tag=2):
-    """From a member to a sender whose `Start` it lacks."""
+class GroupAskStart(GroupMessage, frozen=True, tag=2):
+    """From a member to a sender whose `GroupStart` it lacks."""
 
 
-class Ack(GroupMessage, frozen=True, tag=3):
-    """To a sender: my application was handed everything of yours up to and including `seq`."""
+class GroupAck(GroupMessage, frozen=True, tag=3):
+    """To a sender: my application has all your events up to and including `seq`."""
 
     seq: int
 
 
-class Announce(GroupMessage, frozen=True, tag=4):
+class GroupAnnounce(GroupMessage, frozen=True, tag=4):
     """From a sender that went quiet: I sent up to `high`, and everyone has all up to `stable`.
 
-    Who lacks something asks, and everyone acks.
+    A member that lacks something requests it. Every member acks if that is wanted.
     """
 
     high: int
@@ -71,8 +71,8 @@ class Announce(GroupMessage, frozen=True, tag=4):
     is_ack_wanted: bool
 
 
-class Recover(GroupMessage, frozen=True, tag=5):
-    """Heard by all, meant for `asked`: I lack these events of `source`, and these pieces of its batches."""
+class GroupRecover(GroupMessage, frozen=True, tag=5):
+    """To all, and for `asked` to answer: I lack these events of `source`, and these pieces of its batches."""
 
     source: bytes
     asked: bytes
@@ -80,22 +80,22 @@ class Recover(GroupMessage, frozen=True, tag=5):
     pieces: list[tuple[int, list[Range]]]
 
 
-class Gone(GroupMessage, frozen=True, tag=6):
-    """Of `source`, nothing up to and including `seq` can be had any more."""
+class GroupGone(GroupMessage, frozen=True, tag=6):
+    """The events of `source` up to and including `seq` are no longer available."""
 
     source: bytes
     seq: int
 
 
 Part = tuple[int, int, int, int, list[Range]]
-"""A batch of which only pieces are held: (first, count, length, size of a piece, which pieces)."""
+"""An incomplete batch: (first, count, length, size of a piece, which pieces are held)."""
 
 
-class Holdings(GroupMessage, frozen=True, tag=7):
-    """Of a source that left: how far I delivered, what I know it sent, and what I can give.
+class GroupHoldings(GroupMessage, frozen=True, tag=7):
+    """About a source that left: how far I delivered, the last seq I know of, and what I can send.
 
-    `stamp` names my view. `lost` was given up in common with others before. `start` is what I forgot. By `stable`
-    I know that everyone had it whom the source waited for.
+    `stamp` names my view. `lost` was given up together with other members. I have forgotten events up to `start`.
+    Every member that the source waited for had the events up to `stable`.
     """
 
     source: bytes
@@ -110,8 +110,8 @@ class Holdings(GroupMessage, frozen=True, tag=7):
     stable: int = 0
 
 
-class Ends(GroupMessage, frozen=True, tag=8):
-    """To one that was apart from me: how far I got with sources that left meanwhile. A question is answered."""
+class GroupEnds(GroupMessage, frozen=True, tag=8):
+    """To a member that was apart from me: how far I got with sources that left meanwhile. A question is answered."""
 
     ends: list[tuple[bytes, int]]
     is_question: bool
@@ -120,59 +120,78 @@ class Ends(GroupMessage, frozen=True, tag=8):
 # -- membership
 
 
-class Hello(GroupMessage, frozen=True, tag=16):
-    """I want in."""
+class GroupHello(GroupMessage, frozen=True, tag=16):
+    """I want to join."""
 
     member: Member
 
 
-class Found(GroupMessage, frozen=True, tag=17):
-    """To one that wants in: there is a group, and this is its coordinator."""
+class GroupFound(GroupMessage, frozen=True, tag=17):
+    """To a joiner: there is a group, and this is its coordinator."""
 
     coordinator: Member
 
 
-class Beat(GroupMessage, frozen=True, tag=18):
-    """Still here, and this is my view: `coordinator` made it, and I may be the one that coordinates it now."""
+class GroupBeat(GroupMessage, frozen=True, tag=18):
+    """I am alive, and this is my view: `coordinator` made it, and I may coordinate it now."""
 
     counter: int
     coordinator: bytes
     is_coordinating: bool = False
 
 
-class Install(GroupMessage, frozen=True, tag=19):
+class GroupInstall(GroupMessage, frozen=True, tag=19):
     """From a coordinator: this is the view."""
 
     view: View
 
 
-class AskView(GroupMessage, frozen=True, tag=20):
-    """From one coordinator to another: who is with you? Answered by `Install`, so that two groups merge."""
+class GroupAskView(GroupMessage, frozen=True, tag=20):
+    """From one coordinator to another: send me your view. Answered with `GroupInstall`, so that two groups merge."""
 
 
-class Leave(GroupMessage, frozen=True, tag=21):
+class GroupLeave(GroupMessage, frozen=True, tag=21):
     """I am leaving."""
 
 
-class Suspect(GroupMessage, frozen=True, tag=22):
-    """I have not heard from these for long. Who hears its own id says `Beat` at once."""
+class GroupSuspect(GroupMessage, frozen=True, tag=22):
+    """I have not heard from these members for long. A member that is among them sends `GroupBeat` at once."""
 
     members: list[bytes]
 
 
-class Evict(GroupMessage, frozen=True, tag=23):
+class GroupEvict(GroupMessage, frozen=True, tag=23):
     """To the coordinator: this member holds everyone up."""
 
     member: bytes
     why: str
 
 
-class Evicted(GroupMessage, frozen=True, tag=24):
-    """To a member: you are out, and why. A way back is a new incarnation."""
+class GroupEvicted(GroupMessage, frozen=True, tag=24):
+    """To a member: you are evicted, and why. It can join again only as a new incarnation."""
 
     why: str
 
 
-MulticastMessage = Start | AskStart | Ack | Announce | Recover | Gone | Holdings | Ends
-MembershipMessage = Hello | Found | Beat | Install | AskView | Leave | Suspect | Evict | Evicted
+MulticastMessage = (
+    GroupStart
+    | GroupAskStart
+    | GroupAck
+    | GroupAnnounce
+    | GroupRecover
+    | GroupGone
+    | GroupHoldings
+    | GroupEnds
+)
+MembershipMessage = (
+    GroupHello
+    | GroupFound
+    | GroupBeat
+    | GroupInstall
+    | GroupAskView
+    | GroupLeave
+    | GroupSuspect
+    | GroupEvict
+    | GroupEvicted
+)
 AnyGroupMessage = MulticastMessage | MembershipMessage

@@ -1,15 +1,18 @@
-"""What nodes say to each other: who is where, which events go over a link, and what became of them."""
+"""The messages between linked nodes: routing, events that cross a link, and their outcomes."""
 
 from __future__ import annotations
 
 import msgspec
 
 from reknit.wire.messages import Message
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
+
+# -- routing
 
 
 class Link(Message, frozen=True, tag=43):
-    """The first words between two nodes: who this is, since when it runs, what the link costs from here."""
+    """Each of two nodes sends it first on a link: its name, its instance (when it started), the link's cost from
+    here."""
 
     node: str
     instance: int
@@ -21,7 +24,8 @@ class Link(Message, frozen=True, tag=43):
 
 
 class LinkState(Message, frozen=True, tag=44):
-    """A node's neighbours and what it costs to get there. The newest (instance, seq) of a node counts."""
+    """A node's neighbours and the costs to reach them. It is flooded whenever they change; the newest (instance, seq)
+    of a node counts. No answer."""
 
     node: str
     instance: int
@@ -31,67 +35,89 @@ class LinkState(Message, frozen=True, tag=44):
 
 
 class Announce(Message, frozen=True, tag=45):
-    """What a node subscribes to, as a change after `seq - 1`, or as a whole."""
+    """The patterns that a node subscribes to: as a change to `seq - 1`, or as a whole. It is flooded whenever they
+    change.
+
+    A node that misses a change answers `AskWhole`.
+    """
 
     node: str
     instance: int
     seq: int
     added: list[tuple[str, str]]
-    """(pattern, mode): mode is `journal` for those who get everything, `any` for those who share."""
+    """(pattern, mode): mode is `journal` for subscribers that get everything, `any` for those that share."""
     removed: list[tuple[str, str]] = msgspec.field(default_factory=list)
     is_whole: bool = False
 
 
 class AskWhole(Message, frozen=True, tag=46):
-    """I missed something about this node: tell all that you know of it."""
+    """A node that missed an update about another node requests the full state. The answer is `LinkState` and
+    `Announce`."""
 
     node: str
 
 
 class Beat(Message, frozen=True, tag=47):
-    """Still here, and this is what I know: (node, instance, seq of its links, seq of its subscriptions)."""
+    """Each node sends it to its neighbours at regular intervals, with the versions that it knows.
+
+    A row is (node, instance, seq of its links, seq of its patterns). A neighbour that lacks a version answers
+    `AskWhole`.
+    """
 
     rows: list[tuple[str, int, int, int]]
 
 
+# -- anycast
+
+
 class Forward(Message, frozen=True, tag=48):
-    """The next `size` bytes are one batch that is to be delivered from here on, and its outcome told."""
+    """A node forwards an anycast batch to a neighbour: the next `size` bytes. The neighbour answers `Returned`."""
 
     size: int
     origin: str
     mode: str
     resend: bool
     attempts: int
-    """How many subscribers it was handed to so far."""
+    """To how many subscribers it was delivered so far."""
     ttl_ms: int
     visited: list[str]
-    """Nodes that have it or have had it: it does not go there again."""
+    """The nodes that have it or had it. It does not go there again."""
 
 
 class Return(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of events that were forwarded."""
+    """The outcome of forwarded events."""
 
     topic: str
     source: bytes
-    fate: Fate
+    fate: RangeOutcome
     visited: list[str]
 
 
 class Returned(Message, frozen=True, tag=49):
-    """Outcomes of what was forwarded, to the node that forwarded it."""
+    """A node's answer to `Forward`: the outcomes of the forwarded events. No answer."""
 
     rows: list[Return]
 
 
+# -- replication
+
+
 class Pull(Message, frozen=True, tag=50):
-    """Send what I subscribe to from this place in your journal on; -1: from now on."""
+    """A node asks a neighbour to send the events that it subscribes to, from this position of the neighbour's journal
+    on.
+
+    -1: from now on. The neighbour answers with one `Carry` after another.
+    """
 
     epoch: str
     position: int
 
 
 class Carry(Message, frozen=True, tag=51):
-    """The next `size` bytes are batches to keep and pass on; `position` is the journal's place after them."""
+    """The answer to `Pull`: the next `size` bytes are batches to store and forward. The receiver answers `Got`.
+
+    `position` is the sender's journal position after them.
+    """
 
     size: int
     position: int
@@ -100,13 +126,14 @@ class Carry(Message, frozen=True, tag=51):
 
 
 class Got(Message, frozen=True, tag=52):
-    """Everything up to this position is kept here."""
+    """The answer to `Carry`: everything up to this position of the sender's journal is stored here."""
 
     position: int
 
 
 class Skip(Message, frozen=True, tag=53):
-    """Events `[start, stop)` are lost where they come from: go on behind them."""
+    """A bridge tells a node: events `[start, stop)` are lost at their origin. The series continues after them. No
+    answer."""
 
     topic: str
     source: bytes
@@ -116,7 +143,7 @@ class Skip(Message, frozen=True, tag=53):
 
 
 class Via(Message, frozen=True, tag=54):
-    """The nodes that a source has been at, in order, before a bridge brings it here."""
+    """A bridge tells a node which nodes a source has passed, in order, before its events arrive. No answer."""
 
     source: bytes
     nodes: list[str]

@@ -1,7 +1,7 @@
-"""What a node and its clients say to each other, beside batches: small tagged values, packed with msgpack.
+"""The messages between a node and its clients, beside batches: small tagged values, packed with msgpack.
 
-Ranges on the wire are half-open, as everywhere. `number`s count up per subscription and make repeats harmless.
-Outcomes, recovery, links and streams have their own: `outcome_messages`, `recovery_messages`, and so on.
+Ranges on the wire are half-open, as everywhere. A `number` counts up per subscription, so that a repeated message has no
+effect. Outcomes, recovery, links and streams have modules of their own: `outcomes`, `recovery`, `links`, `streams`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """The base of everything that goes into a message frame."""
 
 
+# -- connections
+
+
 class Hello(Message, frozen=True, tag=1):
-    """The first message on a connection, from the side that opened it."""
+    """The side that opened a connection sends it first. The node answers `Welcome`, or `Bye`."""
 
     version: int
     name: str
@@ -27,7 +30,7 @@ class Hello(Message, frozen=True, tag=1):
 
 
 class Welcome(Message, frozen=True, tag=2):
-    """The answer to `Hello`: who the node is, and what it can take."""
+    """The node's answer to `Hello`: its name, the epoch of its journal, and its limits."""
 
     version: int
     node: str
@@ -37,43 +40,46 @@ class Welcome(Message, frozen=True, tag=2):
 
 
 class Ping(Message, frozen=True, tag=3):
-    """Still here? Sent on a quiet connection only."""
+    """Either side sends it on a quiet connection. The answer is `Pong`."""
 
 
 class Pong(Message, frozen=True, tag=4):
-    """Still here."""
+    """The answer to `Ping`."""
 
 
 class Bye(Message, frozen=True, tag=5):
-    """The connection ends, and why: a google.rpc code and words."""
+    """Either side sends it before it closes the connection, with the reason: a google.rpc code and a text. No answer."""
 
     code: int
     text: str
 
 
+# -- publishing
+
+
 class Declare(Message, frozen=True, tag=6):
-    """A publisher with a lasting identity asks how far its source has got. Answered by `Ack`."""
+    """A publisher whose source is not new asks for the last durable seq of it. The node answers `Ack`."""
 
     source: bytes
     topic: str
 
 
 class Ack(Message, frozen=True, tag=7):
-    """Everything of the source up to and including seq is kept."""
+    """The node tells a publisher: everything of the source up to and including `seq` is stored. No answer."""
 
     source: bytes
     seq: int
 
 
 class Expect(Message, frozen=True, tag=8):
-    """A batch did not follow on: send again from this seq."""
+    """The node tells a publisher: a batch did not follow on the last one. The publisher resends from `seq` on."""
 
     source: bytes
     seq: int
 
 
 class Refuse(Message, frozen=True, tag=9):
-    """Events `[start, stop)` of the source are not taken, for good, and why."""
+    """The node tells a publisher: events `[start, stop)` of the source are refused for good, and why. No answer."""
 
     source: bytes
     start: int
@@ -83,20 +89,23 @@ class Refuse(Message, frozen=True, tag=9):
 
 
 class Hold(Message, frozen=True, tag=10):
-    """The node can't take events for now, and why. Publishers keep what they have until `Go`."""
+    """The node tells publishers: it can't take events now, and why. They keep their events until `Go`."""
 
     code: int
     text: str
     sources: list[bytes] = []
-    """Whose events these are; empty: everyone's."""
+    """The sources that have to wait; empty: all."""
 
 
 class Go(Message, frozen=True, tag=11):
-    """The node takes events again: send what is not acknowledged."""
+    """The node tells publishers after a `Hold`: it takes events again. They resend everything unacknowledged."""
+
+
+# -- subscribing
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """A range that the subscriber has in hand: received, not settled."""
+    """A range that the subscriber has in flight: received, not settled."""
 
     topic: str
     source: bytes
@@ -105,24 +114,26 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where a subscription begins. Without anything: with what is kept from now on."""
+    """Where a subscription begins. Without any field: with the events that are stored from now on."""
 
     history: bool = False
-    """From the oldest event that is held."""
+    """From the oldest event held."""
     position: int | None = None
-    """From this place in the journal whose epoch is given."""
+    """From this position of the journal with the given epoch."""
     epoch: str = ""
     checkpoint: dict[str, int] | None = None
-    """After these seqs: {source as hex: seq}; sources that are not in it from their first held event, or from the
-    position if there is one."""
+    """After these seqs: {source as hex: seq}. Other sources begin at `position`, or else at their first held event."""
     count: int = 0
-    """With `history`: at most the last so many of each source."""
+    """With `history`: at most this many of the newest events of each source."""
     age_s: float = 0.0
-    """With `history`: only what is no older."""
+    """With `history`: only events that are no older."""
 
 
 class Subscribe(Message, frozen=True, tag=12):
-    """Hand out what matches the pattern. With a name it is durable and goes on where that name was."""
+    """A client asks for the events that match a pattern. The node answers `Subscribed` or `Unsubscribed`.
+
+    With a name the subscription is durable, and resumes where that name left off.
+    """
 
     sub: int
     pattern: str
@@ -131,13 +142,13 @@ class Subscribe(Message, frozen=True, tag=12):
     credit: int
     held: list[Held] = []
     is_cache: bool = False
-    """Whether what is accepted is stored and can be recovered from there: an accepted outcome is a put reply."""
+    """Whether the subscriber is a cache: an accepted event is stored there and can be recovered from there."""
     takes_streams: bool = False
-    """Whether events may come whose payload follows in pieces."""
+    """Whether the subscriber takes events whose payload follows in chunks."""
 
 
 class Handling(msgspec.Struct, frozen=True, array_like=True):
-    """How events on a pattern are tried: for who recovers them beside the node."""
+    """How events on a pattern are attempted. A subscriber applies it to events that it recovered from a cache."""
 
     pattern: str
     attempts_max: int = 0
@@ -146,47 +157,47 @@ class Handling(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subscribed(Message, frozen=True, tag=13):
-    """The subscription stands; `position` is where it starts, `resumed` whether it went on from before."""
+    """The node's answer to `Subscribe`: the position where it starts, and whether it resumed an earlier one."""
 
     sub: int
     position: int
     resumed: bool
     is_shared: bool = False
-    """Each event goes to one of those who share it: seqs have gaps, and what is released goes to the next."""
+    """Whether each event goes to one of several subscribers: seqs have gaps, and a released event goes to the next."""
     handling: list[Handling] = []
-    """The rules for its topics, the first one that matches counts; for a subscriber without a name."""
+    """The rules for its topics, for a subscriber without a name. The first one that matches applies."""
     never: list[int] = []
-    """Codes of failures that are not tried again."""
+    """Codes of failures that are not retried."""
 
 
 class Unsubscribe(Message, frozen=True, tag=14):
-    """End a subscription; `forget` also ends a durable one for good."""
+    """A client ends a subscription; with `forget`, a durable one for good. The node answers `Unsubscribed`."""
 
     sub: int
     forget: bool = False
 
 
 class Unsubscribed(Message, frozen=True, tag=15):
-    """The subscription ended: asked for, or with the reason."""
+    """The node tells a client: the subscription ended, on request or for the given reason. No answer."""
 
     sub: int
     code: int = 0
     text: str = ""
     is_forgotten: bool = False
-    """A durable one ended for good, durably."""
+    """Whether a durable subscription ended for good, durably."""
 
 
 class Credit(Message, frozen=True, tag=16):
-    """The subscriber has room: batches up to this many bytes in all since the subscription began."""
+    """A subscriber allows the node to send batches up to this many bytes since the subscription began. No answer."""
 
     sub: int
     total: int
 
 
 class Deliver(Message, frozen=True, tag=17):
-    """The next `size` bytes are batches for this subscription.
+    """The node delivers: the next `size` bytes are batches for this subscription. The client answers `Settle`.
 
-    `position` is the journal's place after them: everything before it was handed out. -1 where something was not.
+    Everything before `position` in the journal was delivered. It is -1 while an earlier event waits.
     """
 
     sub: int
@@ -194,14 +205,13 @@ class Deliver(Message, frozen=True, tag=17):
     position: int
     attempt: int = 1
     counted: bool = True
-    """Whether these bytes use up credit: a repeated hand-over does not."""
+    """Whether these bytes use up credit. A repeated delivery does not."""
     ordered_to: int = 0
-    """Where nothing may be processed before what is in front of it: who gives back one event gives back all behind
-    it, up to this seq."""
+    """On an ordered topic: a subscriber that gives back one event gives back everything after it, up to this seq."""
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One outcome for events `[start, stop)`."""
+class DispositionRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscriber says about the delivered events `[start, stop)`."""
 
     topic: str
     source: bytes
@@ -212,11 +222,15 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     text: str = ""
     delay_s: float = 0.0
     attempt: int = 0
-    """Which attempt came to this; 0: the last one."""
+    """Which attempt had this outcome; 0: the last one."""
+
+
+Row = DispositionRow
 
 
 class Rejection(msgspec.Struct, frozen=True, array_like=True):
-    """Events that the subscriber recovered and rejects: the node did not hand them out, and may not have them."""
+    """Events that the subscriber recovered from a cache and rejects. The node did not deliver them, and may lack
+    them."""
 
     data: bytes
     """A whole batch."""
@@ -227,24 +241,24 @@ class Rejection(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(Message, frozen=True, tag=18):
-    """Outcomes, by number. Repeating one changes nothing."""
+    """A subscriber reports outcomes, numbered. A repeated one has no effect. The node answers `Settled`."""
 
     sub: int
     number: int
-    rows: list[Row]
+    rows: list[DispositionRow]
     rejected: list[Rejection] = []
-    """What is to become dead letters beside that."""
+    """Recovered events to dead-letter."""
 
 
 class Settled(Message, frozen=True, tag=19):
-    """Everything up to this number is booked (and durable, for a durable subscription)."""
+    """The node's answer to `Settle`: all outcomes up to this number are stored (durably for a durable subscription)."""
 
     sub: int
     number: int
 
 
 class Lost(Message, frozen=True, tag=20):
-    """Events `[start, stop)` can't be delivered to this subscription any more."""
+    """The node tells a subscriber: events `[start, stop)` can't be delivered any more, and why. No answer."""
 
     sub: int
     topic: str
@@ -255,7 +269,10 @@ class Lost(Message, frozen=True, tag=20):
 
 
 class Revoked(Message, frozen=True, tag=60):
-    """The lease of `[start, stop)` ran out: they go to the next attempt, and only an end of them still counts."""
+    """The node tells a subscriber: the lease of `[start, stop)` ran out, and they are attempted again. No answer.
+
+    The subscriber may still accept or reject them.
+    """
 
     sub: int
     topic: str
@@ -264,8 +281,11 @@ class Revoked(Message, frozen=True, tag=60):
     stop: int
 
 
+# -- admin
+
+
 class Ask(Message, frozen=True, tag=21):
-    """A question with an answer: status, ledger, read …"""
+    """A client asks the node for its status, its ledger, a part of its journal, and so on. The node answers `Answer`."""
 
     id: int
     what: str
@@ -273,7 +293,7 @@ class Ask(Message, frozen=True, tag=21):
 
 
 class Answer(Message, frozen=True, tag=22):
-    """The answer; `size` bytes of batches and records may follow it."""
+    """The node's answer to the `Ask` with this id. `size` bytes of batches and records follow it."""
 
     id: int
     code: int

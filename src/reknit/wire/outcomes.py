@@ -1,4 +1,4 @@
-"""What a publisher is told of what became of its events."""
+"""The messages that tell a publisher the outcomes of its events."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from reknit.wire.messages import Message
 
 
 class Want(Message, frozen=True, tag=40):
-    """A publisher wants to hear what became of each event from `first` on; with `resend`, a released one is resent."""
+    """A publisher asks for the outcome of each event from `first` on. The node answers `PathThere`, and `Told` for each
+    outcome. With `resend`, a released event goes to the next path."""
 
     source: bytes
     topic: str
     resend: bool
     first: int
-    """The first seq whose outcome is not known yet."""
+    """The first seq without a known outcome."""
     kept: int
-    """The last seq that is known to be kept."""
+    """The last seq that is known to be stored."""
 
 
-class Fate(msgspec.Struct, frozen=True, array_like=True):
-    """What became of events `[start, stop)`, on which node, along which path."""
+class RangeOutcome(msgspec.Struct, frozen=True, array_like=True):
+    """The outcome of events `[start, stop)`, with the node and the path where they ended."""
 
     start: int
     stop: int
@@ -32,20 +33,24 @@ class Fate(msgspec.Struct, frozen=True, array_like=True):
     attempts: int = 1
 
 
+Fate = RangeOutcome
+
+
 class Told(Message, frozen=True, tag=41):
-    """To the publisher who wanted it: outcomes of its events."""
+    """The node tells a publisher that sent `Want`: outcomes of its events. No answer."""
 
     source: bytes
-    rows: list[Fate]
+    rows: list[RangeOutcome]
 
 
 class PathThere(Message, frozen=True, tag=42):
-    """To a publisher who wants outcomes: whether anyone is there to take its events. It waits while nobody is."""
+    """The node tells a publisher that sent `Want`: whether a subscriber can take its events. The publisher waits while
+    there is none. No answer."""
 
     source: bytes
     is_there: bool
     is_journal: bool = False
-    """Its topic is delivered from the journal: an event that is kept is accepted."""
+    """Whether its topic is delivered from the journal: then a stored event counts as accepted."""
 
 
 OutcomeMessage = Want | Told | PathThere

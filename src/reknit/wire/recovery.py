@@ -1,4 +1,4 @@
-"""What is said to recover events that somebody misses, and about the caches that hold them."""
+"""The messages that recover missed events, and those about the caches that hold them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from reknit.wire.messages import Message
 
 
 class Recover(Message, frozen=True, tag=23):
-    """I miss these ranges of a stream: send what you hold of them, about `bytes_max` bytes at most."""
+    """A subscriber or node asks a cache for ranges of a series. The cache answers one or more `Recovered`."""
 
     id: int
     topic: str
     source: bytes
     ranges: list[tuple[int, int]]
     bytes_max: int
+    """About how many bytes one answer may have."""
     deep: bool = True
-    """Whether to ask further caches for what is not held here."""
+    """Whether the cache asks further caches for events that it does not hold."""
 
 
 class Recovered(Message, frozen=True, tag=24):
-    """The next `size` bytes are recovered batches. What is in `covered` and not among them is not held here."""
+    """A cache's answer to the `Recover` with this id: the next `size` bytes are batches.
+
+    Events in `covered` that are not among them are not held there.
+    """
 
     id: int
     size: int
@@ -29,7 +33,7 @@ class Recovered(Message, frozen=True, tag=24):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """What a cache holds of a stream, and the last seq that it knows to exist."""
+    """The ranges of a series that a cache holds, and the last seq that it knows to exist."""
 
     topic: str
     source: bytes
@@ -38,16 +42,17 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Survey(Message, frozen=True, tag=25):
-    """What do you hold of the topics that match? With `age_s` only what is no older than that."""
+    """A subscriber or node asks a cache what it holds of matching topics. The cache answers one or more `Surveyed`."""
 
     id: int
     pattern: str
     age_s: float = 0.0
+    """Only events that are no older; 0: all."""
     deep: bool = True
 
 
 class Surveyed(Message, frozen=True, tag=26):
-    """What is held; more rows follow unless this is the last."""
+    """A cache's answer to the `Survey` with this id; more rows follow unless this is the last."""
 
     id: int
     spans: list[Span]
@@ -55,7 +60,8 @@ class Surveyed(Message, frozen=True, tag=26):
 
 
 class Heartbeat(Message, frozen=True, tag=27):
-    """A publisher's last seq, so that a lost tail is noticed. The node passes it on to subscriptions by `sub`."""
+    """A publisher announces its last seq, so that subscribers notice a lost tail. The node forwards it to subscriptions,
+    by `sub`. No answer."""
 
     topic: str
     source: bytes
@@ -64,7 +70,10 @@ class Heartbeat(Message, frozen=True, tag=27):
 
 
 class Offer(Message, frozen=True, tag=28):
-    """This side holds events of the pattern (of one source, or of all) and answers `Recover`; or does so no more."""
+    """A client offers to be a cache: it holds events of the pattern (of one source, or of all) and answers `Recover`.
+
+    With `is_on` false it withdraws the offer. No answer.
+    """
 
     pattern: str
     source: bytes = b""
@@ -72,14 +81,15 @@ class Offer(Message, frozen=True, tag=28):
 
 
 class Require(Message, frozen=True, tag=29):
-    """A publisher wants to hear from how many caches each of its events is stored in."""
+    """A publisher asks in how many caches each of its events is stored. The node answers `Stored` for each cache."""
 
     source: bytes
     topic: str
 
 
 class Stored(Message, frozen=True, tag=30):
-    """A put reply: one more cache than the node itself stored everything of the source up to and including seq."""
+    """The node tells a publisher that sent `Require`: this cache, beside the node, stored everything of the source up to
+    and including `seq`. No answer."""
 
     source: bytes
     seq: int

@@ -1,4 +1,4 @@
-"""Streams: an event whose payload follows in pieces, between whoever sends, carries and reads it."""
+"""The messages of streams: an event whose payload follows in chunks, from its publisher over nodes to a subscriber."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from reknit.wire.messages import Message
 
 
 class Begin(Message, frozen=True, tag=70):
-    """A publisher begins a stream: an event whose payload follows in pieces. The end of it is a `Told`."""
+    """A publisher begins a stream. The node answers `Room`, and `Told` with the outcome at the end."""
 
     source: bytes
-    """Of this stream alone."""
+    """A source of this stream alone."""
     topic: str
     resend: bool
     data: bytes
@@ -17,7 +17,10 @@ class Begin(Message, frozen=True, tag=70):
 
 
 class Piece(Message, frozen=True, tag=71):
-    """Bytes of a stream from `offset` on, to a subscription, or from a publisher or node (`sub` is 0)."""
+    """A chunk of a stream from `offset` on, to a subscription, or from a publisher or node (`sub` is 0).
+
+    The receiver answers `Room` as it reads.
+    """
 
     sub: int
     source: bytes
@@ -27,7 +30,7 @@ class Piece(Message, frozen=True, tag=71):
 
 
 class Room(Message, frozen=True, tag=72):
-    """So many bytes of a stream may be sent in all."""
+    """The receiver of a stream allows its sender to send up to this many bytes in total. No answer."""
 
     sub: int
     source: bytes
@@ -35,7 +38,7 @@ class Room(Message, frozen=True, tag=72):
 
 
 class Abort(Message, frozen=True, tag=73):
-    """No more of a stream comes: it never was an event."""
+    """Either side of a stream breaks it off: no event came of it. No answer."""
 
     sub: int
     source: bytes

@@ -1,9 +1,8 @@
-"""The demo on the terminal: who runs, how far it is, what was done. Without a terminal, a line for what was done."""
+"""The demo on the terminal: processes, progress and actions. Without a terminal, only a line for every action."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,22 +10,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from reknit.cli.demo.fabric import DemoFabric
 from reknit.cli.output import table
 
-if TYPE_CHECKING:
-    from reknit.cli.demo.fabric import Fabric
 
+class DemoScreen:
+    """Shows the demo's fabric."""
 
-class Screen:
-    """Shows a fabric."""
-
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: DemoFabric) -> None:
         self._fabric = fabric
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._begun = time.monotonic()
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> DemoScreen:
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -35,14 +32,14 @@ class Screen:
         self._live.stop()
 
     def tell(self, text: str) -> None:
-        """Something was done: a line that stays."""
+        """Print an action as a line that stays."""
         style = "red" if text.startswith("kill") else ""
         seconds = time.monotonic() - self._begun
         self._console.print(Text(f"{seconds:5.1f} s  ", style="dim"), Text(text, style=style), sep="")
         self.show()
 
     def show(self) -> None:
-        """Time passed."""
+        """Redraw the figures."""
         if self._console.is_terminal:
             self._live.update(self._picture(), refresh=True)
 

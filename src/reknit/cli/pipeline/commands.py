@@ -1,15 +1,15 @@
-"""`reknit pipeline …`: the fabric's events in tables, on Spark, and the proof that none is missing."""
+"""The commands of `reknit pipeline`."""
 
 from __future__ import annotations
 
 import typer
 
+from reknit.cli.pipeline.maintain import compact, expire, redrive
 from reknit.cli.pipeline.run import run
 from reknit.cli.pipeline.show import audit, dead_letters, latency, losses
-from reknit.cli.pipeline.upkeep import compact, expire, redrive
 
 app = typer.Typer(
-    help="Bring events and outcomes into tables with Spark, and audit them.",
+    help="Capture events and outcomes into tables with Spark, and audit them.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,14 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import INTERRUPTED, fail, print_json, say
 from reknit.cli.pipeline.spark import LAKE, LOCAL, Conf, Lake, Master, Memory, Nodes, access, spark_session
 
-Once = Annotated[bool, typer.Option("--once", help="Process everything there is, then stop.")]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reknit.spark.lake.commit_log import Lake as LakeFolder
+    from reknit.spark.pipeline.pipeline import PipelineSettings
+    from reknit.spark.pipeline.progress import Figures
+
+Once = Annotated[bool, typer.Option("--once", help="Process everything that is there now, then stop.")]
 Topics = Annotated[str, typer.Option("--topics", metavar="PATTERN,…", help="Only these topics.")]
 Grace = Annotated[
     float | None,
@@ -26,20 +34,26 @@ Grace = Annotated[
 ]
 Interval = Annotated[
     float,
-    typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often captured batches are settled."),
+    typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often to settle captured batches."),
 ]
 Events = Annotated[
-    bool, typer.Option("--events/--no-events", help="Write table `events`, a row an event, too.")
+    bool, typer.Option("--events/--no-events", help="Also write table `events`, with one row per event.")
 ]
 TableFormat = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="Of table `events`: parquet, delta or iceberg.")
+    str,
+    typer.Option("--format", metavar="FORMAT", help="Format of table `events`: parquet, delta or iceberg."),
 ]
 Archives = Annotated[
-    list[str], typer.Option("--archive", metavar="DIR", help="Another lake to ask for what is missing.")
+    list[str],
+    typer.Option("--archive", metavar="DIR", help="Another lake to ask for missing events; can be repeated."),
 ]
 DataLoss = Annotated[
     str,
-    typer.Option("--data-loss", metavar="fail|go-on", help="When retention removed what was not read yet."),
+    typer.Option(
+        "--data-loss",
+        metavar="fail|go-on",
+        help="What to do if retention removed events before they were read.",
+    ),
 ]
 
 
@@ -59,23 +73,22 @@ def run(
     conf: Conf = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Capture journals into the lake's tables, exactly once; Ctrl-C and start again at will.
+    """Capture journals into the lake's tables, exactly once. You can stop it with Ctrl-C and start it again.
 
     Stages: capture (batches, outcomes), settle (each event once and in order, gaps, losses), events, dead letters.
     """
     from reknit.cli.running import node_url
     from reknit.spark.lake.commit_log import Lake as LakeFolder
-    from reknit.spark.pipeline.pipeline import Pipeline, Settings
-    from reknit.spark.pipeline.progress import Screen
+    from reknit.spark.pipeline.pipeline import PipelineSettings
 
     if data_loss not in ("fail", "go-on"):
-        fail(f"--data-loss {data_loss!r}: it is fail or go-on")
+        fail(f"--data-loss {data_loss!r} is not valid: use fail or go-on")
     urls = tuple(node_url(url.strip()) for url in nodes.split(",")) if nodes else (node_url(""),)
     for root in archive:
         LakeFolder(root)
     folder = LakeFolder.create(lake)
     token, ca_file = access()
-    settings = Settings(
+    settings = PipelineSettings(
         nodes=urls,
         topics=topics,
         is_once=once,
@@ -89,10 +102,7 @@ def run(
         tls_ca_file=ca_file,
     )
     with spark_session(master, memory, conf) as spark:
-        pipeline = Pipeline(spark, folder, settings)
-        signals = _on_signal(pipeline.stop)
-        with Screen(pipeline.progress, is_quiet=as_json):
-            figures = pipeline.run()
+        figures, signals = _run(spark, folder, settings, is_quiet=as_json)
         if as_json:
             print_json(figures)
         else:
@@ -101,7 +111,21 @@ def run(
         raise typer.Exit(0 if not once else INTERRUPTED)
 
 
-def _say_figures(figures: Any, lake: Path) -> None:
+def _run(
+    spark: SparkSession, lake: LakeFolder, settings: PipelineSettings, is_quiet: bool
+) -> tuple[Figures, list[int]]:
+    """Run the pipeline. Also returns a list of the signals that stop it, which later ones join."""
+    from reknit.spark.pipeline.pipeline import Pipeline
+    from reknit.spark.pipeline.progress import ProgressScreen
+
+    pipeline = Pipeline(spark, lake, settings)
+    signals = _on_signal(pipeline.stop)
+    with ProgressScreen(pipeline.progress, is_quiet=is_quiet):
+        figures = pipeline.run()
+    return figures, signals
+
+
+def _say_figures(figures: Figures, lake: Path) -> None:
     typer.echo(
         f"{figures.settled:,} events settled from {figures.batches:,} batch{'es' * (figures.batches != 1)} into {lake}: "
         f"{figures.lost:,} lost, {figures.late:,} late, {figures.held:,} held, "
@@ -109,15 +133,18 @@ def _say_figures(figures: Any, lake: Path) -> None:
     )
 
 
-def _on_signal(stop: Any) -> list[int]:
-    """Ctrl-C and SIGTERM end the pipeline between two commits; a second one ends it at once."""
+def _on_signal(stop: Callable[[], None]) -> list[int]:
+    """Stop the pipeline between two commits on Ctrl-C or SIGTERM; a second signal ends it at once.
+
+    Returns a list that will hold the signal.
+    """
     seen: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         if seen:
             os._exit(INTERRUPTED)
         seen.append(number)
-        say("stopping after what is under way (again to stop at once; nothing is lost either way)")
+        say("stopping after the current commit (repeat to stop at once; nothing is lost either way)")
         stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,8 @@
-"""`reknit pipeline audit`, `losses`, `dead-letters` and `latency`: what the tables say."""
+"""`reknit pipeline audit`, `losses`, `dead-letters` and `latency`: reports from the tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +13,17 @@ from reknit.cli.output import FAILED, print_json, say
 from reknit.cli.pipeline.spark import LAKE, LOCAL, Conf, Lake, Limit, Master, Memory, reading
 
 if TYPE_CHECKING:
-    from reknit.spark.stages.audit_run import Audit
+    from reknit.spark.stages.audit.lake import Audit
 
 
 def audit(
     lake: Lake = LAKE,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write a page with pictures.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page with charts.")
     ] = None,
     window: Annotated[
-        int, typer.Option("--window", metavar="SECONDS", min=1, help="The ledger's windows of time.")
+        int,
+        typer.Option("--window", metavar="SECONDS", min=1, help="Length of the time windows in the report."),
     ] = 3600,
     master: Master = LOCAL,
     memory: Memory = "2g",
@@ -30,14 +32,11 @@ def audit(
 ) -> None:
     """Check the ledger: published = accepted + dead-lettered + lost + in flight. Exit code 1 if it does not balance."""
     with reading(lake, master, memory, conf) as (spark, folder):
-        from reknit.spark.stages.audit_run import audit_lake
+        from reknit.spark.stages.audit.lake import audit_lake
 
         found = audit_lake(spark, folder, window, is_full=report is not None or as_json)
     if report is not None:
-        from reknit.spark.pipeline.report import report_html
-
-        report.write_text(report_html(found), encoding="utf-8")
-        say(f"wrote {report}")
+        _write_report(found, report)
     if as_json:
         import msgspec
 
@@ -46,6 +45,13 @@ def audit(
         _print_ledger(found)
     if not found.balanced:
         raise typer.Exit(FAILED)
+
+
+def _write_report(found: Audit, path: Path) -> None:
+    from reknit.spark.pipeline.report import report_html
+
+    path.write_text(report_html(found), encoding="utf-8")
+    say(f"wrote {path}")
 
 
 def _print_ledger(found: Audit) -> None:
@@ -77,9 +83,9 @@ def losses(
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """List what is missing: events that were numbered and that nobody has, by range."""
+    """List lost events by range: events that have seqs but are in no journal and no archive."""
     with reading(lake, master) as (spark, folder):
-        from reknit.spark.stages.audit_run import losses_lake
+        from reknit.spark.stages.audit.lake import losses_lake
 
         rows = losses_lake(spark, folder, topic, limit)
     _show(rows, as_json, "nothing is lost")
@@ -88,25 +94,28 @@ def losses(
 def dead_letters(
     lake: Lake = LAKE,
     by: Annotated[
-        str, typer.Option("--by", metavar="COLUMN,…", help="Of reason, code, topic, subscriber, node, hour.")
+        str,
+        typer.Option(
+            "--by",
+            metavar="COLUMN,…",
+            help="Group by some of reason, code, topic, subscriber, node, hour.",
+        ),
     ] = "reason,topic,subscriber",
-    where: Annotated[str, typer.Option("--where", metavar="SQL", help="Only those that fit.")] = "",
+    where: Annotated[
+        str, typer.Option("--where", metavar="SQL", help="Only dead letters that match this condition.")
+    ] = "",
     limit: Limit = 1000,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Count dead letters by reason, code, topic, subscriber or time."""
-    from reknit.errors import LocalError
-
     with reading(lake, master) as (spark, folder):
-        from reknit.spark.stages.audit_run import plain_row
+        from reknit.spark.stages.audit.lake import plain_row
         from reknit.spark.stages.dead_letters import GROUPS, dead_letters_by
-        from reknit.spark.stages.redrive import fitting
+        from reknit.spark.stages.redrive import select_letters
 
-        names = [name.strip() for name in by.split(",") if name.strip()]
-        if unknown := [name for name in names if name not in GROUPS]:
-            raise LocalError(f"--by {unknown[0]!r} is not known; use some of {', '.join(GROUPS)}")
-        found = dead_letters_by(fitting(spark, folder, where), names).limit(limit)
+        names = _columns(by, GROUPS)
+        found = dead_letters_by(select_letters(spark, folder, where), names).limit(limit)
         rows = [plain_row(row) for row in found.collect()]
     _show(rows, as_json, "there are no dead letters")
 
@@ -114,22 +123,27 @@ def dead_letters(
 def latency(
     lake: Lake = LAKE,
     by: Annotated[
-        str, typer.Option("--by", metavar="COLUMN,…", help="Of node, subscriber, topic.")
+        str, typer.Option("--by", metavar="COLUMN,…", help="Group by some of node, subscriber, topic.")
     ] = "subscriber,topic",
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Show how long events took from publishing to acceptance: quantiles, in milliseconds."""
+    """Show the time from publishing to acceptance: quantiles, in milliseconds."""
+    with reading(lake, master) as (spark, folder):
+        from reknit.spark.stages.audit.lake import latency_lake
+
+        rows = latency_lake(spark, folder, _columns(by, ("node", "subscriber", "topic")))
+    _show(rows, as_json, "nothing was accepted yet")
+
+
+def _columns(text: str, known: Sequence[str]) -> list[str]:
+    """The columns that option --by names."""
     from reknit.errors import LocalError
 
-    with reading(lake, master) as (spark, folder):
-        from reknit.spark.stages.audit_run import latency_lake
-
-        names = [name.strip() for name in by.split(",") if name.strip()]
-        if unknown := [name for name in names if name not in ("node", "subscriber", "topic")]:
-            raise LocalError(f"--by {unknown[0]!r} is not known; use some of node, subscriber, topic")
-        rows = latency_lake(spark, folder, names)
-    _show(rows, as_json, "nothing was accepted yet")
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in known]:
+        raise LocalError(f"--by {unknown[0]!r} is not a known column; use some of {', '.join(known)}")
+    return names
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, nothing: str) -> None:

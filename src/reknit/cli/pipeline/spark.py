@@ -1,4 +1,4 @@
-"""What the commands of `reknit pipeline` share: their options, and Spark for as long as one of them runs."""
+"""What the commands of `reknit pipeline` share: their options, and a Spark session for one command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reknit.spark.lake.commit_log import Lake as LakeFolder
 
-Lake = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The folder with the tables.")]
+Lake = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake: the folder with the tables.")]
 Master = Annotated[
     str,
     typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], local[2], spark://host:7077 …"),
@@ -29,22 +29,22 @@ Nodes = Annotated[
         "--nodes",
         metavar="URL,…",
         envvar="REKNIT_NODES",
-        help="The nodes whose journals are read.  [default: where the configuration says that one listens]",
+        help="The nodes whose journals to read.  [default: the configured node]",
     ),
 ]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of Spark's driver.")]
+Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory for Spark's driver.")]
 Conf = Annotated[
     list[str],
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's, handed on; may be repeated."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; can be repeated."),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this many rows.")]
 
 LAKE = Path("lake")
 LOCAL = "local[*]"
 
 
 def access() -> tuple[str, str]:
-    """The token to show to nodes, and the certificates to trust, as configured."""
+    """The token for nodes, and the certificates to trust, as configured."""
     from reknit.config import load
 
     config = load()
@@ -55,7 +55,7 @@ def access() -> tuple[str, str]:
 def reading(
     lake: Path, master: str, memory: str = "2g", conf: list[str] | None = None
 ) -> Iterator[tuple[SparkSession, LakeFolder]]:
-    """A session, and the lake; the lake is looked at first, since Spark takes its time."""
+    """A session, and the lake. The lake is opened first, since Spark takes long to start."""
     from reknit.spark.lake.commit_log import Lake as LakeFolder
 
     folder = LakeFolder(lake)
@@ -65,19 +65,17 @@ def reading(
 
 @contextmanager
 def spark_session(master: str, memory: str, conf: list[str]) -> Iterator[SparkSession]:
-    """Spark, for as long as a command runs; its noise stays out of the terminal."""
+    """A Spark session for one command. Its log stays out of the terminal."""
     try:
+        from reknit.spark.data_source import ReknitDataSource
         from reknit.spark.runtime.session import build_session
-        from reknit.spark.source.data_source import ReknitDataSource
     except ImportError as error:
         fail(f"the pipeline needs Spark ({error.name} is not installed): pip install 'reknit[spark]'")
-    pairs = [text.partition("=") for text in conf]
-    if wrong := [key for key, sign, _ in pairs if not sign]:
-        fail(f"--conf {wrong[0]!r} is not KEY=VALUE")
-    with _stderr_aside():
+    settings = _settings(conf)
+    with _no_stderr():
         try:
-            spark = build_session(master, "reknit pipeline", {key: value for key, _, value in pairs}, memory)
-        except Exception as error:  # whatever Spark says when it can't start, it is one line for the user
+            spark = build_session(master, "reknit pipeline", settings, memory)
+        except Exception as error:  # Spark raises many types here; the user gets one line
             from reknit.errors import ReknitError
 
             if isinstance(error, ReknitError):
@@ -87,13 +85,20 @@ def spark_session(master: str, memory: str, conf: list[str]) -> Iterator[SparkSe
     try:
         yield spark
     finally:
-        with suppress(Exception):  # whoever stops us may have stopped its Java too
+        with suppress(Exception):  # the signal that stopped us may have stopped Java too
             spark.stop()
 
 
+def _settings(conf: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in conf]
+    if wrong := [key for key, sign, _ in pairs if not sign]:
+        fail(f"--conf {wrong[0]!r} is not of the form KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
 @contextmanager
-def _stderr_aside() -> Iterator[None]:
-    """The launcher of Spark's Java writes to the terminal before any of its settings hold."""
+def _no_stderr() -> Iterator[None]:
+    """Discard stderr: the launcher of Spark's Java writes to it before any of our settings apply."""
     sys.stderr.flush()
     saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)

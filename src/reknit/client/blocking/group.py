@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.group.group import SETTLE_S, Group
 from reknit.client.group.ledger import GroupLedger
 from reknit.event import Event
 from reknit.frame import Buffer
-from reknit.protocol.multicast.effects import Lost
+from reknit.protocol.multicast.effects import LostEvents
 from reknit.view import Member, View
-
-if TYPE_CHECKING:
-    from reknit.client.blocking.session import LoopThread
 
 
 class SyncGroup:
@@ -34,10 +31,10 @@ class SyncGroup:
         self.close(settle_s=0.0 if kind is not None else SETTLE_S)
 
     def close(self, settle_s: float = SETTLE_S) -> None:
-        """Wait until the members have what was sent, say goodbye, and leave."""
+        """Wait until the members have every event that was sent, then leave."""
         self._thread.run(self._group.close(settle_s))
 
-    # -- who is here
+    # -- members
 
     @property
     def name(self) -> str:
@@ -49,25 +46,25 @@ class SyncGroup:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The members by rank, we among them."""
+        """The members by rank, this one among them."""
         return self._group.members
 
     @property
     def me(self) -> Member:
-        """We, as the others see us."""
+        """This member, for the `give` of the other members."""
         return self._group.me
 
     def give(self, members: Sequence[Member]) -> None:
-        """The members from now on, we among them: for a group that was joined with `is_given`."""
+        """Set the members, this one among them: for a group that was joined with `is_given`."""
         self._thread.call(lambda: self._group.give(members))
 
     def name_of(self, source: bytes) -> str:
-        """A member's name, or its id where it has none or is gone."""
+        """A member's name, or its id if it has no name or is gone."""
         return self._group.name_of(source)
 
     @property
     def ledger(self) -> GroupLedger:
-        """What became of every event."""
+        """Every event's outcome: delivered or lost, by source; dead-lettered, by member."""
         return self._group.ledger
 
     @property
@@ -80,12 +77,12 @@ class SyncGroup:
         self._group.on_view = callback
 
     @property
-    def on_lost(self) -> Callable[[Lost], None]:
-        """Called with ranges that can't be had any more."""
+    def on_lost(self) -> Callable[[LostEvents], None]:
+        """Called with ranges that could not be recovered."""
         return self._group.on_lost
 
     @on_lost.setter
-    def on_lost(self, callback: Callable[[Lost], None]) -> None:
+    def on_lost(self, callback: Callable[[LostEvents], None]) -> None:
         self._group.on_lost = callback
 
     # -- sending
@@ -99,23 +96,23 @@ class SyncGroup:
         self._thread.run(self._group.send_many(payloads, timeout_s))
 
     def settled(self) -> None:
-        """Wait until every member's application has everything that we sent so far."""
+        """Wait until every member's application has everything that this member sent so far."""
         self._thread.run(self._group.settled())
 
     # -- receiving
 
     def __iter__(self) -> Iterator[Event]:
-        """Events as they come. Whoever stops reading and starts again goes on with the next one."""
+        """Events as they come. A reader that stops and starts again gets the next one."""
         while self._events or self._more():
             yield self._events.popleft()
 
     def batches(self) -> Iterator[Batch]:
-        """What comes, a batch at a time."""
+        """The same, a batch at a time."""
         while self._batches or self._take():
             yield self._batches.popleft()
 
     def _more(self) -> bool:
-        """Make events of the next batch; False when the group is left and nothing remains."""
+        """Make events of the next batch; False after the group is left and everything is read."""
         while not self._events:
             if not self._batches and not self._take():
                 return False

@@ -1,18 +1,15 @@
-"""Publishing with outcomes from threads: each call blocks until it is known what became of its events."""
+"""Publishing with outcomes from threads: each call blocks until its events have an outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.blocking.publisher import SyncPublisher
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.config import LimitSettings
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
-
-if TYPE_CHECKING:
-    from reknit.client.blocking.session import LoopThread
 
 
 class SyncOutcomePublisher(SyncPublisher):

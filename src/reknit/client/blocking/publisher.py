@@ -1,4 +1,4 @@
-"""Publishing from threads: what they send gathers here until the loop comes to take all of it."""
+"""Publishing from threads: events gather here until the loop takes all of them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.blocking.streams import SyncStream
-from reknit.client.publish.publisher import Kept, Publisher
+from reknit.client.publish.batching import LENGTH_BYTES, check_payload
+from reknit.client.publish.publisher import Publisher
 from reknit.config import LimitSettings
-from reknit.errors import Full, ReknitError
+from reknit.connection.publish_driver import StoredFuture
+from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
-
-if TYPE_CHECKING:
-    from reknit.client.blocking.session import LoopThread
 
 
 class SyncPublisher:
     """One source on one topic. Made by `session.publisher(topic)`; any number of threads may use it.
 
-    `publish` returns when the event is kept. `send` returns as soon as there is room, `flush` when everything so far
-    is kept: for many events that is the faster way.
+    `publish` returns when the event is stored. `send` returns as soon as there is room, `flush` when everything so far
+    is stored: for many events that is the faster way.
     """
 
     def __init__(self, thread: LoopThread, publisher: Publisher, limits: LimitSettings) -> None:
@@ -35,11 +34,12 @@ class SyncPublisher:
         self._payloads: list[bytes] = []
         self._bytes = 0
         self._error: ReknitError | None = None
-        self._flying: deque[tuple[int, Kept]] = deque()
-        self._flying_bytes = 0
-        self._flying_bytes_max = limits.publish_window_bytes // 2
+        self._unstored: deque[tuple[int, StoredFuture]] = deque()
+        """The size of each call that the publisher has, and when it is stored."""
+        self._unstored_bytes = 0
+        self._unstored_bytes_max = limits.publish_window_bytes // 2
         self._order = asyncio.Lock()
-        self._pumping: asyncio.Task[None] | None = None
+        self._pump_task: asyncio.Task[None] | None = None
 
     @property
     def source(self) -> bytes:
@@ -49,10 +49,10 @@ class SyncPublisher:
     def topic(self) -> str:
         return self._publisher.topic
 
-    # -- the threads' side
+    # -- called by threads
 
     def send(self, payload: Buffer | str) -> None:
-        """Publish one event; returns when there is room for more. Errors come from `flush`, or the next `send`."""
+        """Publish one event; returns when there is room for more. `flush` or the next `send` raises errors."""
         checked = self._checked(payload)
         with self._changed:
             while self._bytes > self._limits.batch_bytes and self._error is None:
@@ -60,17 +60,17 @@ class SyncPublisher:
             if self._error is not None:
                 raise self._error
             self._payloads.append(checked)
-            self._bytes += len(checked) + 4
+            self._bytes += len(checked) + LENGTH_BYTES
             is_first = len(self._payloads) == 1
         if is_first:
             self._thread.soon(self._wake)
 
     def publish(self, payload: Buffer | str) -> Outcome | None:
-        """Publish one event; returns when it is kept. With outcomes, gives what became of it."""
+        """Publish one event; returns when it is stored. With outcomes, gives its outcome."""
         return self.publish_many((payload,))
 
     def publish_many(self, payloads: Iterable[Buffer | str]) -> Outcome | None:
-        """Publish many events; returns when all of them are kept."""
+        """Publish many events; returns when all of them are stored."""
         checked = [self._checked(payload) for payload in payloads]
         if checked:
             self._thread.run(self._publish(checked))
@@ -81,12 +81,12 @@ class SyncPublisher:
         return SyncStream(self._thread, self._publisher.stream(headers, size))
 
     def flush(self) -> None:
-        """Return when everything sent so far is kept. Raises what became of it otherwise."""
+        """Return when everything sent so far is stored. Raises the error if it is not."""
         if not self.is_closed:
             self._thread.run(self._flush())
 
     def close(self) -> None:
-        """Return when everything is kept; afterwards nothing can be published."""
+        """Return when everything is stored; afterwards nothing can be published."""
         try:
             self.flush()
         finally:
@@ -100,23 +100,16 @@ class SyncPublisher:
         self.close()
 
     def _checked(self, payload: Buffer | str) -> bytes:
-        if isinstance(payload, str):
-            payload = payload.encode()
-        elif type(payload) is not bytes:
-            payload = bytes(payload)
-        if len(payload) > self._limits.payload_bytes_max:
-            text = f"a payload of {len(payload)} bytes on {self.topic!r}"
-            raise Full(text, "limits.payload_bytes_max")
-        return payload
+        return check_payload(payload, self.topic, self._limits.payload_bytes_max)
 
-    # -- the loop's side
+    # -- called on the loop
 
     def _wake(self) -> None:
-        if self._pumping is None:
-            self._pumping = asyncio.get_running_loop().create_task(self._pump())
+        if self._pump_task is None:
+            self._pump_task = asyncio.get_running_loop().create_task(self._pump())
 
     async def _pump(self) -> None:
-        """Hand over what has gathered, again and again while there is something."""
+        """Publish gathered events until there are none left."""
         try:
             while self._payloads:
                 await self._put([])
@@ -125,20 +118,20 @@ class SyncPublisher:
                 self._error = error
                 self._changed.notify_all()
         finally:
-            self._pumping = None
+            self._pump_task = None
 
-    async def _put(self, more: list[bytes]) -> Kept | None:
-        """Publish what has gathered, and more, when the window has room; gives what is done when it is kept."""
+    async def _put(self, more: list[bytes]) -> StoredFuture | None:
+        """Publish gathered events, then `more`, when the window has room; gives a future for their storage."""
         async with self._order:
             await self._make_room()
             payloads = self._take() + more
             if not payloads:
                 return None
-            kept = self._publisher.publish_many(payloads)
+            stored = self._publisher.publish_many(payloads)
             size = sum(map(len, payloads))
-            self._flying.append((size, kept))
-            self._flying_bytes += size
-            return kept
+            self._unstored.append((size, stored))
+            self._unstored_bytes += size
+            return stored
 
     def _take(self) -> list[bytes]:
         with self._changed:
@@ -147,16 +140,17 @@ class SyncPublisher:
         return payloads
 
     async def _make_room(self) -> None:
-        """At half the window, wait for the oldest: then the publisher itself never has to."""
-        while self._flying and (self._flying[0][1].done() or self._flying_bytes >= self._flying_bytes_max):
-            size, kept = self._flying.popleft()
-            self._flying_bytes -= size
-            await asyncio.shield(kept)
+        """At half the window, wait for the oldest call: then the publisher itself never reaches its limit."""
+        unstored = self._unstored
+        while unstored and (unstored[0][1].done() or self._unstored_bytes >= self._unstored_bytes_max):
+            size, stored = unstored.popleft()
+            self._unstored_bytes -= size
+            await asyncio.shield(stored)
 
     async def _publish(self, payloads: list[bytes]) -> None:
-        kept = await self._put(payloads)
-        if kept is not None:
-            await asyncio.shield(kept)
+        stored = await self._put(payloads)
+        if stored is not None:
+            await asyncio.shield(stored)
 
     async def _flush(self) -> None:
         await self._put([])

@@ -1,100 +1,34 @@
 """The blocking face of the client: the same session, run by a loop in a thread of its own.
 
-Threads are crossed per batch, not per event: what is published gathers on the caller's side until the loop comes to
-take all of it, received batches come over as many at a time as there are, and so do outcomes.
+Events cross threads in batches: published events gather on the caller's side until the loop takes all of them,
+received batches come over as many at a time as there are, and so do outcomes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT
 from reknit.checkpoint import Checkpoint
 from reknit.client.blocking.group import SyncGroup
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.blocking.outcomes import SyncOutcomePublisher
 from reknit.client.blocking.publisher import SyncPublisher
 from reknit.client.blocking.service import SyncHandler, SyncService
 from reknit.client.blocking.subscription import SyncSubscription
-from reknit.client.event_loops import loop_factory
+from reknit.client.options import GroupOptions, OnLost, PublisherOptions, SubscribeOptions
 from reknit.client.publish.outcomes import OutcomePublisher
 from reknit.client.rpc.requests import Reply
 from reknit.client.session import Session, connect
-from reknit.client.subscribe.subscription import OnLost
 from reknit.config import Config, MulticastSettings
 from reknit.envelope.attributes import Attributes
-from reknit.errors import Closed, LocalError
+from reknit.errors import Closed
 from reknit.frame import Buffer
-
-T = TypeVar("T")
-
-STOP_S = 10.0
-"""How long closing waits for the loop."""
-
-
-class LoopThread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.loop = loop_factory()()
-        self._thread = threading.Thread(target=self._work, name="reknit-loop", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def run(self, program: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """The program's result, run on the loop. An interrupted caller cancels it."""
-        if threading.current_thread() is self._thread or self.loop.is_closed():
-            program.close()
-            if self.loop.is_closed():
-                raise Closed("the session", "connect again")
-            raise LocalError("a blocking call from a callback would wait for itself: use another thread")
-        future = asyncio.run_coroutine_threadsafe(program, self.loop)
-        try:
-            return future.result(timeout_s)
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """A plain function's result, called on the loop."""
-
-        async def program() -> T:
-            return function()
-
-        return self.run(program())
-
-    def soon(self, function: Callable[[], object]) -> None:
-        """Call a function on the loop, and don't wait for it."""
-        try:
-            self.loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            raise Closed("the session", "connect again") from None
-
-    def stop(self) -> None:
-        """End loop and thread."""
-        if self.loop.is_closed():
-            return
-        try:
-            self.run(self._cancel_all(), STOP_S)
-        except TimeoutError:
-            return  # something blocks the loop; its thread ends with the process
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(STOP_S)
-        self.loop.close()
-
-    async def _cancel_all(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class SyncSession:
@@ -122,7 +56,7 @@ class SyncSession:
         return await self._make().open()
 
     def close(self) -> None:
-        """Return when everything published is kept, then part."""
+        """Return when everything published is stored, then disconnect."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -173,14 +107,21 @@ class SyncSession:
         outcome: bool = False,
     ) -> SyncPublisher:
         """A publisher on one topic, with a source of its own; see `Session.publisher`."""
-        settings: dict[str, Any] = {"wait": wait, "ttl_ms": ttl_ms, "priority": priority, "source": source}
-        settings |= {"cache": cache, "history": history, "heartbeat_s": heartbeat_s, "stored_by": stored_by}
-        settings["is_heartbeat_periodic"] = is_heartbeat_periodic
-        settings |= {"resend_released": resend_released, "outcome": outcome}
-        made, limits = (
-            self._loop.call(lambda: self._session.publisher(topic, **settings)),
-            self._session.config.limits,
+        options = PublisherOptions(
+            wait=wait,
+            ttl_ms=ttl_ms,
+            priority=priority,
+            source=source,
+            cache=cache,
+            history=history,
+            heartbeat_s=heartbeat_s,
+            is_heartbeat_periodic=is_heartbeat_periodic,
+            stored_by=stored_by,
+            resend_released=resend_released,
+            outcome=outcome,
         )
+        made = self._loop.call(lambda: self._session.make_publisher(topic, options))
+        limits = self._session.config.limits
         if isinstance(made, OutcomePublisher):
             publisher: SyncPublisher = SyncOutcomePublisher(self._loop, made, limits)
         else:
@@ -196,15 +137,15 @@ class SyncSession:
         return publisher
 
     def publish(self, topic: str, payload: Buffer | str) -> None:
-        """Publish one event; returns when it is kept."""
+        """Publish one event; returns when it is stored."""
         self._publisher_of(topic).publish(payload)
 
     def publish_many(self, topic: str, payloads: Iterable[Buffer | str]) -> None:
-        """Publish many events in one call; returns when all are kept."""
+        """Publish many events in one call; returns when all are stored."""
         self._publisher_of(topic).publish_many(payloads)
 
     def publish_event(self, attributes: Attributes, payload: bytes) -> None:
-        """Publish one event with attributes of uProtocol; returns when it is kept."""
+        """Publish one event to the address in its uProtocol attributes; returns when it is stored."""
         self._loop.run(self._publish_event(attributes, payload))
 
     async def _publish_event(self, attributes: Attributes, payload: bytes) -> None:
@@ -221,19 +162,25 @@ class SyncSession:
         priority: int | None = None,
         **attributes: Any,
     ) -> Reply:
-        """Ask whoever serves the address, and wait for the reply; see `Session.request`."""
-        asked = self._session.request(address, payload, ttl_ms=ttl_ms, priority=priority, **attributes)
-        return self._loop.run(asked)
+        """Send a request to the service at an address, and wait for the reply; see `Session.request`."""
+        return self._loop.run(
+            self._session.request(address, payload, ttl_ms=ttl_ms, priority=priority, **attributes)
+        )
 
     def serve(
         self, address: Address | str, handler: SyncHandler, *, name: str = "", handlers_max: int | None = None
     ) -> SyncService:
-        """Answer requests to the address with what the handler returns, while in its `with`; see `Session.serve`.
+        """Answer requests to the address with the handler's results, while in its `with`; see `Session.serve`.
 
         Each is handled in a thread of its own, `handlers_max` at a time.
         """
         limit = self._session.config.rpc.handlers_max if handlers_max is None else handlers_max
-        return SyncService(self._loop, self._session, address, handler, name, limit)
+        return SyncService(
+            self._loop,
+            handler,
+            handlers_max=limit,
+            serve=lambda handle: self._session.serve(address, handle, name=name, handlers_max=limit),
+        )
 
     # -- groups
 
@@ -249,9 +196,15 @@ class SyncSession:
         is_journaled: bool = True,
     ) -> SyncGroup:
         """A member of a group, to be used with `with`; see `Session.group`."""
-        how: dict[str, Any] = {"member": member, "seeds": seeds, "settings": settings, "is_given": is_given}
-        how |= {"discard_own": discard_own, "is_journaled": is_journaled}
-        return SyncGroup(self._loop, self._loop.call(lambda: self._session.group(name, **how)))
+        options = GroupOptions(
+            member=member,
+            seeds=seeds,
+            settings=settings,
+            discard_own=discard_own,
+            is_given=is_given,
+            is_journaled=is_journaled,
+        )
+        return SyncGroup(self._loop, self._loop.call(lambda: self._session.make_group(name, options)))
 
     # -- subscribing
 
@@ -272,22 +225,31 @@ class SyncSession:
     ) -> SyncSubscription:
         """Events that match the pattern, in order per source; see `Session.subscribe`.
 
-        With `idle_s` it ends when nothing has come for so long. `on_lost` is called on the loop's thread. One thread
-        at a time takes events; their outcomes may come from any. With `streams`, `events.pieces(event)` reads one.
+        With `idle_s`, it ends when no event has come for that time. `on_lost` is called on the loop's thread. One
+        thread at a time takes events; any thread may settle them. With `streams`, `events.pieces(event)` reads one.
         """
-        settings: dict[str, Any] = {"name": name, "history": history, "start": start, "on_lost": on_lost}
-        settings |= {"caches": caches, "recover": recover, "query_s": query_s, "streams": streams}
-        made = self._loop.call(lambda: self._session.subscribe(pattern, auto_accept=False, **settings))
-        return SyncSubscription(self._loop, made, auto_accept, idle_s)
+        options = SubscribeOptions(
+            name=name,
+            history=history,
+            start=start,
+            auto_accept=False,  # the blocking subscription does it
+            on_lost=on_lost,
+            caches=caches,
+            recover=recover,
+            query_s=query_s,
+            streams=streams,
+        )
+        made = self._loop.call(lambda: self._session.make_subscription(pattern, options))
+        return SyncSubscription(self._loop, made, auto_accept=auto_accept, idle_s=idle_s)
 
-    # -- asking
+    # -- admin requests
 
     def ask(self, what: str, **args: Any) -> Any:
-        """A question to the node (`status`, `ledger`, …); gives the answer's body."""
+        """Make an admin request to the node (`status`, `ledger`, …); gives the answer's body."""
         return self._loop.run(self._session.ask(what, **args))
 
     def status(self) -> dict[str, Any]:
-        """How the node is: journal, topics, rates, subscribers."""
+        """The node's state: journal, topics, rates, subscribers."""
         return self._loop.run(self._session.status())
 
     def ledger(self) -> list[dict[str, Any]]:
@@ -295,11 +257,11 @@ class SyncSession:
         return self._loop.run(self._session.ledger())
 
     def pause(self, pattern: str) -> list[str]:
-        """Hand out nothing on topics that match, until `resume`; gives all patterns that are paused."""
+        """Deliver nothing on topics that match, until `resume`; gives all patterns that are paused."""
         return self._loop.run(self._session.pause(pattern))
 
     def resume(self, pattern: str) -> list[str]:
-        """Go on with what `pause` stopped; gives the patterns that are still paused."""
+        """Deliver again what `pause` stopped; gives the patterns that are still paused."""
         return self._loop.run(self._session.resume(pattern))
 
 
@@ -315,8 +277,9 @@ def connect_sync(
 ) -> SyncSession:
     """A blocking session with the node at `url`, to be used with `with`.
 
-    With a `name`, what this session publishes keeps its identity across restarts of the program. Responses to its
-    requests go to `address`, or to one that is made up from the name.
+    With a `name`, the sources of this session keep their identity across restarts of the program. Responses to its
+    requests go to `address`, or to an address made from the name.
     """
-    settings: dict[str, Any] = {"name": name, "config": config, "token": token, "tls": tls}
-    return SyncSession(lambda: connect(url, **settings, wait_s=wait_s, address=address))
+    return SyncSession(
+        lambda: connect(url, name=name, config=config, token=token, tls=tls, wait_s=wait_s, address=address)
+    )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.streams import GAVE_UP, OutgoingStream
 from reknit.event import Event
 from reknit.frame import Buffer
 from reknit.outcome import Outcome
-
-if TYPE_CHECKING:
-    from reknit.client.blocking.session import LoopThread
 
 
 class SyncStream:
@@ -28,7 +25,7 @@ class SyncStream:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Known when it is left."""
+        """Known after the `with`."""
         return self._stream.outcome
 
     def __enter__(self) -> SyncStream:
@@ -36,11 +33,11 @@ class SyncStream:
         return self
 
     def write(self, piece: Buffer | str) -> None:
-        """Send more of it; returns when there is room for the next. Raises what has become of the event meanwhile."""
+        """Send one more piece; returns when there is room for the next. Raises if the event has an outcome already."""
         self._thread.run(self._stream.write(piece))
 
     def abort(self, text: str = GAVE_UP) -> None:
-        """Give it up: it never was an event. Nothing more can be written."""
+        """Give the event up: no subscriber takes it. Nothing more can be written."""
         self._thread.run(self._stream.abort(text))
 
     def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:

@@ -7,28 +7,31 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from operator import length_hint
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace
 
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
+from reknit.client.blocking.loop_thread import LoopThread
 from reknit.client.blocking.streams import read_pieces
-from reknit.client.subscribe.subscription import GIVEN_BACK, Subscription, is_behind
+from reknit.client.subscribe.delivery_queue import is_behind
+from reknit.client.subscribe.settlement import GIVEN_BACK
+from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Closed
 from reknit.event import Event
 from reknit.outcome import Outcome
-
-if TYPE_CHECKING:
-    from reknit.client.blocking.session import LoopThread
 
 
 class SyncSubscription:
     """Made by `session.subscribe(pattern)`; open while in its `with`.
 
-    As in the async client, an event counts as accepted when the next one is asked for, unless `auto_accept` is off.
+    As in the async client, an event counts as accepted when the application asks for the next one, unless
+    `auto_accept` is off.
     """
 
     def __init__(
-        self, thread: LoopThread, subscription: Subscription, auto_accept: bool, idle_s: float | None
+        self, thread: LoopThread, subscription: Subscription, *, auto_accept: bool, idle_s: float | None
     ) -> None:
         self._thread = thread
         self._subscription = subscription
@@ -42,7 +45,7 @@ class SyncSubscription:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Everything up to here is settled: a portable place to go on from, without a loss."""
+        """Everything up to here is settled: a portable place to resume from, without a loss."""
         if self._current is not None and self._auto_accept:
             self._accept(self._current, self._current.stop - length_hint(self._events) - 1)
         return self._thread.call(self._settled)
@@ -56,7 +59,7 @@ class SyncSubscription:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *args: object) -> None:
-        self._accept_handed(all_of_it=kind is None)
+        self._accept_current(all_of_it=kind is None)
         try:
             self._thread.run(self._leave(kind))
         except Closed:
@@ -68,11 +71,11 @@ class SyncSubscription:
         await self._subscription.__aexit__(kind)
 
     def close(self) -> None:
-        """End it from any thread: whoever takes events from it comes to the end."""
+        """End the subscription from any thread: a thread that waits for events comes to the end."""
         self._thread.run(self._leave(None))
 
     def forget(self) -> None:
-        """End a durable subscription for good: nothing is kept for it from now on."""
+        """End a durable subscription for good: the node stores nothing for it from now on."""
         self._thread.run(self._subscription.forget())
 
     # -- events
@@ -101,19 +104,19 @@ class SyncSubscription:
         return read_pieces(self._thread, event)
 
     def _next_batch(self) -> Batch:
-        self._accept_handed(all_of_it=True)
+        self._accept_current(all_of_it=True)
         if not self._batches:
             self._batches.extend(self._thread.run(self._subscription.take_all(self._idle_s)))
         if not self._batches:
             raise StopIteration
         batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch, batch.settle)
-        return batch
+        settle = partial(self._settle, settle=batch.settle)
+        return batch.delivered(replace(batch.delivery, settle=settle))
 
     # -- outcomes
 
-    def _accept_handed(self, all_of_it: bool) -> None:
-        """Accept what the application took of the current batch: all, or all but the event it was at."""
+    def _accept_current(self, all_of_it: bool) -> None:
+        """Accept what the application took of the current batch: all of it, or all but the last event."""
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return
@@ -123,19 +126,20 @@ class SyncSubscription:
 
     def _accept(self, batch: Batch, stop: int) -> None:
         if batch.stream is not None:
-            self._settle(
-                batch, partial(self._subscription.accept_read, batch), batch.first, stop, Outcome.ACCEPTED
-            )
+            read = partial(self._subscription.accept_read, batch)
+            self._settle(batch, batch.first, stop, Outcome.ACCEPTED, settle=read)
         elif stop > batch.first and batch.settle is not None:
             batch.settle(batch.first, stop, Outcome.ACCEPTED)
 
-    def _settle(self, batch: Batch, settle: Any, *args: Any, **details: Any) -> None:
-        """Keep an outcome for the loop, and wake it for the first."""
-        if batch.ordered_to and args[2] in GIVEN_BACK:  # what is behind has to wait
+    def _settle(
+        self, batch: Batch, start: int, stop: int, outcome: Outcome, *, settle: Any, **details: Any
+    ) -> None:
+        """Gather an outcome for the loop, and wake the loop for the first one."""
+        if batch.ordered_to and outcome in GIVEN_BACK:  # later events wait for the redelivery
             self._events = iter(()) if batch is self._current else self._events
             self._batches = deque(one for one in self._batches if not is_behind(one, batch))
         with self._lock:
-            self._outcomes.append(partial(settle, *args, **details))
+            self._outcomes.append(partial(settle, start, stop, outcome, **details))
             is_first = len(self._outcomes) == 1
         if is_first:
             self._thread.soon(self._settle_gathered)

@@ -1,1 +1,7 @@
-"""group."""
+"""Groups in a client: programs that send events to each other, each to all, reliably and in order.
+
+It may import `connection`, `transport`, `protocol/multicast` and the message router.
+
+Open `group.py` first: it is what applications use. `driver.py` runs the machine, `datagrams.py` sends what it says,
+`inbox.py` has the events that the application has not read yet. `journal.py` brings a group's events to a node.
+"""

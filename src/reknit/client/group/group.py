@@ -5,8 +5,8 @@
         async for event in group:
             print(group.name_of(event.source), event.payload)
 
-Without a session, and a node, the same is `Group.join("robots")`. A group's events are on the topic `group/robots`;
-with a session they are in the node's journal too. The machines behind it are in `reknit.protocol`, and a `GroupDriver`
+Without a session, and without a node, use `Group.join("robots")`. A group's events are on the topic `group/robots`;
+with a session they are in the node's journal too. The machines are in `reknit.protocol.multicast`, and a `GroupDriver`
 runs them.
 """
 
@@ -16,27 +16,33 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from time import monotonic
 from types import TracebackType
 
+import msgspec
+
 from reknit.batch import Batch
-from reknit.client.group.driver import NEVER, GroupDriver, GroupTransport
+from reknit.client.group.datagrams import GroupTransport
+from reknit.client.group.driver import GroupDriver
+from reknit.client.group.inbox import GroupInbox
 from reknit.client.group.journal import GroupJournal
 from reknit.client.group.ledger import GroupLedger
 from reknit.config import MulticastSettings
+from reknit.connection.deadline_timer import NEVER
+from reknit.connection.futures import resolve
 from reknit.errors import Closed, Full, ReknitError
 from reknit.event import Event
 from reknit.frame import Buffer
 from reknit.protocol.multicast.effects import (
-    DeadLettered,
-    Deliver,
+    DeadLetteredEvents,
+    DeliverBatch,
     GroupEffect,
-    Left,
-    Lost,
-    NotSent,
-    Sent,
-    Viewed,
+    LeftGroup,
+    LostEvents,
+    SendDone,
+    SendFailed,
+    ViewInstalled,
 )
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import check_topic
@@ -47,7 +53,7 @@ from reknit.view import Member, View
 log = logging.getLogger("reknit.group")
 
 SETTLE_S = 5.0
-"""How long closing waits for the members to ack what was sent."""
+"""How long closing waits for the members to ack every event."""
 LOST_MAX = 1024
 
 
@@ -77,11 +83,22 @@ def transport_of(config: MulticastSettings) -> GroupTransport:
     return UdpTransport(udp)
 
 
+class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a member joins its group."""
+
+    name: str
+    seeds: Sequence[str]
+    settings: GroupSettings
+    is_given: bool
+
+
 class Group:
     """A member of a group. Make one with `join`.
 
-    A member gets its own events too, in order, unless it says `discard_own`. What it does not read holds up
-    the senders, because an ack means that the application has the event.
+    A member gets its own events too, in order, unless `discard_own` is set. Events that it does not read hold up the
+    senders, because an ack means that the application has the event.
+
+    Half of its attributes are what applications read and set; the driver and the inbox have the state of the protocol.
     """
 
     def __init__(
@@ -98,27 +115,22 @@ class Group:
     ) -> None:
         self.name = check_topic(name)
         self.topic = topic_of(name)
-        self.lost: deque[Lost] = deque(maxlen=LOST_MAX)
-        """The latest ranges that could not be had any more."""
+        self.lost: deque[LostEvents] = deque(maxlen=LOST_MAX)
+        """The latest ranges that could not be recovered."""
         self.ledger = GroupLedger()
-        """What became of every event: delivered or lost, by source; dead-lettered, by member."""
+        """Every event's outcome: delivered or lost, by source; dead-lettered, by member."""
         self.why_left: str | None = None
-        """Why we are out of the group, empty when we wished it; None while we are in."""
+        """Why this member is out of the group, empty if it left by itself; None while it is in."""
         self.on_view: Callable[[View], None] = lambda view: None
-        self.on_lost: Callable[[Lost], None] = lambda lost: None
-        self.on_dead_letter: Callable[[DeadLettered], None] = lambda letter: None
+        self.on_lost: Callable[[LostEvents], None] = lambda lost: None
+        self.on_dead_letter: Callable[[DeadLetteredEvents], None] = lambda dead: None
         self._driver = GroupDriver(self.name, self.topic, transport, self._perform)
-        self._is_given = is_given
+        self._options = MemberOptions(
+            name=member, seeds=seeds, settings=settings or GroupSettings(), is_given=is_given
+        )
         self._journal = journal
+        self._inbox = GroupInbox(self._driver.acknowledge, journal)
         self._discard_own = discard_own
-        self._seeds = seeds
-        self._member = member
-        self._settings = settings if settings is not None else GroupSettings()
-        self._items: deque[Batch | Lost] = deque()
-        self._events: Iterator[Event] = iter(())
-        self._last: Event | None = None
-        """The last event of the batch that is being read: with it, the application has all of them."""
-        self._reader: asyncio.Future[None] | None = None
 
     @classmethod
     def join(
@@ -135,8 +147,8 @@ class Group:
     ) -> Group:
         """A group over UDP multicast, or over TCP where `tcp` is given; enter it with `async with`.
 
-        Without multicast, `seeds` are the addresses of some members ("HOST:PORT") to find the others by. With
-        `is_given` the members do not look for each other: `give` says who they are.
+        Without multicast, `seeds` are the addresses ("HOST:PORT") of some members, which know the others. With
+        `is_given`, members do not look for each other: `give` sets them.
         """
         transport: GroupTransport = TcpDatagrams(tcp) if tcp is not None else UdpTransport(udp or UdpConfig())
         return cls(
@@ -158,9 +170,9 @@ class Group:
         self._done: asyncio.Future[None] = loop.create_future()
         self._done.set_result(None)
         try:
-            await self._driver.start(self._member, self._seeds, self._settings, is_given=self._is_given)
-            self._box = self._driver.sender.outbox
-            self._offer = self._box.offer
+            options = self._options
+            await self._driver.start(options.name, options.seeds, options.settings, is_given=options.is_given)
+            self._offer = self._driver.sender.outbox.offer
             await self._joined
         except BaseException:
             await self._driver.stop()
@@ -173,9 +185,9 @@ class Group:
         await self.close(settle_s=0.0 if error is not None else SETTLE_S)
 
     async def close(self, settle_s: float = SETTLE_S) -> None:
-        """Wait until the members have what was sent, say goodbye, and leave."""
+        """Wait until the members have every event that was sent, then leave."""
         if self.why_left is None:
-            if settle_s and not self._box.is_closed:
+            if settle_s and not self._driver.sender.outbox.is_closed:
                 await self._settle(settle_s)
             self._driver.machine.leave(monotonic())
             self._driver.turn()
@@ -185,62 +197,58 @@ class Group:
             await self._journal.close(settle_s)
 
     async def settled(self) -> None:
-        """Wait until every member's application has everything that we sent so far."""
+        """Wait until every member's application has everything that this member sent so far."""
         self._driver.turn()
         while self.why_left is None and not self._driver.sender.is_settled:  # noqa: ASYNC110
-            await asyncio.sleep(self._settings.ack_s / 4)
+            await asyncio.sleep(self._options.settings.ack_s / 4)
 
     async def _settle(self, settle_s: float) -> None:
-        """Nobody will read what is left here: let it hold up no one."""
+        """Discard unread events, so that they do not hold up the senders, and wait for the members."""
         self._discard_own = True
-        if self._last is not None:
-            self._handed(self._last.batch)
-            self._last, self._events = None, iter(())
-        while self._items:
-            self._handed(self._items.popleft())
+        self._inbox.discard()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settle_s):
                 await self.settled()
 
-    # -- who is here
+    # -- members
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The members by rank, we among them."""
+        """The members by rank, this one among them."""
         view = self._driver.machine.view
         return () if view is None else view.members
 
     @property
     def me(self) -> Member:
-        """We, as the others have to be told where members are given."""
+        """This member, for the `give` of the other members."""
         return self._driver.machine.me
 
     def give(self, members: Sequence[Member]) -> None:
-        """The members from now on, we among them: for a group that was joined with `is_given`."""
+        """Set the members, this one among them: for a group that was joined with `is_given`."""
         self._driver.give(members)
 
     @property
     def id(self) -> bytes:
-        """Our id, which is the source of the events that we send."""
+        """This member's id, which is the source of its events."""
         return self._driver.id
 
     def name_of(self, source: bytes) -> str:
-        """A member's name, or its id where it has none or is gone."""
+        """A member's name, or its id if it has no name or is gone."""
         return next((m.name for m in self.members if m.id == source and m.name), source.hex())
 
     @property
     def address(self) -> str:
-        """Where we can be reached; a seed for others."""
+        """This member's address; a seed for others."""
         return self._driver.transport.address
 
     @property
     def warnings(self) -> list[str]:
-        """What the transport found at its start that makes it slower than it could be."""
+        """Settings of this machine that make the transport slower than it could be."""
         return self._driver.transport.warnings
 
     @property
     def counts(self) -> dict[str, int]:
-        """What happened so far: asked, answered, duplicates, lost, dropped."""
+        """Counters: asked, answered, duplicates, lost, dropped."""
         return dict(self._driver.multicast.counts)
 
     # -- sending
@@ -270,118 +278,73 @@ class Group:
             try:
                 await ticket
             except asyncio.CancelledError:
-                self._box.cancel(ticket)
+                self._driver.sender.outbox.cancel(ticket)
                 raise
 
     # -- receiving
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        """Events as they come. Whoever stops reading and starts again goes on with the next one."""
-        while True:
-            for event in self._events:
-                yield event
-            if self._last is None:
-                batch = await self._next()
-                if batch is None:
-                    return
-                events = batch.events()
-                self._last = events.pop()
-                self._events = iter(events)
-            else:
-                last, self._last = self._last, None
-                self._handed(last.batch)
-                yield last
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Events as they come. A reader that stops and starts again gets the next one."""
+        return self._inbox.events()
 
-    async def batches(self) -> AsyncIterator[Batch]:
-        """What comes, a batch at a time."""
-        while (batch := await self._next()) is not None:
-            self._handed(batch)
-            yield batch
+    def batches(self) -> AsyncIterator[Batch]:
+        """The same, a batch at a time."""
+        return self._inbox.batches()
 
     async def take(self) -> list[Batch]:
-        """Everything that is here, at least one batch; nothing when the group is left and nothing remains."""
-        batch = await self._next()
-        taken = [] if batch is None else [batch]
-        while self._items:
-            item = self._items.popleft()
-            if isinstance(item, Batch):
-                taken.append(item)
-            else:
-                self._handed(item)
-        for batch in taken:
-            self._handed(batch)
-        return taken
-
-    async def _next(self) -> Batch | None:
-        """The next batch; None when the group is left and nothing remains."""
-        while True:
-            if self._journal is not None and not self._journal.has_room:
-                await self._journal.room()
-            while self._items:
-                item = self._items.popleft()
-                if isinstance(item, Batch):
-                    return item
-                self._handed(item)
-            if self.why_left is not None:
-                return None
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-
-    def _handed(self, item: Batch | Lost) -> None:
-        self._driver.handed(item.source, item.stop - 1)
+        """Every batch that is here, at least one; an empty list after the group is left and everything is read."""
+        return await self._inbox.take()
 
     # -- effects
 
     def _perform(self, effect: GroupEffect) -> None:
         match effect:
-            case Deliver():
+            case DeliverBatch():
                 batch = effect.batch
                 self.ledger.deliver(effect.source, batch.first, batch.stop)
                 if self._journal is not None:
                     self._journal.put(batch)
                 self._deliver(batch)
-            case Lost():
+            case LostEvents():
                 self._lose(effect)
-            case Sent():
+            case SendDone():
                 if not effect.ticket.done():
                     effect.ticket.set_result(None)
-            case NotSent():
+            case SendFailed():
                 self._not_sent(effect)
-            case DeadLettered():
+            case DeadLetteredEvents():
                 self._dead_letter(effect)
-            case Viewed():
-                _wake(self._joined)
+            case ViewInstalled():
+                resolve(self._joined)
                 if self._journal is not None:
-                    self._journal.forget(set(effect.view.ids))
+                    self._journal.keep_only(set(effect.view.ids))
                 self.on_view(effect.view)
-            case Left():
+            case LeftGroup():
                 self._leave(effect.why)
             case _:
-                pass  # said to the network, or decided by the membership
+                pass  # for the network or the membership
 
-    def _deliver(self, item: Batch | Lost) -> None:
+    def _deliver(self, item: Batch | LostEvents) -> None:
         if self._discard_own and item.source == self._driver.id:
-            self._driver.multicast.handed(item.source, item.stop - 1, monotonic())
-            self._driver.turn_soon()  # not now: what is being performed comes first
-            return
-        self._items.append(item)
-        _wake(self._reader)
+            self._driver.acknowledge_soon(item.source, item.stop - 1)
+        else:
+            self._inbox.add(item)
 
-    def _lose(self, lost: Lost) -> None:
-        """Nobody has these events any more: say so, once, in every place where one may look."""
+    def _lose(self, lost: LostEvents) -> None:
+        """Nobody has these events any more: report that in the log, the ledger and to the application."""
         log.warning("%s: events [%d, %d) of %s are lost", self.name, lost.start, lost.stop, lost.source.hex())
         self.ledger.lose(lost.source, lost.start, lost.stop)
         self.lost.append(lost)
         self._deliver(lost)
         self.on_lost(lost)
 
-    def _dead_letter(self, letter: DeadLettered) -> None:
+    def _dead_letter(self, effect: DeadLetteredEvents) -> None:
         text = "%s: our events [%d, %d) are dead letters for %s, which took nothing for too long"
-        log.warning(text, self.name, letter.start, letter.stop, letter.member.hex())
-        self.ledger.dead_letter(letter.member, letter.start, letter.stop)
-        self.on_dead_letter(letter)
+        log.warning(text, self.name, effect.start, effect.stop, effect.member.hex())
+        self.ledger.dead_letter(effect.member, effect.start, effect.stop)
+        self.on_dead_letter(effect)
 
-    def _not_sent(self, effect: NotSent) -> None:
+    def _not_sent(self, effect: SendFailed) -> None:
         if effect.ticket.done():
             return
         error: ReknitError = Closed(f"group {self.name!r}", "join it again")
@@ -393,10 +356,6 @@ class Group:
     def _leave(self, why: str) -> None:
         self.why_left = why
         self._driver.multicast.close(monotonic())
-        for future in (self._reader, self._left, self._joined):
-            _wake(future)
-
-
-def _wake(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
+        self._inbox.close()
+        resolve(self._left)
+        resolve(self._joined)

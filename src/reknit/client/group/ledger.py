@@ -1,4 +1,4 @@
-"""What became of a group's events at one member: every one is delivered or lost, as ranges."""
+"""The outcomes of a group's events at one member: every event is delivered or lost, counted in ranges."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 from reknit.seqset import Range, SeqSet
 
 SOURCES_MAX = 4096
-"""So many sources are in the ledger; of more, the first are left out."""
+"""The ledger has at most so many sources; a new one evicts the oldest."""
 
 
 class GroupRow(NamedTuple):
-    """One sender, seen from here."""
+    """One sender, as this member sees it."""
 
     source: bytes
     delivered: int
-    """How many of its events the application was handed, or is about to be."""
+    """How many of its events were delivered to the application, or are about to be."""
     lost: int
     last: int
-    """Its last seq that is known of here."""
+    """Its last seq that this member knows."""
 
 
 class GroupLedger:
-    """Delivered and lost by source, and what others did not take of ours by member.
+    """Delivered and lost events by source; this member's dead-lettered events by member.
 
     >>> ledger = GroupLedger()
     >>> ledger.deliver(b"s", 1, 5)
@@ -52,19 +52,19 @@ class GroupLedger:
         self._lost.setdefault(source, SeqSet()).add(start, stop)
 
     def dead_letter(self, member: bytes, start: int, stop: int) -> None:
-        """Events of ours that a slow member is not waited for with."""
+        """A slow member did not take these events of this member in time."""
         self._dead.setdefault(member, SeqSet()).add(start, stop)
 
     def lost(self, source: bytes) -> list[Range]:
-        """What was lost of a source."""
+        """The lost events of a source."""
         return self._lost.get(source, SeqSet()).ranges()
 
     def dead_letters(self, member: bytes) -> list[Range]:
-        """What of ours was dead-lettered for a member."""
+        """This member's events that are dead letters for another member."""
         return self._dead.get(member, SeqSet()).ranges()
 
     def rows(self) -> list[GroupRow]:
-        """A row a source, in the order in which they were first heard of."""
+        """A row per source, in the order in which they first appeared."""
         return [self._row(source) for source in dict.fromkeys([*self._delivered, *self._lost])]
 
     def _row(self, source: bytes) -> GroupRow:

@@ -1,4 +1,4 @@
-"""Look at a group from outside: who is in it, without joining."""
+"""Look at a group from outside: list its members without joining it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from reknit.client.group.driver import GroupTransport
+from reknit.client.group.datagrams import GroupTransport
 from reknit.errors import MalformedFrame
 from reknit.view import View
 from reknit.wire.bundle import Bundler, group_hash, unbundle
-from reknit.wire.groups import AskView, Install
+from reknit.wire.groups import GroupAskView, GroupInstall
 
 ASK_S = 0.2
-"""How often the question is asked while nobody has answered."""
+"""How often the members are asked for their view."""
 
 
 async def look(
     name: str, transport: GroupTransport, seeds: Sequence[str] = (), wait_s: float = 1.0
 ) -> list[View]:
-    """The views that the members have: one, or several where the group is divided. The latest comes first."""
+    """The views of the members: one, or several if the group is divided. The latest comes first."""
     views: dict[int, View] = {}
     group = group_hash(name)
 
@@ -29,7 +29,7 @@ async def look(
         except MalformedFrame:
             return
         for item in items:
-            if isinstance(item, Install):
+            if isinstance(item, GroupInstall):
                 known = views.get(item.view.fingerprint)
                 if known is None or known.key < item.view.key:
                     views[item.view.fingerprint] = item.view
@@ -40,7 +40,7 @@ async def look(
     bundler = Bundler(group, os.urandom(16), transport.datagram_bytes)
     try:
         for _ in range(max(1, round(wait_s / ASK_S))):
-            bundler.add(AskView())
+            bundler.add(GroupAskView())
             question = bundler.take_parts(0)
             transport.send_all(question)
             for seed in seeds:

@@ -1,1 +1,7 @@
-"""recovery."""
+"""Recovery in a client: what publishers do so that events can be recovered, and how subscriptions recover them.
+
+It may import `connection` and the message router.
+
+Open `subscription_recovery.py` first: which past a subscription wants, and which caches it asks for missing events.
+`publisher_recovery.py` is the publisher's side. `caches.py` has `Cache`, which holds events for others.
+"""

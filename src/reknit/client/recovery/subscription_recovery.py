@@ -1,29 +1,29 @@
-"""How a subscription recovers what it missed: which past it wants, and whom it asks for what is missing."""
+"""How a subscription recovers missing events: which past it wants, and which caches it asks."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from reknit.client.recovery.caches import FarCache
-from reknit.config import RecoverySettings
-from reknit.connection.cache_requests import Asker
+from reknit.client.message_router import MessageRouter
+from reknit.client.options import SubscribeOptions
+from reknit.config import Config, RecoverySettings
+from reknit.connection.cache_requests import CacheRequester
+from reknit.connection.remote_cache import RemoteCache
 from reknit.protocol.machine import Peer
+from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.history import History
-from reknit.protocol.recovery.recovery import Holding, Recovery, SurveyCache
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.recovery import Recovery, SurveyCache
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe.subscriber import NODE
 
-if TYPE_CHECKING:
-    from reknit.client.session import Session
 
-
-class Recovering(msgspec.Struct, frozen=True):
-    """What a subscription wants to recover, and from where."""
+class SubscriptionRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events a subscription recovers, and from which caches."""
 
     caches: tuple[str, ...] = ()
     history: History | None = None
@@ -31,22 +31,37 @@ class Recovering(msgspec.Struct, frozen=True):
     is_on: bool = True
     after: Mapping[bytes, int] = {}
 
+    @classmethod
+    def of(cls, settings: RecoverySettings, options: SubscribeOptions) -> SubscriptionRecovery:
+        """The caller's choices, and the configuration where the caller chose nothing."""
+        return cls(
+            caches=tuple(settings.caches if options.caches is None else options.caches),
+            history=parse_history(options.history),
+            query_s=settings.query_s if options.query_s is None else options.query_s,
+            is_on=options.recover,
+            after=dict(options.start.items()) if options.start is not None else {},
+        )
+
     def machine(self, settings: RecoverySettings) -> Recovery:
-        """What sees to it."""
+        """The machine that recovers."""
         return Recovery(
             (NODE, *self.caches) if self.is_on else (),
-            Asking(settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s),
-            Holding(settings.hold_events_max, settings.hold_bytes_max),
-            self.history if self.caches else None,  # the node alone sees to its history itself
+            SearchSettings(
+                settings.ask_timeout_s, settings.patience_s, settings.ask_bytes_max, settings.again_s
+            ),
+            HoldLimits(settings.hold_events_max, settings.hold_bytes_max),
+            self.history
+            if self.caches
+            else None,  # without further caches, the node delivers its history by itself
             self.query_s,
             self.after,
         )
 
 
-def past_of(history: bool | int | float | timedelta) -> History | None:
-    """Which past is meant: all, a count, an age, or none.
+def parse_history(history: bool | int | float | timedelta) -> History | None:
+    """The past that a caller wants: everything, a count, an age, or nothing.
 
-    >>> past_of(True), past_of(2).count, past_of(0.5).age_s, past_of(False)
+    >>> parse_history(True), parse_history(2).count, parse_history(0.5).age_s, parse_history(False)
     (History(count=0, age_s=0.0), 2, 0.5, None)
     """
     if isinstance(history, timedelta):
@@ -56,45 +71,72 @@ def past_of(history: bool | int | float | timedelta) -> History | None:
     return History(count=history) if isinstance(history, int) else History(age_s=history)
 
 
-class Caches:
-    """Those that a subscription asks: the node over the session's connection, others over one of their own."""
+class RecoveryAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session introduces itself to further nodes."""
 
-    def __init__(self, session: Session, asker: Asker, pattern: str) -> None:
-        self._session = session
-        self._asker = asker
+    name: str
+    config: Config
+    token: str
+    tls: ssl.SSLContext | None
+
+
+class RecoveryCaches:
+    """The caches that a subscription asks: its node over the session's connection, others over one of their own."""
+
+    def __init__(
+        self, router: MessageRouter, access: RecoveryAccess, requester: CacheRequester, pattern: str
+    ) -> None:
+        self._router = router
+        self._access = access
+        self._requester = requester
         self._pattern = pattern
-        self._far: dict[Peer, FarCache] = {}
+        self._remote: dict[Peer, RemoteCache] = {}
 
     def ask(self, effect: AskCache | SurveyCache) -> None:
-        """Ask one of them; the answer comes to the asker."""
+        """Ask one of the caches; the requester gets the reply."""
         if effect.cache == NODE:
             self._ask_node(effect)
-        elif isinstance(effect, AskCache):
-            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
-            self._far_cache(effect.cache).recover(self._asker, *asked)
+            return
+        cache = self._remote_cache(effect.cache)
+        if isinstance(effect, AskCache):
+            cache.recover(
+                self._requester, effect.number, effect.series, effect.ranges, bytes_max=effect.bytes_max
+            )
         else:
-            self._far_cache(effect.cache).survey(self._asker, effect.number, self._pattern, effect.age_s)
+            cache.survey(self._requester, effect.number, self._pattern, effect.age_s)
 
     def _ask_node(self, effect: AskCache | SurveyCache) -> None:
-        session, asker, cache = self._session, self._asker, effect.cache
-        if not session.link.is_up:
-            asyncio.get_running_loop().call_soon(asker.unreachable, cache)
+        connection, requests = self._router.connection, self._router.cache_requests
+        if not connection.is_up:
+            asyncio.get_running_loop().call_soon(self._requester.unreachable, effect.cache)
         elif isinstance(effect, AskCache):
-            asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
-            session.link.send(session.inquiries.recover(asker, cache, *asked, deep=True))
+            connection.send(
+                requests.recover(
+                    self._requester,
+                    effect.cache,
+                    effect.number,
+                    effect.series,
+                    effect.ranges,
+                    bytes_max=effect.bytes_max,
+                    deep=True,
+                )
+            )
         else:
-            survey = (effect.number, self._pattern, effect.age_s)
-            session.link.send(session.inquiries.survey(asker, cache, *survey, deep=True))
+            connection.send(
+                requests.survey(
+                    self._requester, effect.cache, effect.number, self._pattern, effect.age_s, deep=True
+                )
+            )
 
-    def _far_cache(self, cache: Peer) -> FarCache:
-        far = self._far.get(cache)
-        if far is None:
-            session = self._session
-            far = FarCache(str(cache), session.name, session.config, session.token, session.tls)
-            self._far[cache] = far
-        return far
+    def _remote_cache(self, cache: Peer) -> RemoteCache:
+        remote = self._remote.get(cache)
+        if remote is None:
+            access = self._access
+            remote = RemoteCache(str(cache), access.name, access.config, access.token, access.tls)
+            self._remote[cache] = remote
+        return remote
 
     async def close(self) -> None:
-        """Nothing more is asked."""
-        self._session.inquiries.forget(self._asker)
-        await asyncio.gather(*(cache.close() for cache in self._far.values()))
+        """Ask for nothing more."""
+        self._router.cache_requests.forget(self._requester)
+        await asyncio.gather(*(cache.close() for cache in self._remote.values()))

@@ -1,104 +1,108 @@
-"""Events with attributes on their way to the node: gathered per topic, sent as batches, kept or their sender is told."""
+"""Events with attributes on their way to the node: gathered per topic, sent as batches, resent until stored."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
 from reknit.batch import SOURCE_BYTES
-from reknit.connection.futures import fail_all, resolve
+from reknit.client.message_router import MessageRouter
+from reknit.client.publish.batching import check_payload
+from reknit.config import LimitSettings
+from reknit.connection.futures import fail_all
+from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.envelope.attributes import Attributes, check
 from reknit.envelope.columns import fields_of
 from reknit.errors import Closed, Full, LocalError, Refused
-from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
-from reknit.wire.messages import Message
 
-if TYPE_CHECKING:
-    from reknit.client.session import Session
-
-Kept = asyncio.Future[None]
+PublishAttributes = Callable[[Attributes, bytes], StoredFuture]
+"""Publishes an event to the address in its attributes."""
 
 
-class _Put(NamedTuple):
+class _Pending(NamedTuple):
     attributes: Attributes
     payload: bytes
-    kept: Kept
+    stored: StoredFuture
 
 
-class Outlet:
-    """One source on one topic, as a publisher is, for events that each have attributes of their own."""
+class AttributePublisher:
+    """One source on one topic, for events that each have attributes of their own."""
 
-    def __init__(self, session: Session, source: bytes, topic: str, is_lasting: bool) -> None:
-        self._session = session
-        self._machine = machines.Publisher(source, topic, is_lasting)
-        self._limits = session.config.limits
+    def __init__(
+        self, router: MessageRouter, limits: LimitSettings, *, source: bytes, topic: str, is_lasting: bool
+    ) -> None:
+        self._driver = PublishDriver(
+            machines.Publisher(source, topic, is_lasting),
+            router.connection,
+            on_refused=self.fail,
+            on_numbered=self._on_numbered,
+        )
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[_Put] = []
-        self._waiting: deque[tuple[int, Kept]] = deque()
+        self._pending: list[_Pending] = []
         self._is_scheduled = False
-        self._failed: LocalError | Refused | None = None
 
     @property
     def source(self) -> bytes:
-        return self._machine.source
+        return self._driver.machine.source
 
     @property
     def topic(self) -> str:
-        return self._machine.topic
+        return self._driver.machine.topic
 
     @property
     def is_failed(self) -> bool:
-        return self._failed is not None
+        return self._driver.error is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was put in is kept."""
-        return not self._gathered and not self._waiting
+        """Whether everything that was put in is stored."""
+        return not self._pending and self._driver.is_idle
 
-    def put(self, attributes: Attributes, payload: bytes) -> Kept:
-        """Send one event; the awaitable is done when it is kept. Raises `Full` at the publishing window's limit."""
-        if self._failed is not None:
-            raise self._failed
-        if len(payload) > self._limits.payload_bytes_max:
-            raise Full(f"a payload of {len(payload)} bytes on {self.topic!r}", "limits.payload_bytes_max")
-        if self._machine.unacked_bytes >= self._limits.publish_window_bytes:
-            text = f"{self._machine.unacked_bytes} bytes on {self.topic!r} are not acknowledged yet"
+    def put(self, attributes: Attributes, payload: bytes) -> StoredFuture:
+        """Publish one event; the awaitable is done when it is stored. Raises `Full` at the window's limit."""
+        if self._driver.error is not None:
+            raise self._driver.error
+        payload = check_payload(payload, self.topic, self._limits.payload_bytes_max)
+        unacked_bytes = self._driver.machine.unacked_bytes
+        if unacked_bytes >= self._limits.publish_window_bytes:
+            text = f"{unacked_bytes} bytes on {self.topic!r} are not acknowledged yet"
             raise Full(text, "limits.publish_window_bytes")
-        kept: Kept = self._loop.create_future()
-        self._gathered.append(_Put(attributes, payload, kept))
+        stored: StoredFuture = self._loop.create_future()
+        self._pending.append(_Pending(attributes, payload, stored))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
-        return kept
+        return stored
 
     def _turn(self) -> None:
-        """The loop came round: what gathered since goes out, in as few batches as possible."""
+        """Once per turn of the event loop: send what gathered, in as few batches as possible."""
         self._is_scheduled = False
-        if not self._machine.numbered:
+        machine = self._driver.machine
+        if not machine.numbered:
             return
-        gathered, self._gathered = self._gathered, []
-        for part in self._parts(gathered):
+        pending, self._pending = self._pending, []
+        for part in self._split(pending):
             first_us = part[0].attributes.time_ms * 1000
             fields = fields_of([one.attributes for one in part])
             now_us = time.time_ns() // 1000
-            self._machine.put([one.payload for one in part], min(first_us, now_us), **fields)
-            stop = self._machine.next_seq
-            self._waiting.extend((stop, one.kept) for one in part)
-        self._perform()
+            machine.put([one.payload for one in part], min(first_us, now_us), **fields)
+            self._driver.wait([one.stored for one in part])
+        self._driver.perform()
 
-    def _parts(self, gathered: list[_Put]) -> Iterator[list[_Put]]:
+    def _split(self, pending: list[_Pending]) -> Iterator[list[_Pending]]:
         """Neighbours of one priority, within the limits of a batch."""
         count_max, bytes_max = self._limits.batch_events_max, self._limits.batch_bytes
-        for _, same in groupby(gathered, key=lambda one: one.attributes.priority):
-            part: list[_Put] = []
+        for _, same in groupby(pending, key=lambda one: one.attributes.priority):
+            part: list[_Pending] = []
             size = 0
             for one in same:
                 if part and (size + len(one.payload) > bytes_max or len(part) >= count_max):
@@ -108,90 +112,79 @@ class Outlet:
                 size += len(one.payload)
             yield part
 
-    # -- the session's side
+    # -- called by the router and the driver
 
     def receive(self, message: machines.Input) -> None:
-        """Something for this source came in, or the connection changed."""
-        self._machine.receive(message, "node", self._loop.time())
-        self._perform()
+        """The node sent a message about this source, or the connection changed."""
+        self._driver.receive(message)
 
-    def _perform(self) -> None:
-        buffers: list[Buffer] = []
-        messages: list[Message] = []
-        for effect in self._machine.take_effects():
-            match effect:
-                case machines.SendBytes(data=data):
-                    buffers.append(data)
-                case machines.SendMessage(message=message):
-                    messages.append(message)
-                case machines.Confirm(stop=stop):
-                    self._confirm(stop)
-                case machines.Numbered():
-                    self._loop.call_soon(self._turn)
-                case machines.Refused(code=code, text=text):
-                    self.fail(Refused(code, text))
-        if messages:
-            self._session.link.send(*messages)
-        if buffers:
-            self._session.link.send_buffers(buffers)
-
-    def _confirm(self, stop: int) -> None:
-        while self._waiting and self._waiting[0][0] <= stop:
-            resolve(self._waiting.popleft()[1])
+    def _on_numbered(self) -> None:
+        self._loop.call_soon(self._turn)
 
     async def flush(self) -> None:
-        """Return when everything put in so far is kept. Raises what became of it otherwise."""
-        futures = [one.kept for one in self._gathered] + [kept for _, kept in self._waiting]
-        if futures:
-            await asyncio.shield(asyncio.gather(*futures))
+        """Return when everything put in so far is stored. Raises the error if it is not."""
+        pending = [one.stored for one in self._pending]
+        if pending:
+            await asyncio.shield(asyncio.gather(*pending))
+        elif not self._driver.is_idle:
+            await self._driver.flush()
 
     def fail(self, error: LocalError | Refused) -> None:
-        """Nothing more can be sent here: everyone who waits is told."""
-        self._failed = error
-        futures = [one.kept for one in self._gathered] + [kept for _, kept in self._waiting]
-        self._gathered = []
-        self._waiting.clear()
-        fail_all(futures, error)
+        """Nothing more can be published here: raise the error in everyone who waits."""
+        pending, self._pending = self._pending, []
+        self._driver.fail(error)
+        fail_all([one.stored for one in pending], error)
 
 
-class Outlets:
-    """The outlets of one session, by topic. The one that was not used for longest makes room for a new one."""
+class AttributePublishers:
+    """The publishers of one session for events with attributes, by topic. A new one evicts the least recently used."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._by_topic: OrderedDict[str, Outlet] = OrderedDict()
+    def __init__(
+        self, router: MessageRouter, limits: LimitSettings, *, name: str, publishers_max: int
+    ) -> None:
+        self._router = router
+        self._limits = limits
+        self._name = name
+        self._publishers_max = publishers_max
+        self._by_topic: OrderedDict[str, AttributePublisher] = OrderedDict()
 
-    def send(self, attributes: Attributes, payload: bytes) -> Kept:
-        """Check an event and send it to where its attributes say. Raises `InvalidAttributes`, `Full`, `Closed`."""
-        return self._outlet(check(attributes).topic).put(attributes, payload)
+    def send(self, attributes: Attributes, payload: bytes) -> StoredFuture:
+        """Publish an event to the address in its attributes. Raises `InvalidAttributes`, `Full`, `Closed`."""
+        return self.publisher(check(attributes).topic).put(attributes, payload)
 
-    def _outlet(self, topic: str) -> Outlet:
-        outlet = self._by_topic.get(topic)
-        if outlet is not None and not outlet.is_failed:
+    def publisher(self, topic: str) -> AttributePublisher:
+        """The publisher on a topic. Raises `Full` if there are too many and all of them are busy."""
+        publisher = self._by_topic.get(topic)
+        if publisher is not None and not publisher.is_failed:
             self._by_topic.move_to_end(topic)
-            return outlet
-        if outlet is not None:
-            self._session.forget(self._by_topic.pop(topic))
+            return publisher
+        if publisher is not None:
+            self._router.remove_publisher(self._by_topic.pop(topic))
         self._make_room()
-        made = Outlet(self._session, self._source(topic), topic, is_lasting=bool(self._session.name))
+        made = AttributePublisher(
+            self._router,
+            self._limits,
+            source=self._source(topic),
+            topic=topic,
+            is_lasting=bool(self._name),
+        )
         self._by_topic[topic] = made
-        self._session.add_publisher(made)
+        self._router.add_publisher(made)
         return made
 
     def _make_room(self) -> None:
-        publishers_max = self._session.config.rpc.publishers_max
-        if len(self._by_topic) < publishers_max:
+        if len(self._by_topic) < self._publishers_max:
             return
-        idle = next((topic for topic, outlet in self._by_topic.items() if outlet.is_idle), None)
+        idle = next((topic for topic, publisher in self._by_topic.items() if publisher.is_idle), None)
         if idle is None:
-            text = f"{len(self._by_topic)} addresses are written to, and none of them is done"
+            text = f"publishers to {len(self._by_topic)} addresses are all busy"
             raise Full(text, "rpc.publishers_max")
-        outlet = self._by_topic.pop(idle)
-        self._session.forget(outlet)
-        outlet.fail(Closed(f"the outlet to {outlet.topic!r}"))
+        publisher = self._by_topic.pop(idle)
+        self._router.remove_publisher(publisher)
+        publisher.fail(Closed(f"the publisher to {publisher.topic!r}"))
 
     def _source(self, topic: str) -> bytes:
-        """A source of its own; in a session with a name the same one in its next life."""
-        if self._session.name:
-            return xxhash.xxh3_128_digest(f"{self._session.name}\0attributes\0{topic}".encode())
+        """A source of its own; a session with a name has the same source after a restart."""
+        if self._name:
+            return xxhash.xxh3_128_digest(f"{self._name}\0attributes\0{topic}".encode())
         return secrets.token_bytes(SOURCE_BYTES)

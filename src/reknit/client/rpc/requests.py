@@ -1,14 +1,15 @@
 """Requests to addresses: each waits for the first response to its id.
 
-That comes from who serves the address, or from a node that could not deliver the request.
+The response comes from the service at that address, or from a node that could not deliver the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,38 +17,39 @@ import xxhash
 
 from reknit.address import Address
 from reknit.batch import Batch
-from reknit.client.rpc.attribute_publisher import Kept
+from reknit.client.rpc.attribute_publisher import PublishAttributes
+from reknit.client.subscribe.subscription import Subscription
+from reknit.config import RpcSettings
+from reknit.connection.deadline_timer import DeadlineTimer
+from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes, Kind, Priority, check
 from reknit.envelope.columns import read_attributes
 from reknit.envelope.ids import IdMaker
 from reknit.envelope.status import from_status
 from reknit.errors import Closed, Full, InvalidAttributes, Refused, ReknitError, RequestFailed
 from reknit.outcome import Code
-from reknit.protocol.rpc.requests import Answered, Failed, Requests, Sent
-
-if TYPE_CHECKING:
-    from reknit.client.session import Session
+from reknit.protocol.rpc.requests import Requests, RequestSent, RequestsFailed, ResponseReceived
 
 log = logging.getLogger("reknit.client")
 
 CLIENT_ENTITY = 0xFFFE
-"""The service number in the addresses of sessions that were given none."""
+"""The service number in the address of a session that was given no address."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came back for a request that went well."""
+    """The response to a request that succeeded."""
 
     payload: bytes
     attributes: Attributes
 
 
 def address_of(address: Address | str) -> Address:
-    """An address, also from its text."""
+    """The address, parsed if it is text."""
     return Address.parse(address) if isinstance(address, str) else address
 
 
 def default_address(name: str, id_: bytes) -> Address:
-    """Where a session gets its responses that was given no address: the same one for the same name.
+    """The address for responses to a session that was given no address: the same one for the same name.
 
     >>> str(default_address("", bytes(8)))
     'up://0000000000000000/FFFE/1/0'
@@ -57,33 +59,43 @@ def default_address(name: str, id_: bytes) -> Address:
 
 
 class Caller:
-    """The requests of one session."""
+    """The requests of one session. Responses come to `address`, which it subscribes to."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self,
+        address: Address,
+        settings: RpcSettings,
+        *,
+        publish: PublishAttributes,
+        subscribe: Callable[[str], Subscription],
+    ) -> None:
         self.requests = Requests()
-        self._session = session
+        self._address = address
+        self._settings = settings
+        self._publish = publish
+        self._subscribe = subscribe
         self._loop = asyncio.get_running_loop()
         self._ids = IdMaker()
         self._waiting: dict[UUID, tuple[asyncio.Future[Reply], Attributes]] = {}
         self._ready: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = DeadlineTimer(self._tick)
 
     async def request(self, attributes: Attributes, payload: bytes) -> Reply:
         """The reply to a request. Raises `RequestFailed`, and `Full` at the limit."""
-        requests_max = self._session.config.rpc.requests_max
+        requests_max = self._settings.requests_max
         if len(self.requests) >= requests_max:
             raise Full(f"{requests_max} requests wait for their responses", "rpc.requests_max")
-        due = self._loop.time() + attributes.ttl_ms / 1000 + self._session.config.rpc.grace_s
+        due = self._loop.time() + attributes.ttl_ms / 1000 + self._settings.grace_s
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[attributes.id] = (future, attributes)
-        self.requests.receive(Sent(attributes.id, due), "", self._loop.time())
+        self.requests.receive(RequestSent(attributes.id, due), "", self._loop.time())
         self._perform()
         try:
             await self._listen(future)
             if not future.done():
-                sent = self._session.outlets.send(attributes, payload)
-                sent.add_done_callback(partial(self._sent, attributes.id))
+                stored = self._publish(attributes, payload)
+                stored.add_done_callback(partial(self._stored, attributes.id))
             return await future
         finally:
             self._waiting.pop(attributes.id, None)
@@ -99,32 +111,32 @@ class Caller:
             Attributes(
                 id=self._ids(),
                 type=Kind.REQUEST,
-                source=self._session.address,
+                source=self._address,
                 sink=address,
                 priority=Priority.CS4 if priority is None else Priority(priority),
-                ttl_ms=self._session.config.rpc.ttl_ms if ttl_ms is None else ttl_ms,
+                ttl_ms=self._settings.ttl_ms if ttl_ms is None else ttl_ms,
                 **more,  # type: ignore[arg-type]
             )
         )
 
     # -- sending
 
-    def _sent(self, id_: UUID, kept: Kept) -> None:
-        """The node took a request in, or did not: that ends it here, where it came from."""
-        error = None if kept.cancelled() else kept.exception()
+    def _stored(self, id_: UUID, stored: StoredFuture) -> None:
+        """The node stored a request, or did not: then it fails here."""
+        error = None if stored.cancelled() else stored.exception()
         if isinstance(error, Refused):
             self._fail([id_], error.code, error.text)
         elif error is not None:
             self._fail([id_], Code.UNAVAILABLE, str(error))
 
     def _fail(self, ids: list[UUID], code: int, text: str) -> None:
-        self.requests.receive(Failed(ids, code, text), "", self._loop.time())
+        self.requests.receive(RequestsFailed(ids, code, text), "", self._loop.time())
         self._perform()
 
     # -- responses
 
     async def _listen(self, future: asyncio.Future[Reply]) -> None:
-        """Return when responses can come, or the request has ended without."""
+        """Return when responses can come, or the request has ended without one."""
         if self._ready is None or (self._ready.done() and self._ready.exception() is not None):
             self._ready = self._loop.create_future()
             self._task = self._loop.create_task(self._receive(self._ready))
@@ -136,7 +148,7 @@ class Caller:
 
     async def _receive(self, ready: asyncio.Future[None]) -> None:
         try:
-            async with self._session.subscribe(self._session.address.topic) as events:
+            async with self._subscribe(self._address.topic) as events:
                 ready.set_result(None)
                 async for batch in events.batches():
                     self._take(batch)
@@ -145,7 +157,7 @@ class Caller:
             error = caught
         if not ready.done():
             ready.set_exception(error)
-            ready.exception()  # retrieved here: whoever waits for it may have gone
+            ready.exception()  # marks it as retrieved: its waiter may be gone
         self._ready = None
         self._fail(list(self._waiting), getattr(error, "code", Code.UNAVAILABLE), str(error))
 
@@ -153,32 +165,30 @@ class Caller:
         try:
             several = read_attributes(batch)
         except InvalidAttributes as error:
-            log.warning("%s got events that are no responses: %s", self._session.address, error)
+            log.warning("%s got events that are not responses: %s", self._address, error)
             return
         for attributes, payload in zip(several, batch.payloads(), strict=False):
-            self.requests.receive(Answered(attributes, payload), "", self._loop.time())
+            self.requests.receive(ResponseReceived(attributes, payload), "", self._loop.time())
         self._perform()
 
-    # -- the machine's side
+    # -- the machine
 
     def _perform(self) -> None:
         for effect in self.requests.take_effects():
-            waiting = self._waiting.pop(effect.id, None)
-            if waiting is not None and not waiting[0].done():
-                _settle(*waiting, effect.answer)
+            future, request = self._waiting.pop(effect.id, (None, None))
+            if future is not None and request is not None and not future.done():
+                _resolve(future, request, effect.answer)
         due = self.requests.next_deadline()
-        if due is not None and self._timer is None:
-            self._timer = self._loop.call_at(due, self._tick)
+        if due is not None:
+            self._timer.set(due, self._loop.time())
 
     def _tick(self) -> None:
-        self._timer = None
         self.requests.tick(self._loop.time())
         self._perform()
 
     async def close(self) -> None:
-        """End everything that waits."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Raise `Closed` in every request that waits."""
+        self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -187,9 +197,11 @@ class Caller:
                 future.set_exception(Closed("the session", "connect again"))
 
 
-def _settle(future: asyncio.Future[Reply], request: Attributes, answer: Answered | Failed) -> None:
+def _resolve(
+    future: asyncio.Future[Reply], request: Attributes, answer: ResponseReceived | RequestsFailed
+) -> None:
     address = str(request.sink)
-    if isinstance(answer, Failed):
+    if isinstance(answer, RequestsFailed):
         future.set_exception(RequestFailed(answer.code, answer.text, address))
         return
     code = answer.attributes.commstatus or Code.OK

@@ -1,6 +1,6 @@
-"""Services: who answers requests to an address.
+"""Services: they answer requests to an address.
 
-A service handles each request before its deadline, and the request counts as accepted once its response is kept.
+A service handles each request before its deadline, and the request counts as accepted once its response is stored.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from reknit.address import Address
 from reknit.batch import Batch
+from reknit.client.rpc.attribute_publisher import PublishAttributes
+from reknit.client.subscribe.subscription import Subscription
 from reknit.envelope.attributes import Attributes, Format, Kind, response_to
 from reknit.envelope.columns import read_attributes
 from reknit.envelope.ids import IdMaker
@@ -24,48 +26,59 @@ from reknit.errors import InvalidAttributes, LocalError, Refused, ReknitError
 from reknit.event import Event
 from reknit.outcome import Code
 
-if TYPE_CHECKING:
-    from reknit.client.session import Session
-
 log = logging.getLogger("reknit.client")
 
 TEXT_CHARS_MAX = 300
 WORKING_S = 0.5
-"""How often a service says of a request that it is still at it."""
+"""How often a service reports progress on the requests that it handles."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a handler gets."""
+    """A request, as its handler gets it."""
 
     payload: bytes
     attributes: Attributes
     deadline: float
-    """When its ttl is over, in the time of the event loop."""
+    """When its ttl ends, in the time of the event loop."""
     attempt: int = 1
-    """More than 1 if it was handed over before: by then it may have been carried out."""
+    """More than 1 if it was delivered before: it may have been carried out already."""
 
     @property
     def remaining_s(self) -> float:
-        """How long an answer still makes sense, seen from the loop that it came in on."""
+        """How many seconds are left until the deadline. Call it on the event loop that the request came in on."""
         return self.deadline - asyncio.get_running_loop().time()
 
 
-Answer = bytes | str | None
-Handler = Callable[[Request], Awaitable[Answer]]
+HandlerResult = bytes | str | None
+Handler = Callable[[Request], Awaitable[HandlerResult]]
+
+
+class SubscribeToRequests(Protocol):
+    """Makes the durable subscription that brings requests."""
+
+    def __call__(self, pattern: str, *, name: str, auto_accept: bool) -> Subscription: ...
 
 
 class Service:
     """Made by `session.serve(address, handler)`; requests are handled while in its `async with`.
 
-    What a handler returns is the response. If it raises `Refused(code, text)` that is, and anything else it raises is
-    UNKNOWN. At the request's deadline it is cancelled.
+    The handler's result is the response. If the handler raises `Refused(code, text)`, that is the response; any other
+    exception becomes the code UNKNOWN. At the request's deadline the handler is cancelled.
     """
 
     def __init__(
-        self, session: Session, address: Address, handler: Handler, name: str, handlers_max: int
+        self,
+        address: Address,
+        handler: Handler,
+        *,
+        name: str,
+        handlers_max: int,
+        publish: PublishAttributes,
+        subscribe: SubscribeToRequests,
     ) -> None:
         self.address = address
-        self._session = session
+        self._publish = publish
+        self._subscribe = subscribe
         self._handler = handler
         self._name = name or f"serve/{address.topic}"
         self._loop = asyncio.get_running_loop()
@@ -75,7 +88,7 @@ class Service:
         self._events: dict[UUID, Event] = {}
         self._task: asyncio.Task[None] | None = None
         self.failure: ReknitError | None = None
-        """Why it serves no more: another session took the address over, or may not be served."""
+        """Why it stopped: another session took over the address, or this one may not serve it."""
 
     async def __aenter__(self) -> Service:
         ready = self._loop.create_future()
@@ -96,7 +109,7 @@ class Service:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def wait(self) -> None:
-        """Return when it serves no more. Raises why, if it was not closed."""
+        """Return when the service has stopped. Raises the reason, unless it was closed."""
         assert self._task is not None, "a service is used in an async with"
         await asyncio.wait({self._task})
         if self.failure is not None:
@@ -104,7 +117,7 @@ class Service:
 
     async def _serve(self, ready: asyncio.Future[None]) -> None:
         try:
-            subscription = self._session.subscribe(self.address.topic, name=self._name, auto_accept=False)
+            subscription = self._subscribe(self.address.topic, name=self._name, auto_accept=False)
             async with subscription as events:
                 ready.set_result(None)
                 leases = self._loop.create_task(self._extend_leases())
@@ -119,17 +132,17 @@ class Service:
             if not ready.done():
                 ready.set_exception(error)
             else:
-                log.error("%s is served no more: %s", self.address, error)
+                log.error("the service at %s stopped: %s", self.address, error)
 
     async def _extend_leases(self) -> None:
-        """Say of what is handled that it is, where the node would give it to somebody else."""
+        """Report progress on running requests, so that the node does not deliver them to another service."""
         while True:
             await asyncio.sleep(WORKING_S)
             for event in self._events.values():
                 event.in_progress()
 
     async def _end_handlers(self) -> None:
-        """What is still handled is given back: it goes to who serves the address next."""
+        """Cancel running handlers. Their requests are released, for the next service at this address."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -145,7 +158,7 @@ class Service:
             batch.reject(Code.INVALID_ARGUMENT, f"only requests can be sent to {self.address}")
             return
         for event, attributes in zip(batch.events(), several, strict=True):
-            if attributes.id in self._running:  # handed over again while it is handled
+            if attributes.id in self._running:  # redelivered while it is handled
                 continue
             await self._slots.acquire()
             self._events[attributes.id] = event
@@ -157,7 +170,7 @@ class Service:
         request = Request(event.payload, attributes, self._loop.time() + remaining_s, event.attempt)
         try:
             if remaining_s <= 0:
-                event.reject(Code.DEADLINE_EXCEEDED, "its ttl was over before it could be handled")
+                event.reject(Code.DEADLINE_EXCEEDED, "its ttl ended before it could be handled")
             else:
                 await self._respond(event, request, remaining_s)
         except asyncio.CancelledError:
@@ -169,7 +182,7 @@ class Service:
             self._slots.release()
 
     async def _respond(self, event: Event, request: Request, remaining_s: float) -> None:
-        """Answer a request, and accept it once the answer is kept."""
+        """Handle a request, publish the response, and accept the request once the response is stored."""
         code, payload = Code.OK, b""
         try:
             async with asyncio.timeout(remaining_s) as limit:
@@ -186,7 +199,7 @@ class Service:
         form = Format.UNSPECIFIED if code is Code.OK else Format.PROTOBUF
         try:
             response = response_to(request.attributes, self._ids(), code, form)
-            await self._session.outlets.send(response, payload)
+            await self._publish(response, payload)
         except (LocalError, Refused) as error:
             log.error("the response of %s could not be sent: %s", self.address, error)
             event.reject(Code.INTERNAL, f"its response could not be sent: {error}")
@@ -194,14 +207,14 @@ class Service:
             event.accept()
 
 
-def _bytes(answer: Answer) -> bytes:
-    if answer is None:
+def _bytes(result: HandlerResult) -> bytes:
+    if result is None:
         return b""
-    return answer.encode() if isinstance(answer, str) else bytes(answer)
+    return result.encode() if isinstance(result, str) else bytes(result)
 
 
 def _failed(address: Address, error: Exception) -> tuple[Code, bytes]:
-    """The code and the status with which a handler's failure is answered."""
+    """The code and the status for a handler that failed."""
     if isinstance(error, Refused):
         code = Code(error.code) if 0 < error.code <= max(Code) else Code.UNKNOWN
         return code, to_status(code, error.text)

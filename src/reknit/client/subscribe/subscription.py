@@ -3,176 +3,118 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
 from operator import length_hint
-from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
-from reknit.client.recovery.subscription_recovery import Caches, Recovering
-from reknit.client.streams import IncomingStream, IncomingStreams
-from reknit.connection.futures import resolve
-from reknit.errors import Closed, Refused, ReknitError
-from reknit.event import FLAG_STREAM, Event
-from reknit.outcome import Code, Outcome
-from reknit.protocol.machine import Peer
-from reknit.protocol.recovery import recovery as recovering
-from reknit.protocol.recovery.search import AskCache
+from reknit.client.message_router import MessageRouter
+from reknit.client.options import SubscribeOptions
+from reknit.client.recovery.subscription_recovery import RecoveryAccess, SubscriptionRecovery, parse_history
+from reknit.client.streams import IncomingStreams
+from reknit.client.subscribe.delivery_queue import DeliveryQueue
+from reknit.client.subscribe.driver import SubscriptionDriver
+from reknit.client.subscribe.settlement import Settlement
+from reknit.event import Event
+from reknit.outcome import Outcome
 from reknit.protocol.subscribe import subscriber as machines
-from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
-from reknit.protocol.subscribe.subscriber import NODE
-from reknit.seqset import Range
-from reknit.wire.messages import Start, Subscribed, Unsubscribe, Unsubscribed
-from reknit.wire.recovery import Span
+from reknit.wire.messages import Start
 from reknit.wire.streams import Abort, Piece
-
-if TYPE_CHECKING:
-    from reknit.client.session import Session
-
-log = logging.getLogger("reknit.client")
-
-SETTLE_S = 0.005
-"""How long an acceptance may wait for others, so that many events share one message and one sync."""
-CLOSE_S = 5.0
-"""How long closing waits for the node to book the last outcomes."""
-
-FLUSH_BATCHES = 32
-"""Outcomes are sent when the loop comes round, and after so many batches: a busy application may not let it for long."""
-
-GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
-
-OnLost = Callable[[machines.Report], None]
 
 
 class Subscription:
     """Made by `session.subscribe(pattern)`; open while in its `async with`.
 
-    Unless `auto_accept` is off, an event counts as accepted when the next one is asked for; what `release`, `fail` or
-    `reject` was called on keeps that outcome. Leaving the `async with` through an exception leaves the event that was
-    being processed unsettled, so that it comes again.
+    Unless `auto_accept` is off, an event counts as accepted when the application asks for the next one. An event that
+    it released, failed or rejected keeps that outcome. Leaving the `async with` through an exception leaves the event
+    that was being processed unsettled, so that it is redelivered.
     """
 
     def __init__(
         self,
-        session: Session,
+        router: MessageRouter,
+        access: RecoveryAccess,
+        *,
         sub: int,
         pattern: str,
-        name: str = "",
-        start: Start | None = None,
-        auto_accept: bool = True,
-        on_lost: OnLost | None = None,
-        recovering: Recovering | None = None,
-        is_cache: bool = False,
-        takes_streams: bool = False,
+        options: SubscribeOptions,
     ) -> None:
-        credit_bytes = session.config.limits.subscribe_credit_bytes
-        self._session = session
-        recovery = None if name else (recovering or Recovering()).machine(session.config.recovery)
-        self._machine: machines.Subscriber = machines.Subscriber(
-            sub, pattern, name, start, credit_bytes, recovery, is_cache, _zero_us(), takes_streams
+        config = access.config
+        recovery = SubscriptionRecovery.of(config.recovery, options)
+        machine = machines.Subscriber(
+            sub,
+            pattern,
+            options.name,
+            _start(options),
+            credit_bytes=config.limits.subscribe_credit_bytes,
+            recovery=None if options.name else recovery.machine(config.recovery),
+            is_cache=options.is_cache,
+            zero_us=_zero_us(),
+            takes_streams=options.streams,
         )
-        self._caches = Caches(session, self, pattern)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
-        self._auto_accept = auto_accept
-        self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
-        self._batches: deque[Batch] = deque()
-        self._streams = IncomingStreams(session, sub)
+        self._router = router
+        self._auto_accept = options.auto_accept
+        self._queue = DeliveryQueue()
+        self._streams = IncomingStreams(router.connection, sub, config.anycast.stream_window_bytes)
+        self._driver = SubscriptionDriver(
+            machine, router, self._queue, access=access, on_lost=options.on_lost
+        )
+        self._settlement = Settlement(
+            self._driver, self._queue, self._streams, on_given_back=self._on_given_back
+        )
         self._current: Batch | None = None
+        """The batch that the application is reading."""
         self._events: Iterator[Event] = iter(())
-        self._wake: asyncio.Future[None] | None = None
-        self._opened: asyncio.Future[bool] = self._loop.create_future()
-        self._booked: asyncio.Future[None] | None = None
-        self._is_forgotten = False
-        self._is_scheduled = False
-        self._taken = 0
-        self._is_warned = False
-        self._error: ReknitError | None = None
-        self._done: asyncio.Future[None] = self._loop.create_future()
-        self._done.set_result(None)
+        """Its events that the application has not seen."""
 
     @property
     def sub(self) -> int:
-        return self._machine.sub
+        return self._driver.machine.sub
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Everything up to here is settled: a portable place to go on from, without a loss."""
+        """Everything up to here is settled: a portable place to resume from, without a loss."""
         if self._current is not None and self._auto_accept:
-            self._accept(self._current, self._current.stop - length_hint(self._events) - 1)
-        return Checkpoint({bytes.fromhex(source): seq for source, seq in self._machine.settled().items()})
+            self._settlement.accept(self._current, self._current.stop - length_hint(self._events) - 1)
+        settled = self._driver.machine.settled()
+        return Checkpoint({bytes.fromhex(source): seq for source, seq in settled.items()})
 
     # -- life
 
     async def __aenter__(self) -> Subscription:
-        self._session.add(self)
-        self.receive(self._session.connected())
-        await self._opened
+        self._router.add_subscription(self)
+        self.receive(self._router.connection_state())
+        await self._driver.opened()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None:
-        rest = (self._current, self._current.stop - length_hint(self._events)) if self._current else None
-        if self._auto_accept and self._error is None:
-            self._accept_handed(all_of_it=kind is None)
-        if isinstance(self._machine, SharedSubscriber):
-            self._give_back(self._machine, rest)
-            await self._part()
-        await self._settle_all()
-        self._session.forget(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._caches.close()
-        self._session.link.send(Unsubscribe(self.sub))
-        self._end(Closed(f"the subscription to {self._machine.pattern!r}"))
+        unread = (self._current, self._current.stop - length_hint(self._events)) if self._current else None
+        if self._auto_accept and self._queue.error is None:
+            self._accept_current(all_of_it=kind is None)
+        shared = self._driver.shared
+        if shared is not None:
+            self._settlement.give_back(shared, unread)
+            await self._leave_shared()
+        await self._settlement.settle_all()
+        self._router.remove_subscription(self)
+        await self._driver.close()
 
-    async def _part(self) -> None:
-        """Leave, and wait for the node to have heard it: a connection that is closed too early puts all in doubt."""
-        self._flush()
-        self._session.link.send(Unsubscribe(self.sub))
-        await self._wait_until(lambda: self._error is not None, "did not confirm that this subscriber left")
-
-    async def _wait_until(self, is_so: Callable[[], bool], complaint: str) -> None:
-        """Wait for the node's word, for a while and while it is connected."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                while self._session.link.is_up and not is_so():
-                    self._booked = self._loop.create_future()
-                    await self._booked
-        if not is_so():
-            log.warning("subscription to %r: the node %s", self._machine.pattern, complaint)
-
-    def _give_back(self, machine: SharedSubscriber, rest: tuple[Batch, int] | None) -> None:
-        """Others may have what the application never saw; what it has and has not settled is in doubt."""
-        if rest is not None:
-            batch, start = rest
-            machine.settle((batch.topic, batch.source), start, batch.stop, Outcome.RELEASED)
-        for batch in self._batches:
-            machine.settle((batch.topic, batch.source), batch.first, batch.stop, Outcome.RELEASED)
-        self._batches.clear()
-        for stream, start, stop in machine.in_hand():
-            machine.settle(
-                stream, start, stop, Outcome.MODIFIED, text="the subscriber left without a word on it"
-            )
+    async def _leave_shared(self) -> None:
+        """Leave, and wait for the node to confirm: if the connection closed earlier, every event would be in doubt."""
+        self._settlement.flush()
+        self._driver.unsubscribe()
+        complaint = "did not confirm that this subscriber left"
+        await self._driver.wait_until(lambda: self._queue.error is not None, complaint)
 
     async def forget(self) -> None:
-        """End a durable subscription for good: nothing is kept for it from now on. Returns when that is durable."""
-        await self._settle_all()
-        self._session.add(self)  # it may have left before
-        self._session.link.send(Unsubscribe(self.sub, forget=True))
-        await self._wait_until(lambda: self._is_forgotten, "did not confirm that it forgot this subscriber")
-        self._session.forget(self)
-
-    async def _settle_all(self) -> None:
-        """Wait until the node has booked every outcome, for a while."""
-        self._flush()
-        complaint = "did not book the last outcomes: those events may come again"
-        await self._wait_until(lambda: self._machine.is_settled or self._error is not None, complaint)
+        """End a durable subscription for good: the node retains nothing for it. Returns when that is durable."""
+        await self._settlement.settle_all()
+        self._router.add_subscription(self)  # it may have left before
+        self._driver.unsubscribe(forget=True)
+        complaint = "did not confirm that it forgot this subscriber"
+        await self._driver.wait_until(lambda: self._driver.is_forgotten, complaint)
+        self._router.remove_subscription(self)
 
     # -- events
 
@@ -198,8 +140,8 @@ class Subscription:
             return next(self._events)
 
     async def _next_batch(self) -> None:
-        """Settle the batch that is used up, and take the next one."""
-        self._accept_handed(all_of_it=True)
+        """Settle the current batch, and take the next one."""
+        self._accept_current(all_of_it=True)
         batch = await self._take()
         self._current = batch
         self._events = iter(batch.events())
@@ -207,7 +149,7 @@ class Subscription:
     async def batches(self) -> AsyncIterator[Batch]:
         """The same events a batch at a time: `batch.payloads()` is the fastest way to all of them."""
         while True:
-            self._accept_handed(all_of_it=True)
+            self._accept_current(all_of_it=True)
             try:
                 self._current = await self._take()
             except StopAsyncIteration:
@@ -215,226 +157,67 @@ class Subscription:
             yield self._current
 
     async def take_all(self, wait_s: float | None = None) -> list[Batch]:
-        """Every batch that is there, once there is one; none at the end, or when none has come for so long."""
+        """Every batch that has come, at least one; an empty list at the end, or when none came within `wait_s`."""
         try:
             async with asyncio.timeout(wait_s):
                 taken = [await self._take()]
         except (StopAsyncIteration, TimeoutError):
             return []
-        while self._batches:
+        while self._queue:
             taken.append(await self._take())
         return taken
 
     async def _take(self) -> Batch:
-        while not self._batches:
-            if self._error is not None:
-                if isinstance(self._error, Closed):
-                    raise StopAsyncIteration
-                raise self._error
-            self._wake = self._loop.create_future()
-            await self._wake
-        self._taken += 1
-        if self._taken >= FLUSH_BATCHES:
-            self._flush()
-        batch = self._batches.popleft()
-        batch.settle = partial(self._settle, batch)
-        if batch.head.flags & FLAG_STREAM:
-            begin = partial(self._settle, batch, batch.first, batch.stop, Outcome.RECEIVED)
-            self._streams.open(batch, begin if self._auto_accept else bool)
-        if batch.counted:
-            self._machine.taken(batch.head.length)
-        else:
-            self._machine.taken_recovered(batch.head.length, self._loop.time())
-        self._perform()
+        batch = self._settlement.taken(await self._queue.take(), begins_streams=self._auto_accept)
+        self._driver.taken(batch)
+        self._driver.perform()
         return batch
-
-    # -- streams
-
-    def piece(self, message: Piece | Abort) -> None:
-        """More of a stream, or word that no more comes."""
-        self._streams.receive(message)
-
-    def _leave_stream(self, batch: Batch, stream: IncomingStream) -> None:
-        """The application goes on without having read all of it."""
-        if stream.is_begun:
-            text = "the subscriber did not read it to its end"
-            self._settle(batch, batch.first, batch.stop, Outcome.MODIFIED, Code.UNKNOWN, text)
-        else:
-            self._settle(batch, batch.first, batch.stop, Outcome.RELEASED)
 
     # -- outcomes
 
-    def _settle(
-        self,
-        batch: Batch,
-        start: int,
-        stop: int,
-        outcome: Outcome,
-        code: int = 0,
-        text: str = "",
-        delay_s: float = 0.0,
-    ) -> Awaitable[None]:
-        stream = (batch.topic, batch.source)
-        if outcome is Outcome.RECEIVED:
-            self._machine.extend(stream, start, stop)
-        else:
-            if batch.stream is not None:
-                self._streams.end(batch, outcome)
-            self._machine.settle(stream, start, stop, outcome, code, text, delay_s, batch.attempt)
-        if outcome in GIVEN_BACK:
-            if batch.ordered_to:
-                self._give_back_rest(batch, stop)
-            elif not self._is_warned and self._machine.is_ordered(batch.topic):
-                self._warn_of_order(batch.topic)
-        self._schedule(outcome is Outcome.ACCEPTED)
-        return self._done
-
-    def _warn_of_order(self, topic: str) -> None:
-        self._is_warned = True
-        text = "%s is ordered, but this subscriber has no name, so what follows does not wait: subscribe with name=…"
-        log.warning(text, topic)
-
-    def _give_back_rest(self, batch: Batch, start: int) -> None:
-        """What is behind an event that is to come again has to wait for it."""
-        stream = (batch.topic, batch.source)
-        self._machine.settle(stream, start, batch.ordered_to, Outcome.RELEASED, attempt=batch.attempt)
-        if batch is self._current:
-            self._events = iter(())
-        for one in [one for one in self._batches if is_behind(one, batch)]:
-            self._batches.remove(one)
-            if one.counted:
-                self._machine.taken(one.head.length)
-            else:
-                self._machine.taken_recovered(one.head.length, self._loop.time())
-
-    def _accept_handed(self, all_of_it: bool) -> None:
-        """Accept what the application took of the current batch: all, or all but the event it was at."""
+    def _accept_current(self, all_of_it: bool) -> None:
+        """Accept what the application took of the current batch: all of it, or all but the last event."""
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return
         stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
         self._events = iter(())
-        self._accept(batch, stop)
+        self._settlement.accept(batch, stop)
 
     def accept_read(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
-        """Accept a stream if it was read to its end, for who does so by itself."""
-        self._accept(batch, stop)
+        """Accept a stream if it was read to its end: for a caller that accepts by itself."""
+        self._settlement.accept(batch, stop)
 
-    def _accept(self, batch: Batch, stop: int) -> None:
-        stream = self._streams.unread(batch)
-        if stop > batch.first and stream is not None:
-            self._leave_stream(batch, stream)
-        elif stop > batch.first:
-            self._settle(batch, batch.first, stop, Outcome.ACCEPTED)
+    def _on_given_back(self, batch: Batch) -> None:
+        if batch is self._current:
+            self._events = iter(())
 
-    def _schedule(self, can_wait: bool) -> None:
-        if isinstance(self._machine, SharedSubscriber):
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                self._loop.call_soon(self._flush)
-        elif not can_wait:
-            self._loop.call_soon(self._flush)
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_later(SETTLE_S, self._flush)
+    # -- called by the router
 
-    def _flush(self) -> None:
-        self._is_scheduled = False
-        self._taken = 0
-        self._machine.flush()
-        self._perform()
-
-    # -- the session's side
-
-    def receive(self, message: machines.Input, peer: Peer = NODE) -> None:
-        """Something for this subscription came in, or the connection changed."""
-        if isinstance(message, Subscribed) and message.is_shared:
-            self._share()
-        elif isinstance(message, machines.Disconnected) and isinstance(self._machine, SharedSubscriber):
-            self._batches.clear()
+    def receive(self, message: machines.Input) -> None:
+        """The node sent a message for this subscription, or the connection changed."""
+        if isinstance(message, machines.Disconnected) and self._driver.shared is not None:
+            self._queue.clear()
             self._streams.fail("the connection was lost")
-        elif isinstance(message, Unsubscribed):
-            self._is_forgotten = message.is_forgotten
-        self._machine.receive(message, peer, self._loop.time())
-        self._perform()
+        self._driver.receive(message)
 
-    def _share(self) -> None:
-        """The node says that others get events of these topics instead of this one."""
-        if not isinstance(self._machine, SharedSubscriber):
-            self._machine = SharedSubscriber.taking_over(self._machine)
+    def receive_piece(self, message: Piece | Abort) -> None:
+        """A piece of a stream came, or its writer aborted it."""
+        self._streams.receive(message)
 
-    def found(self, cache: Peer, batches: list[Batch]) -> None:
-        self.receive(recovering.Found(batches), cache)
 
-    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        self.receive(recovering.Answered(number, covered, is_last), cache)
-
-    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        self.receive(recovering.Told(number, spans, is_last), cache)
-
-    def unreachable(self, cache: Peer) -> None:
-        self.receive(recovering.Unreachable(), cache)
-
-    def _set_timer(self) -> None:
-        due = self._machine.next_deadline()
-        if due is None or due >= self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        self._timer = self._loop.call_at(due, self._tick)
-
-    def _tick(self) -> None:
-        self._timer_at = float("inf")
-        self._machine.tick(self._loop.time())
-        self._perform()
-
-    def _perform(self) -> None:
-        self._perform_all()
-        self._set_timer()
-
-    def _perform_all(self) -> None:
-        for effect in self._machine.take_effects():
-            match effect:
-                case machines.Hand(batches=batches):
-                    self._batches += batches
-                    resolve(self._wake)
-                case machines.SendMessage(message=message):
-                    self._session.link.send(message)
-                case machines.Booked():
-                    resolve(self._booked)
-                case machines.Opened(resumed=resumed):
-                    if not self._opened.done():
-                        self._opened.set_result(resumed)
-                case machines.Report():
-                    self._report(effect)
-                case AskCache() | recovering.SurveyCache():
-                    self._caches.ask(effect)
-                case machines.Ended(code=code, text=text):
-                    self._end(Refused(code, text) if code else Closed("the subscription"))
-
-    def _report(self, report: machines.Report) -> None:
-        """What is lost is said aloud: to the application if it listens, and to the log."""
-        seqs = f"[{report.start}, {report.stop})"
-        log.error("lost %s of %s on %s: %s", seqs, report.source.hex(), report.topic, report.reason)
-        if self._on_lost is not None:
-            self._on_lost(report)
-
-    def _end(self, error: ReknitError) -> None:
-        if self._error is None:
-            self._error = error
-        if not self._opened.done():
-            self._opened.set_exception(self._error)
-        resolve(self._wake)
-        resolve(self._booked)
+def _start(options: SubscribeOptions) -> Start:
+    """Where the node begins to deliver."""
+    history = parse_history(options.history)
+    start = options.start
+    return Start(
+        history=history is not None,
+        checkpoint=None if start is None else {source.hex(): seq for source, seq in start.items()},
+        count=history.count if history else 0,
+        age_s=history.age_s if history else 0.0,
+    )
 
 
 def _zero_us() -> int:
-    """The time of day, in microseconds since 1970, at which the loop's clock was 0."""
+    """The time of day, in microseconds since 1970, at which the event loop's clock was 0."""
     return time.time_ns() // 1000 - int(asyncio.get_running_loop().time() * 1e6)
-
-
-def is_behind(one: Batch, other: Batch) -> bool:
-    """Whether a batch has to wait for another one, which was handed out with it."""
-    same = (one.topic, one.source) == (other.topic, other.source)
-    return same and other.first < one.first < other.ordered_to

@@ -15,7 +15,7 @@ from reknit.gateway.amqp.senders import PooledSender, SenderKey, SenderPool
 from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Sender, StreamTaker
 from reknit.node.streams.streams import DISTRIBUTIONS
 from reknit.protocol.machine import Peer
-from reknit.protocol.streams.streams import Aborted, Came
+from reknit.protocol.streams.inputs import ChunkReceived, StreamAborted
 from reknit.transport import memory
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ class NodeClient:
 
     def piece(self, source: bytes, offset: int, data: bytes, is_last: bool, sender: Peer) -> None:
         """Send more bytes of a stream."""
-        self._node.anycast.streams.give(Came(source, offset, data, is_last), sender)
+        self._node.anycast.streams.give(ChunkReceived(source, offset, data, is_last), sender)
 
     def abort(self, source: bytes, text: str, sender: Peer) -> None:
         """End a stream before its last byte."""
-        self._node.anycast.streams.give(Aborted(source, text), sender)
+        self._node.anycast.streams.give(StreamAborted(source, text), sender)
         self._node.anycast.soon()

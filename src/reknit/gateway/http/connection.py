@@ -23,7 +23,7 @@ from reknit.gateway.http.origins import OriginPolicy
 from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooLarge, answer_head
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
-from reknit.protocol.tunnel.server import Blocked, Closed, Open, TunnelServer
+from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
 
 LINGER_S = 2.0
 """How long a connection that is being closed may take to send its last bytes."""
@@ -106,11 +106,11 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def pause_writing(self) -> None:
         services = self._services
-        services.tunnels.receive(Blocked(True), self, services.loop.time())
+        services.tunnels.receive(TunnelBlocked(True), self, services.loop.time())
 
     def resume_writing(self) -> None:
         services = self._services
-        services.tunnels.receive(Blocked(False), self, services.loop.time())
+        services.tunnels.receive(TunnelBlocked(False), self, services.loop.time())
         services.feed.perform()
 
     # -- requests
@@ -173,11 +173,11 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         return self._services.room.refusal(self.fd, self.address)
 
     def open_tunnel(
-        self, format: TunnelFormat, scope: TunnelScope, is_raw: bool, first: bytes, request: Open
+        self, format: TunnelFormat, scope: TunnelScope, is_raw: bool, first: bytes, request: TunnelOpened
     ) -> None:
         """Send the first event, then what follows the granted place."""
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
-        opened = Open("", self.address, request.place, request.journal)
+        opened = TunnelOpened("", self.address, request.place, request.journal)
         self._group = self._services.feed.open(self, format, scope, is_raw, opened)
 
     def refuse_tunnel(self, why: str, is_raw: bool) -> None:
@@ -229,7 +229,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def _leave(self) -> None:
         """The connection is no longer a tunnel."""
-        self._services.tunnels.receive(Closed(), self, 0.0)
+        self._services.tunnels.receive(TunnelClosed(), self, 0.0)
         group, self._group = self._group, None
         if group is not None:
             self._services.feed.release(group)

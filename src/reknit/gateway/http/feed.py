@@ -18,10 +18,19 @@ from reknit.gateway.http.groups import TunnelConnection, TunnelGroup, TunnelGrou
 from reknit.gateway.http.replay import JournalReplay
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.routes import ROUTES_TOPIC
-from reknit.protocol.tunnel.server import Caught, Close, Effect, Grown, Open, Read, Refuse, TunnelServer
-from reknit.protocol.tunnel.server import State as TunnelState
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.server import (
+    CloseTunnel,
+    Effect,
+    LiveEdgeMoved,
+    ReadJournal,
+    RefuseTunnel,
+    ServedTunnelState,
+    TunnelCaughtUp,
+    TunnelOpened,
+    TunnelServer,
+)
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC
 from reknit.store.journal import Journal
 
 TURN_S: Final = 0.005
@@ -81,11 +90,11 @@ class TunnelFeed:
         format: TunnelFormat,
         scope: TunnelScope,
         is_raw: bool,
-        request: Open,
+        request: TunnelOpened,
     ) -> TunnelGroup | None:
         """Add a tunnel to its group. None if the machine refused it: the client was told."""
         group = self.groups.find(format, scope, is_raw)
-        request = Open(group.key, request.address, request.place, request.journal)
+        request = TunnelOpened(group.key, request.address, request.place, request.journal)
         self._server.receive(request, connection, self._loop.time())
         if self._server.tunnel(connection) is None:
             self.perform()
@@ -110,12 +119,12 @@ class TunnelFeed:
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Read(peer=peer):
+            case ReadJournal(peer=peer):
                 self._behind.append(peer)
                 if not self._is_serving:
                     self._is_serving = True
                     self._loop.call_soon(self._serve)
-            case Close(peer=peer, why=why) | Refuse(peer=peer, why=why):
+            case CloseTunnel(peer=peer, why=why) | RefuseTunnel(peer=peer, why=why):
                 cast(TunnelConnection, peer).end(why)
 
     # -- the live edge
@@ -132,7 +141,7 @@ class TunnelFeed:
                 self._gather(run, at, entry, pending)
             position = run.next_position
         now = self._loop.time()
-        self._server.receive(Grown(end), JOURNAL, now)
+        self._server.receive(LiveEdgeMoved(end), JOURNAL, now)
         for group, parts in pending.items():
             self.write_live(group, b"".join(parts), now)
         self.perform()
@@ -180,7 +189,7 @@ class TunnelFeed:
     def heartbeat(self, quiet_s: float) -> None:
         """Send a heartbeat to the tunnels of groups that have been quiet for so long."""
         now = self._loop.time()
-        place = Place(self.epoch, self._server.position)
+        place = JournalPlace(self.epoch, self._server.position)
         for group in self.groups.all():
             if now - group.written_at >= quiet_s:
                 self.write_live(group, group.format.heartbeat(place), now)
@@ -200,7 +209,7 @@ class TunnelFeed:
 
     def _serve_one(self, peer: Peer) -> None:
         tunnel = self._server.tunnel(peer)
-        if tunnel is None or tunnel.state is not TunnelState.BEHIND:
+        if tunnel is None or tunnel.state is not ServedTunnelState.BEHIND:
             return
         group = self.groups[tunnel.group]
         try:
@@ -208,7 +217,7 @@ class TunnelFeed:
         except Gone:
             self._server.lose(peer, "lost: retention removed events that this client has not received yet")
         else:
-            self._server.receive(Caught(place), peer, self._loop.time())
+            self._server.receive(TunnelCaughtUp(place), peer, self._loop.time())
             if data:
                 cast(TunnelConnection, peer).write(group.frame(data))
         self.perform()

@@ -25,7 +25,7 @@ from reknit.protocol.tunnel.elements import (
     fingerprint,
     is_hop_by_hop,
 )
-from reknit.protocol.tunnel.place import Place
+from reknit.protocol.tunnel.journal_place import JournalPlace
 
 _json: Final = msgspec.json.Encoder()
 _msgpack: Final = msgspec.msgpack.Encoder()
@@ -46,7 +46,7 @@ class TunnelBatch(msgspec.Struct, frozen=True):
         """The place after each event."""
         head = self.batch.head
         within = [f"{self.epoch}-{self.position}-{index}" for index in range(self.skip + 1, head.count)]
-        return [*within, Place(self.epoch, self.position + head.length).text]
+        return [*within, JournalPlace(self.epoch, self.position + head.length).text]
 
 
 class TunnelFormat(Protocol):
@@ -63,7 +63,7 @@ class TunnelFormat(Protocol):
     def status(self, elements: Mapping[str, Any], payload: str = "") -> bytes:
         """The first event on a tunnel, or the answer to a request."""
 
-    def heartbeat(self, place: Place) -> bytes:
+    def heartbeat(self, place: JournalPlace) -> bytes:
         """Sent on a tunnel that has been quiet for a while."""
 
     def closing(self, why: str) -> bytes:
@@ -128,7 +128,7 @@ class SimpleFormat(_KnFormat):
     def event(self, elements: Mapping[str, str], payload: bytes) -> bytes:
         return simple.encode(elements.items(), payload)
 
-    def heartbeat(self, place: Place) -> bytes:
+    def heartbeat(self, place: JournalPlace) -> bytes:
         return b"\n"
 
 
@@ -144,7 +144,7 @@ class JsFormat(_KnFormat):
         call = f"parent.kn_sendCallback({{elements:[{listed}]}}, window)"
         return f"<script>{call}</script>\n".encode()
 
-    def heartbeat(self, place: Place) -> bytes:
+    def heartbeat(self, place: JournalPlace) -> bytes:
         return b"\n"
 
 
@@ -199,7 +199,7 @@ class SseFormat:
         data = _json.encode(rest).decode()
         return f"retry: {elements['retry']}\nid: {elements['checkpoint']}\nevent: opened\ndata: {data}\n\n".encode()
 
-    def heartbeat(self, place: Place) -> bytes:
+    def heartbeat(self, place: JournalPlace) -> bytes:
         """Advances the browser's place without an event, so that retention does not overtake it on a quiet topic."""
         return b"id: %b\n\n" % place.text.encode()
 
@@ -237,7 +237,7 @@ class _WsFormat:
         row = {"type": "opened", **elements, **({"why": payload} if payload else {})}
         return ws_frame(TEXT, _json.encode(row))
 
-    def heartbeat(self, place: Place) -> bytes:
+    def heartbeat(self, place: JournalPlace) -> bytes:
         return ws_frame(TEXT, _json.encode({"type": "heartbeat", "checkpoint": place.text}))
 
     def closing(self, why: str) -> bytes:
@@ -263,7 +263,7 @@ class WsBinaryFormat(_WsFormat):
     name = "ws-binary"
 
     def batch(self, item: TunnelBatch) -> bytes:
-        place = Place(item.epoch, item.position + item.batch.head.length)
+        place = JournalPlace(item.epoch, item.position + item.batch.head.length)
         return ws_frame(BINARY, _msgpack.encode((place.text, item.skip, bytes(item.batch.data))))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Hashable
 
 from reknit.gateway.http.formats import TunnelFormat
 from reknit.gateway.http.scopes import TunnelScope
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 
 
 class TunnelConnection(ABC):

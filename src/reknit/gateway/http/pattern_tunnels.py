@@ -20,8 +20,8 @@ from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.requests import HttpRequest, answer_head, first, parse_form
 from reknit.gateway.http.scopes import PatternScope
-from reknit.protocol.tunnel.promise import Granted, live, since_checkpoint
-from reknit.protocol.tunnel.server import Open
+from reknit.protocol.tunnel.reconnect import ReconnectGranted, live, since_checkpoint
+from reknit.protocol.tunnel.server import TunnelOpened
 from reknit.topic import Pattern
 
 _WS_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -117,7 +117,7 @@ class PatternTunnels:
         held = self._promises.held(scope)
         granted = since_checkpoint(checkpoint, held) if checkpoint else live(held)
         why = ""
-        if isinstance(granted, Granted):
+        if isinstance(granted, ReconnectGranted):
             state = "recovered" if granted.recovered else "live"
         else:
             state, why, granted = "lost", granted.why, live(held)
@@ -128,4 +128,6 @@ class PatternTunnels:
             "retry": f"{retry_ms:.0f}",
             "checkpoint": granted.place.text,
         }
-        connection.open_tunnel(format, scope, is_raw, format.status(opened, why), Open("", "", granted.place))
+        connection.open_tunnel(
+            format, scope, is_raw, format.status(opened, why), TunnelOpened("", "", granted.place)
+        )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from reknit.errors import ReknitError
 from reknit.gateway.http.scopes import TunnelScope
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.promise import Held
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.reconnect import HeldJournal
 from reknit.store.journal import Journal
 
 PLACES_KNOWN_MAX = 10_000
@@ -28,14 +28,14 @@ class JournalPromises:
         self._position = position
         self._started_at = started_at
         self._forgets = forgets
-        self._known: dict[Place, None] = {}
+        self._known: dict[JournalPlace, None] = {}
         """Places that were found to be ours."""
 
-    def held(self, scope: TunnelScope) -> Held:
+    def held(self, scope: TunnelScope) -> HeldJournal:
         """The part of a tunnel's topics that the journal holds."""
         journal = self._journal
         known_s = time.time() - self._started_at if self._forgets else float("inf")
-        return Held(
+        return HeldJournal(
             epoch=self._epoch,
             start=journal.start,
             end=self._position(),
@@ -52,7 +52,7 @@ class JournalPromises:
             journal.first_held(topic, source) == 1 for topic in topics for source in journal.sources(topic)
         )
 
-    def _is_boundary(self, place: Place) -> bool:
+    def _is_boundary(self, place: JournalPlace) -> bool:
         if place in self._known:
             return True
         is_known = self._find_boundary(place)
@@ -60,7 +60,7 @@ class JournalPromises:
             self._known[place] = None
         return is_known
 
-    def _find_boundary(self, place: Place) -> bool:
+    def _find_boundary(self, place: JournalPlace) -> bool:
         """Whether this server gave out the place. The index decides, as other bytes can look like a batch."""
         journal = self._journal
         if place.position == journal.end:

@@ -199,13 +199,13 @@ class HttpPublishers:
             match effect:
                 case machines.SendBytes(data=data):
                     buffers.append(data)
-                case machines.SendMessage(message=message):
+                case machines.SendToNode(message=message):
                     buffers.append(encode(message))
                 case machines.Confirm(stop=stop):
                     publisher.confirm(stop)
                 case machines.Numbered():
                     self._loop.call_soon(self._turn)
-                case machines.Refused(code=code, text=text):
+                case machines.PublishRefused(code=code, text=text):
                     self._by_source.pop(publisher.machine.source, None)
                     self._by_topic.pop(publisher.machine.topic, None)
                     publisher.fail(Refused(code, text))

@@ -14,8 +14,8 @@ from reknit.batch import Batch
 from reknit.entries import Entry, Run
 from reknit.gateway.http.formats import TunnelBatch
 from reknit.gateway.http.groups import TunnelGroup
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.routes import ROUTES_TOPIC
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC
 from reknit.store.journal import Journal
 
 READ_BYTES: Final = 128 << 10
@@ -35,7 +35,7 @@ class JournalReplay:
         self._journal = journal
         self._epoch = epoch
         self._populate = populate
-        self._cache: OrderedDict[tuple[Hashable, Place], tuple[bytes, Place]] = OrderedDict()
+        self._cache: OrderedDict[tuple[Hashable, JournalPlace], tuple[bytes, JournalPlace]] = OrderedDict()
         self._cache_bytes = 0
         self.encoded = 0
         """How many batches were encoded, once for each group and location."""
@@ -45,7 +45,7 @@ class JournalReplay:
         self._cache.clear()
         self._cache_bytes = 0
 
-    def next(self, group: TunnelGroup, place: Place, edge: int) -> tuple[bytes, Place]:
+    def next(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
         """The next part for a tunnel of the group after a place, up to the live edge, and the place after that part.
 
         Raises `Gone` if retention removed it.
@@ -60,7 +60,7 @@ class JournalReplay:
                 self._cache_bytes -= len(self._cache.popitem(last=False)[1][0])
         return found
 
-    def _read(self, group: TunnelGroup, place: Place, edge: int) -> tuple[bytes, Place]:
+    def _read(self, group: TunnelGroup, place: JournalPlace, edge: int) -> tuple[bytes, JournalPlace]:
         position, skip = place.position, place.index
         parts: list[bytes] = []
         scanned_to = position + SCAN_BYTES
@@ -70,7 +70,7 @@ class JournalReplay:
                 parts += self._encode(group, run, at, entry, skip)
                 skip = 0
             position = run.next_position
-        return b"".join(parts), Place(self._epoch, min(position, edge))
+        return b"".join(parts), JournalPlace(self._epoch, min(position, edge))
 
     def _encode(self, group: TunnelGroup, run: Run, at: int, entry: Entry, skip: int) -> list[bytes]:
         parts: list[bytes] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Protocol
 
-from reknit.protocol.tunnel.routes import Routes
+from reknit.protocol.tunnel.topic_routes import TopicRoutes
 from reknit.topic import Pattern
 
 
@@ -50,21 +50,21 @@ class PatternScope:
 class TopicScope:
     """One topic and the topics routed to it, as far as the user may read them."""
 
-    def __init__(self, topic: str, routes: Routes, readable: tuple[Pattern, ...] | None) -> None:
+    def __init__(self, topic: str, routes: TopicRoutes, readable: tuple[Pattern, ...] | None) -> None:
         self.topic = topic
         self._routes = routes
         self._readable = readable
         self.key: Hashable = (topic, readable)
 
     def patterns(self) -> Iterable[Pattern]:
-        return dict.fromkeys(Pattern(lane.topic) for lane in self._routes.lanes(self.topic))
+        return dict.fromkeys(Pattern(lane.topic) for lane in self._routes.routed_topics(self.topic))
 
     def matches(self, topic: str) -> bool:
-        lanes = self._routes.lanes(self.topic)
+        lanes = self._routes.routed_topics(self.topic)
         return any(lane.topic == topic for lane in lanes) and _is_readable(self._readable, topic)
 
     def locations(self, topic: str, position: int) -> tuple[str, ...]:
-        lanes = self._routes.lanes(self.topic)
+        lanes = self._routes.routed_topics(self.topic)
         if len(lanes) == 1:
             found: tuple[str, ...] = ("",) if topic == self.topic else ()
         else:

@@ -228,14 +228,14 @@ class Answers:
 
     def _connected(self, queue: Queue) -> dict[str, Any]:
         peer = self._node.peers.get(queue.peer)
-        behind = 0 if queue.is_live else self._node.journal.end - queue.cursor
+        behind = 0 if queue.is_live else self._node.journal.end - queue.cursor.position
         return {
             "name": queue.name,
             "pattern": queue.pattern.text,
             "state": "live" if queue.is_live else "behind",
             "waiting_bytes": behind,
-            "unsettled": queue.open_count,
-            "again": len(queue.again),
+            "unsettled": queue.unsettled.count,
+            "again": len(queue.retries),
             "peer": str(peer) if peer else "",
         }
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from reknit.node.admin.trail import Attempt, Trail
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Tried
-from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.inputs import AttemptEnded
+from reknit.protocol.anycast.machine import AnycastMachine
 
 if TYPE_CHECKING:
     from reknit.node.node import Node
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Attempts:
     """What is known of them on one node."""
 
-    def __init__(self, node: Node, machine: Anycast) -> None:
+    def __init__(self, node: Node, machine: AnycastMachine) -> None:
         self._node = node
         self._machine = machine
         self._trail = Trail(node.config.anycast.trail_attempts_max)
@@ -27,7 +27,7 @@ class Attempts:
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: AttemptEnded) -> None:
         """One ended."""
         what = (tried.topic, tried.source, tried.start, tried.stop)
         is_node = tried.path in self._node.links.routes.known

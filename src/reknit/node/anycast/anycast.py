@@ -10,6 +10,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from reknit.backoff import Backoff
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.event import FLAG_STREAM
@@ -25,21 +26,20 @@ from reknit.node.anycast.shared_subscriptions import SharedSubscriptions
 from reknit.node.peers.peers import PeerState
 from reknit.node.streams.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.outcome import Code, Outcome
+from reknit.protocol.anycast.delivery import HERE
 from reknit.protocol.anycast.inputs import (
     Attach,
+    AttemptEnded,
+    DeliverLocally,
     Detach,
-    Hand,
+    ForwardToNeighbour,
     Input,
-    Offered,
-    Pass,
+    NeighbourOutcomes,
+    OfferEvents,
     Resolve,
-    Returns,
-    Rows,
-    Tried,
+    SubscriberOutcomes,
 )
-from reknit.protocol.anycast.machine import Anycast, Limits
-from reknit.protocol.anycast.state import HERE
-from reknit.protocol.dispatch.retry import Retry
+from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
 from reknit.protocol.machine import Peer
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
@@ -70,9 +70,9 @@ class NodeAnycast:
         self.distributions = Distributions(config)
         self.mode = self.distributions.of
         dispatch = config.dispatch
-        retry = Retry(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
-        limits = Limits(config.links.window_events, config.links.window_bytes, retry)
-        self.machine = Anycast(node.name, node.links.routes, rng, limits)
+        backoff = Backoff(dispatch.retry_backoff_s_min, dispatch.retry_backoff_s_max)
+        limits = AnycastLimits(config.links.window_events, config.links.window_bytes, backoff)
+        self.machine = AnycastMachine(node.name, node.links.routes, rng, limits)
         self.bookings = Bookings(node.core, self.distributions.patterns)
         self.streams = NodeStreams(node)
         self.subscriptions = SharedSubscriptions(node, self)
@@ -221,7 +221,7 @@ class NodeAnycast:
             ranges = self.bookings.owed(stream, *ranges[0])
         for start, stop in ranges:
             self.bookings.start(batch.position, stream, start, stop)
-            offered = Offered(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
+            offered = OfferEvents(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
             self.give(offered, HERE)
 
     def run(self, now: float) -> None:
@@ -229,13 +229,13 @@ class NodeAnycast:
         while effects := self.machine.take_effects():
             for effect in effects:
                 match effect:
-                    case Hand():
+                    case DeliverLocally():
                         self._hand(effect, now)
-                    case Pass():
+                    case ForwardToNeighbour():
                         self._pass(effect, now)
                     case Resolve():
                         self._resolve(effect)
-                    case Tried():
+                    case AttemptEnded():
                         self._tried(effect)
             self.kept()
         if self.telling.is_due:
@@ -248,7 +248,7 @@ class NodeAnycast:
         """Whether there is something to do."""
         return self.machine.has_effects or self.telling.is_due
 
-    def _load(self, effect: Hand | Pass) -> Batch | None:
+    def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:
         """The events, cut to the range; None if retention removed them meanwhile."""
         if effect.batch is not None:
             if effect.batch.head.flags & FLAG_STREAM and effect.source not in self._under_way:
@@ -259,7 +259,7 @@ class NodeAnycast:
             return found[0]
         return None
 
-    def _hand(self, effect: Hand, now: float) -> None:
+    def _hand(self, effect: DeliverLocally, now: float) -> None:
         batch = self._load(effect)
         if batch is None:
             self._vanish(effect)
@@ -273,17 +273,17 @@ class NodeAnycast:
         if batch is not None and batch.head.flags & FLAG_STREAM:
             self.streams.handed(batch.source, effect.key)
 
-    def _vanish(self, effect: Hand | Pass) -> None:
+    def _vanish(self, effect: DeliverLocally | ForwardToNeighbour) -> None:
         text = "retention removed it before it was delivered"
         fate = Fate(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._node.name)
-        if isinstance(effect, Pass):
+        if isinstance(effect, ForwardToNeighbour):
             # as if the neighbour had said so
-            self.give(Returns([Return(effect.topic, effect.source, fate, [])]), effect.key)
+            self.give(NeighbourOutcomes([Return(effect.topic, effect.source, fate, [])]), effect.key)
         else:
             row = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
-            self.give(Rows([row]), effect.key)
+            self.give(SubscriberOutcomes([row]), effect.key)
 
-    def _pass(self, effect: Pass, now: float) -> None:
+    def _pass(self, effect: ForwardToNeighbour, now: float) -> None:
         batch = self._load(effect)
         if batch is None:
             self._vanish(effect)
@@ -303,7 +303,7 @@ class NodeAnycast:
             row = Return(effect.topic, effect.source, effect.fate, effect.visited)
             self._node.links.give_back(str(effect.up), row)
 
-    def _tried(self, effect: Tried) -> None:
+    def _tried(self, effect: AttemptEnded) -> None:
         if effect.source in self._under_way:
             self.streams.tried(effect.source)
         self._attempts.add(effect)

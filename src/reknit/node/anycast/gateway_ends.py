@@ -13,7 +13,7 @@ from reknit.errors import Closed, Full
 from reknit.frame import Buffer
 from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, StreamTaker
 from reknit.outcome import Outcome
-from reknit.protocol.anycast.inputs import Grant, Rows
+from reknit.protocol.anycast.inputs import Grant, SubscriberOutcomes
 from reknit.topic import Pattern, check_topic
 from reknit.wire.messages import Row
 from reknit.wire.outcomes import Fate
@@ -129,7 +129,7 @@ class GatewayReceiver:
         rows = [Row(topic, source, start, stop, int(outcome), code, text)]
         if self.streams is not None and self._anycast.streams.topics:
             rows = self._anycast.streams.checked(rows)
-        self._anycast.give(Rows(rows), self)
+        self._anycast.give(SubscriberOutcomes(rows), self)
         self._anycast.soon()
 
     def give_room(self, source: bytes, total: int) -> None:

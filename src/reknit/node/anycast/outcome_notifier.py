@@ -12,7 +12,7 @@ from reknit.node.anycast.gateway_ends import GatewaySender
 from reknit.node.anycast.ledger import Bookings
 from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code, End, Outcome
-from reknit.protocol.anycast.machine import Anycast
+from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.wire.messages import Refuse
 from reknit.wire.outcomes import Fate, PathThere, Told, Want
 
@@ -34,7 +34,7 @@ class Telling:
     """What one node has to tell about anycast, gathered until `tell_all`."""
 
     def __init__(
-        self, node: Node, machine: Anycast, distributions: Distributions, bookings: Bookings
+        self, node: Node, machine: AnycastMachine, distributions: Distributions, bookings: Bookings
     ) -> None:
         self._node = node
         self._machine = machine

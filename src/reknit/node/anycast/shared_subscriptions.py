@@ -8,7 +8,7 @@ from reknit.errors import InvalidTopic
 from reknit.node.anycast.distributions import JOURNAL
 from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code
-from reknit.protocol.anycast.inputs import Attach, Grant, Rows, Stall
+from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes
 from reknit.topic import Pattern
 from reknit.wire.messages import Credit, Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 
@@ -37,7 +37,7 @@ class SharedSubscriptions:
                 self._anycast.give(Grant(total), key)
             case Settle(number=number, rows=rows):
                 streams = self._anycast.streams
-                self._anycast.give(Rows(streams.checked(rows) if streams.topics else rows), key)
+                self._anycast.give(SubscriberOutcomes(streams.checked(rows) if streams.topics else rows), key)
                 peer.send(Settled(item.sub, number))
             case Unsubscribe():
                 self._drop(key, is_clean=True)

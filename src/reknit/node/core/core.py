@@ -23,22 +23,31 @@ from reknit.node.core.dead_letters import DeadLetters, time_us
 from reknit.node.core.responses import Responses
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
-from reknit.protocol.dispatch.dispatcher import Dispatch
-from reknit.protocol.dispatch.expiry import overdue_of
-from reknit.protocol.dispatch.inputs import Blocked, Grown, Outlived, Scanned, Sent, Switch, Trimmed, Vanished
-from reknit.protocol.dispatch.rules import Rules
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.dispatch.inputs import (
+    CreditCorrection,
+    EventsExpired,
+    EventsGone,
+    JournalGrown,
+    JournalScanned,
+    JournalTrimmed,
+    PeerBlocked,
+    SetPaused,
+)
+from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
     Append,
     AppendRecord,
     DeadLetter,
-    Deliver,
+    DeliverRuns,
     Redeliver,
     Scan,
     Send,
     Withhold,
 )
-from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Full, Intake, Joined, Kept, Left, Problem, Refused, Room, Withheld
+from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.seqset import Range, SeqSet
 from reknit.store.journal import Journal
@@ -60,8 +69,19 @@ from reknit.wire.messages import Deliver as DeliverMessage
 GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
-Effect = Append | AppendRecord | DeadLetter | Deliver | Redeliver | Refused | Respond | Scan | Send | Withhold
-Staged = Append | AppendRecord | DeadLetter | Refused | Respond
+Effect = (
+    Append
+    | AppendRecord
+    | DeadLetter
+    | DeliverRuns
+    | Redeliver
+    | RefusedBatch
+    | Respond
+    | Scan
+    | Send
+    | Withhold
+)
+Staged = Append | AppendRecord | DeadLetter | RefusedBatch | Respond
 
 
 class Shell(Protocol):
@@ -77,13 +97,13 @@ class Shell(Protocol):
 class Edge(Protocol):
     """Who says what peers may do; see `reknit.node.peers.permissions`."""
 
-    def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
+    def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
         """Why a peer may not publish as a source on a topic."""
 
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
 
-    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes, which are sound, may not come from a peer."""
 
 
@@ -116,8 +136,8 @@ class Core:
         self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self.inspect)
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
-        rules, held = Rules.from_config(config), (journal.first_held, journal.start, journal.paused)
-        self.dispatch = Dispatch(
+        rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
+        self.dispatch = Dispatcher(
             journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
@@ -146,16 +166,16 @@ class Core:
 
     def joined(self, peer: Peer, now: float) -> None:
         """A peer's connection stands."""
-        self.intake.receive(Joined(), peer, now)
+        self.intake.receive(PeerJoined(), peer, now)
 
     def left(self, peer: Peer, now: float) -> None:
         """A peer's connection is gone."""
-        self.intake.receive(Left(), peer, now)
-        self.dispatch.receive(Left(), peer, now)
+        self.intake.receive(PeerLeft(), peer, now)
+        self.dispatch.receive(PeerLeft(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The way to a peer is full, or free again."""
-        self.dispatch.receive(Blocked(is_blocked), peer, now)
+        self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """Someone wants something done: pause or resume topics, redrive or drop dead letters. Answered when durable."""
@@ -164,7 +184,7 @@ class Core:
             match ask.what:
                 case "pause" | "resume":
                     pattern = Pattern(str(ask.args["pattern"])).text
-                    self.dispatch.receive(Switch(ask.id, pattern, ask.what == "pause"), peer, now)
+                    self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
                 case "redrive":
                     body = self.letter_office.redrive(ask.args)
@@ -182,7 +202,7 @@ class Core:
             return
         number = self._staged_number = self.intake.next_number()
         self._is_dirty, self._needs_sync = True, self.config.journal.sync
-        self.dispatch.desk.promise(number, peer, answer)
+        self.dispatch.send_when_durable(number, peer, answer)
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -193,7 +213,7 @@ class Core:
         due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
-    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes are not taken: they are not sound, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
@@ -220,7 +240,7 @@ class Core:
         """Carry out what the machines want until they want nothing more; then see to durability."""
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
-                self.intake.receive(Full(self.dead_letters.full_text), JOURNAL, now)
+                self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
             # What is handed out comes before what is acknowledged: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
@@ -234,9 +254,9 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter() | Refused() | Respond():
+            case Append() | AppendRecord() | DeadLetter() | RefusedBatch() | Respond():
                 self._keep(effect, now)
-            case Deliver(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
+            case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
                 cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
                 self._shell.send(peer, [header, *cuts])
@@ -252,16 +272,16 @@ class Core:
                 self._redeliver(effect, now)
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
-                self.intake.receive(Withheld(refuses, is_less), JOURNAL, now)
+                self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
-                self.dispatch.receive(Scanned(key, run), JOURNAL, now)
+                self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
                 assert_never(effect)
 
     def _is_awaited(self, topic: str) -> bool:
         """Whether anybody gets what goes to a topic: here, on another node, or when they are back."""
-        if self.dispatch.desk.index.match(topic) or self.is_elsewhere(topic):
+        if self.dispatch.has_subscriber(topic) or self.is_elsewhere(topic):
             return True
         return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
 
@@ -288,7 +308,9 @@ class Core:
             header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted, ordered_to)
             self._shell.send(effect.peer, [encode(header), batch.data])
         if counted and size != effect.size:
-            self.dispatch.receive(Sent((effect.peer, effect.sub), size - effect.size), JOURNAL, now)
+            self.dispatch.receive(
+                CreditCorrection((effect.peer, effect.sub), size - effect.size), JOURNAL, now
+            )
 
     def _redeliver_rest(
         self, effect: Redeliver, missing: list[Range], overdue: list[Range], found: SeqSet, now: float
@@ -298,8 +320,8 @@ class Core:
         later = self.dispatch.take_effects()
         for bounds in overdue:
             found.discard(*bounds)
-        ends: list[Vanished | Outlived] = [Vanished(key, *stream, *bounds) for bounds in missing]
-        ends += [Outlived(key, *stream, *bounds) for bounds in overdue]
+        ends: list[EventsGone | EventsExpired] = [EventsGone(key, *stream, *bounds) for bounds in missing]
+        ends += [EventsExpired(key, *stream, *bounds) for bounds in overdue]
         parts = [replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()]
         for part in sorted([*ends, *parts], key=lambda part: part.start):
             if isinstance(part, Redeliver):
@@ -308,16 +330,12 @@ class Core:
                 self.dispatch.receive(part, JOURNAL, now)
             for made in self.dispatch.take_effects():
                 self._perform(made, now)
-        self.dispatch.desk.effects += later
-        self.dispatch.receive(Sent(key, -effect.size), JOURNAL, now)
+        self.dispatch.put_back_effects(later)
+        self.dispatch.receive(CreditCorrection(key, -effect.size), JOURNAL, now)
 
     def _overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
         """What is past its ttl. Of those with a name this is known before; of others it is looked up when they fail."""
-        desk, queue = self.dispatch.desk, self.dispatch.queues.get((effect.peer, effect.sub))
-        if queue is None or queue.is_durable:
-            return []
-        usual_ms = desk.rules.of(effect.topic).ttl_ms
-        return [part for batch in batches for part in overdue_of(batch, usual_ms, desk.time_us)]
+        return self.dispatch.overdue(effect, batches)
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -331,7 +349,7 @@ class Core:
 
     # -- keeping
 
-    def keep(self, effect: Append | AppendRecord | DeadLetter | Refused, now: float) -> None:
+    def keep(self, effect: Append | AppendRecord | DeadLetter | RefusedBatch, now: float) -> None:
         """Stage something that none of the core's own machines wants kept; `run` makes it durable."""
         self._keep(effect, now)
 
@@ -344,7 +362,7 @@ class Core:
             self._stage(effect)
         except JournalFull as error:
             self._deferred.append(effect)
-            self.intake.receive(Full(str(error)), JOURNAL, now)
+            self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def _stage(self, effect: Staged) -> None:
         match effect:
@@ -361,7 +379,7 @@ class Core:
                 if not self.dead_letters.stage(effect):
                     return
                 number, sync = self.intake.next_number(), True
-            case Refused(batch=refused, problem=problem, attempts=attempts):
+            case RefusedBatch(batch=refused, refusal=problem, attempts=attempts):
                 why = (problem.code, str(problem.reason), problem.text, attempts)
                 self.dead_letters.stage_refused(refused, *why)
                 number, sync = self.intake.next_number(), True
@@ -386,7 +404,7 @@ class Core:
         waiting = [
             effect.number
             for effect in self._deferred
-            if not isinstance(effect, DeadLetter | Refused | Respond)
+            if not isinstance(effect, DeadLetter | RefusedBatch | Respond)
         ]
         return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number
 
@@ -399,13 +417,13 @@ class Core:
             run = self.journal.read(self._seen_end, end, GROW_BYTES)
             runs.append(run)
             self._seen_end = run.next_position
-        self.dispatch.receive(Grown(runs, end), JOURNAL, now)
-        kept = Kept(number)
+        self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
+        kept = MadeDurable(number)
         self.intake.receive(kept, JOURNAL, now)
         self.dispatch.receive(kept, JOURNAL, now)
         self._stage_deferred()
         if self.intake.is_full and not self._deferred and not self.dead_letters.is_full:
-            self.intake.receive(Room(), JOURNAL, now)
+            self.intake.receive(ResumeIntake(), JOURNAL, now)
 
     def _stage_deferred(self) -> None:
         while self._deferred:
@@ -417,7 +435,7 @@ class Core:
 
     def failed(self, error: JournalError, now: float) -> None:
         """The journal can't take more: publishers are told to wait, nothing that was kept is lost."""
-        self.intake.receive(Full(str(error)), JOURNAL, now)
+        self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
         """Apply retention; what a durable subscriber is still owed stays, unless the configuration says otherwise."""
@@ -431,4 +449,4 @@ class Core:
             floor = min(floors if letters is None else [*floors, letters], default=None)
         removed = self.journal.trim(None, floor)
         if removed:
-            self.dispatch.receive(Trimmed(self.journal.start, removed), JOURNAL, now)
+            self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)

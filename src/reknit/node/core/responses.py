@@ -23,15 +23,16 @@ from reknit.frame import Buffer
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Problem, Refused
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import RefusedBatch
 from reknit.protocol.rpc.open_requests import (
-    Asked,
-    Carried,
-    Died,
-    Handed,
+    OpenRequests,
+    RequestAccepted,
+    RequestsDelivered,
+    RequestsForwarded,
+    RequestsUndeliverable,
     Respond,
-    Responded,
-    Watch,
+    ResponseAccepted,
     answer_code,
 )
 from reknit.store.journal import Journal
@@ -52,7 +53,7 @@ class Responses:
     def __init__(
         self, name: str, journal: Journal, config: Config, zero_us: int, now_us: Callable[[], int]
     ) -> None:
-        self.watch = Watch(config.rpc.watched_max)
+        self.watch = OpenRequests(config.rpc.watched_max)
         self._name = name
         self._journal = journal
         self._zero_us = zero_us
@@ -61,7 +62,7 @@ class Responses:
         self._ids = IdMaker(lambda: now_us() // 1000)
         future_s_max = config.limits.future_s_max
         self._ahead_ms_max = int(future_s_max * 1000) if future_s_max else 1 << 48
-        self._effects: list[Respond | Refused | DeadLetter] = []
+        self._effects: list[Respond | RefusedBatch | DeadLetter] = []
         self._resume()
 
     def _resume(self) -> None:
@@ -84,15 +85,15 @@ class Responses:
 
     # -- what comes in
 
-    def inspect(self, batch: Batch) -> Problem | None:
+    def inspect(self, batch: Batch) -> Refusal | None:
         """Why a batch with attributes can't be taken."""
         found = problem_with(batch, self._now_us() // 1000, self._ahead_ms_max)
         if found is not None:
             code, reason, text = found
-            return Problem(code, text, reason)
+            return Refusal(code, text, reason)
         if batch.head.type == TYPE_REQUEST and self.watch.is_full:
             text = f"the node watches over {len(self.watch)} requests already (rpc.watched_max)"
-            return Problem(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
+            return Refusal(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
         return None
 
     def staged(self, data: Buffer, heads: Iterable[Head]) -> None:
@@ -112,12 +113,12 @@ class Responses:
         for seq, one in enumerate(several, batch.first):
             if one.type is Kind.RESPONSE:
                 if one.reqid is not None:
-                    self.watch.receive(Responded(one.reqid), JOURNAL, now)
+                    self.watch.receive(ResponseAccepted(one.reqid), JOURNAL, now)
                 continue
             deadline = self._deadline(one)
             if not is_handed or deadline > now:
                 stream = (batch.topic, batch.source)
-                self.watch.receive(Asked(one, stream, seq, deadline, is_handed), JOURNAL, now)
+                self.watch.receive(RequestAccepted(one, stream, seq, deadline, is_handed), JOURNAL, now)
 
     def _deadline(self, request: Attributes) -> float:
         """When a request expires, on the node's clock: one that was made in the future counts from now on."""
@@ -134,28 +135,30 @@ class Responses:
 
     def handed_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
         """Events `[start, stop)` go to who serves exactly their topic."""
-        self.watch.receive(Handed((topic, source), start, stop), JOURNAL, 0.0)
+        self.watch.receive(RequestsDelivered((topic, source), start, stop), JOURNAL, 0.0)
 
     def carried(self, head: Head) -> None:
         """This batch goes to another node."""
         if head.type == TYPE_REQUEST:
-            self.watch.receive(Carried((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0)
+            self.watch.receive(
+                RequestsForwarded((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0
+            )
 
     def died(self, letter: DeadLetter) -> None:
         """A dead letter was written. If it is of who serves the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:
             why = (letter.code, letter.reason, letter.text)
-            died = Died((letter.topic, letter.source), letter.start, letter.stop, *why)
+            died = RequestsUndeliverable((letter.topic, letter.source), letter.start, letter.stop, *why)
             self.watch.receive(died, JOURNAL, 0.0)
             self._effects += self.watch.take_effects()
 
-    def refused(self, refused: Refused, may_be: MayBe) -> None:
+    def refused(self, refused: RefusedBatch, may_be: MayBe) -> None:
         """Requests were not taken in. Who does not match the source is not answered there, but where it came from."""
-        problem, batch = refused.problem, refused.batch
+        problem, batch = refused.refusal, refused.batch
         if problem.reason is None or problem.code == Code.UNAUTHENTICATED or batch.head.type != TYPE_REQUEST:
             return
-        code = answer_code(problem.reason, problem.code, is_handed=False)
+        code = answer_code(problem.reason, problem.code, is_delivered=False)
         for seq, one in enumerate(read_loosely(batch), batch.first):
             if one is not None and _is_answerable(one) and may_be(refused.peer, one.source):
                 self._effects.append(Respond(one, code, problem.text, (batch.topic, batch.source), seq))
@@ -171,13 +174,13 @@ class Responses:
         served = {account.pattern.text for account in self._journal.ledger.accounts.values()}
         for effect in effects:
             self._effects.append(effect)
-            if effect.code is Code.UNAVAILABLE and effect.stream[0] not in served:
-                self._effects.append(_unroutable(*effect.stream, effect.seq, effect.text))
+            if effect.code is Code.UNAVAILABLE and effect.series[0] not in served:
+                self._effects.append(_unroutable(*effect.series, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
         return self.watch.next_deadline()
 
-    def take_effects(self) -> list[Respond | Refused | DeadLetter]:
+    def take_effects(self) -> list[Respond | RefusedBatch | DeadLetter]:
         """What is to be done, in order."""
         effects, self._effects = self._effects, []
         return effects
@@ -185,8 +188,8 @@ class Responses:
     def unwanted(self, response: Batch) -> None:
         """Nobody waits for a response that was written: it is a dead letter, and that is all."""
         reason = Reason.NO_ROUTE
-        problem = Problem(CODE_OF[reason], "nobody waits for this response any more", reason)
-        self._effects.append(Refused(JOURNAL, response, problem))
+        problem = Refusal(CODE_OF[reason], "nobody waits for this response any more", reason)
+        self._effects.append(RefusedBatch(JOURNAL, response, problem))
 
     def write(self, effect: Respond) -> Batch:
         """The batch to append for a response."""

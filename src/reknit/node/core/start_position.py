@@ -6,27 +6,27 @@ import time
 
 from reknit.errors import InvalidCheckpoint
 from reknit.ledger import Stream
-from reknit.protocol.dispatch.inputs import Open
+from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.messages import Start, Subscribe
 
 
-def resolve(request: Subscribe, journal: Journal, epoch: str) -> Open:
+def resolve(request: Subscribe, journal: Journal, epoch: str) -> OpenSubscription:
     """A subscription with its pattern parsed and its start as a position. Raises `LocalError`."""
     pattern = Pattern(request.pattern)
     start = request.start
     if start.position is not None and start.epoch == epoch:
         is_new = bool(request.name) and request.name not in journal.ledger.accounts
         since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
-        return Open(request, pattern, start.position, since, seen=_after(start))
+        return OpenSubscription(request, pattern, start.position, since, seen=_after(start))
     if start.history and (start.count or start.age_s):
         position, after = _recent(journal, pattern, start)
-        return Open(request, pattern, position, _since_held(journal, pattern, after), after)
+        return OpenSubscription(request, pattern, position, _since_held(journal, pattern, after), after)
     if start.history or start.checkpoint is not None:
         after = _after(start)
-        return Open(request, pattern, journal.start, _since_held(journal, pattern, after), after)
-    return Open(request, pattern, -1, _since_now(journal, pattern))
+        return OpenSubscription(request, pattern, journal.start, _since_held(journal, pattern, after), after)
+    return OpenSubscription(request, pattern, -1, _since_now(journal, pattern))
 
 
 def _after(start: Start) -> dict[bytes, int]:

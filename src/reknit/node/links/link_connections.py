@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code
 from reknit.transport.tcp import parse_url
 from reknit.wire import links as link_messages
+from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import Carry, Forward
 from reknit.wire.messages import Message, Welcome
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("reknit.node")
 
 RETRY_S: Final = 0.5
-Announced = Forward | Carry
 
 
 class Line:
@@ -38,7 +38,7 @@ class Line:
         """Why there is no link, in the other node's words or ours."""
         self.told: set[bytes] = set()
         """Sources whose origin was told on this line."""
-        self._announced: tuple[Announced, int] | None = None
+        self._announced: Announced[Forward | Carry] = Announced()
 
     @property
     def name(self) -> str:
@@ -65,18 +65,17 @@ class Line:
         """Close at once."""
         raise NotImplementedError
 
-    def announce(self, message: Announced) -> None:
+    def announce(self, message: Forward | Carry) -> None:
         """The next bytes belong to this."""
-        self._announced = (message, message.size)
+        self._announced.announce(message)
 
-    def take(self, frames: Frames) -> tuple[Announced, list[Batch], bool] | None:
+    def take(self, frames: Frames) -> tuple[Forward | Carry, list[Batch], bool] | None:
         """What the batches were announced as, and whether they are the last of it; None: as nothing."""
-        if self._announced is None:
+        announced = self._announced.take(len(frames.data))
+        if announced is None:
             return None
-        message, rest = self._announced
-        rest -= len(frames.data)
-        self._announced = (message, rest) if rest > 0 else None
-        return message, frames.batches(), rest <= 0
+        message, is_last = announced
+        return message, frames.batches(), is_last
 
 
 class LineIn(Line):
@@ -116,7 +115,7 @@ class LineOut(Line):
         self._url = url
         self._links = links
         self._make_hello = make_hello
-        self._link = Link(url, links.routes.name, self, links.config, role="node")
+        self._link = NodeConnection(url, links.routes.name, self, links.config, role="node")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -158,16 +157,16 @@ class LineOut(Line):
 
     # -- the link's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.send(self._make_hello(self))
 
-    def unlinked(self) -> None:
-        if not self.name and self._link.last_words:
-            self.problem = self._link.last_words
+    def disconnected(self) -> None:
+        if not self.name and self._link.goodbye_text:
+            self.problem = self._link.goodbye_text
         self._links.lost(self)
-        self._announced = None
+        self._announced.clear()
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             self._links.take(item, self)
         self._links.came_round()

@@ -24,15 +24,24 @@ from reknit.node.peers.peers import PeerState
 from reknit.node.replication.state_file import Notes
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import (
+    ForwardToNeighbour,
     NeighbourDown,
+    NeighbourOutcomes,
     NeighbourUp,
-    NewRoutes,
-    Offered,
-    Pass,
-    Returns,
+    OfferEvents,
+    RoutesChanged,
     Stall,
 )
-from reknit.protocol.routing.routes import Drop, Interest, Interests, LinkDown, LinkUp, Rerouted, Routes, Tell
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import (
+    DropLink,
+    Interests,
+    LinkDown,
+    LinkUp,
+    Rerouted,
+    Routes,
+    SendToNeighbour,
+)
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import (
     Announce,
@@ -125,7 +134,7 @@ class Links:
             case Piece() | Room() | Abort():
                 self.node.anycast.streams.take_from_node(item, name)
             case Returned(rows=rows):
-                self.node.anycast.give(Returns(rows), name)
+                self.node.anycast.give(NeighbourOutcomes(rows), name)
             case Pull():
                 self.flows.pulled(name, item, line)
             case Got(position=position):
@@ -151,7 +160,7 @@ class Links:
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
-            offered = Offered(
+            offered = OfferEvents(
                 batch,
                 message.mode,
                 message.resend,
@@ -247,22 +256,22 @@ class Links:
         self.node.run_machines()
 
     def _tell_routes(self) -> None:
-        is_new = has_new_ways = False
+        is_new = has_new_routes = False
         for effect in self.routes.take_effects():
             match effect:
-                case Tell(peer=peer, message=message):
+                case SendToNeighbour(peer=peer, message=message):
                     self.say(str(peer), message)
-                case Drop(peer=peer):
+                case DropLink(peer=peer):
                     log.warning("%s gave no sign: the link is closed", peer)
                     for line in list(self._lines.get(str(peer), [])):
                         line.drop()
-                case Rerouted(has_new_ways=yes):
-                    is_new, has_new_ways = True, has_new_ways or yes
+                case Rerouted(has_new_routes=yes):
+                    is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
             self.wants.forget()
-            self.node.anycast.give(NewRoutes(), self.routes.name)
+            self.node.anycast.give(RoutesChanged(), self.routes.name)
             self.node.anycast.telling.are_paths_moved = True
-        if has_new_ways:
+        if has_new_routes:
             self.flows.look_back()
 
     def say(self, name: str, message: Message) -> None:
@@ -277,7 +286,7 @@ class Links:
         """Subscribers of this node came and went: all others hear of it."""
         self.routes.receive(Interests(added, removed), self.routes.name, self._loop.time())
 
-    def forward(self, effect: Pass, batch: Batch, now: float) -> None:
+    def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
         """Give events to a neighbour, after all that is known of the routes."""
         self._tell_routes()
         lines = self._lines.get(str(effect.key))
@@ -324,7 +333,7 @@ class Links:
 
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
-        ways = self.routes.ways()
+        ways = self.routes.reachable()
         rows: list[dict[str, Any]] = [
             {
                 "node": name,

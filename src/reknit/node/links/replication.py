@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch, Head
-from reknit.client.recovery.caches import FarCache
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import Gone
 from reknit.frame import Buffer
 from reknit.ledger import Stream
@@ -167,7 +167,7 @@ class Inflow(Relay):
         self._node = links.node
         self._name = f"link/{name}"
         self._feed = Feed(links.node, self._name, self._kept, self._gap)
-        self._far = FarCache(url, links.routes.name, links.config)
+        self._far = RemoteCache(url, links.routes.name, links.config)
         self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
         self._count = 0
         self._task = None

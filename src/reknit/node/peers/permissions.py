@@ -26,7 +26,7 @@ from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
 from reknit.ledger import Stream
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.intake import Problem
+from reknit.protocol.publish.admission import Refusal
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import Skip, Via
@@ -172,7 +172,7 @@ class Permissions:
 
     # -- publishing
 
-    def permit(self, peer: Peer, source: bytes, topic: str) -> Problem | None:
+    def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
         """Why a peer may not publish as a source on a topic; if it may, the source is its own from now on."""
         name = self._name(peer)
         problem = self._objection(name, source, topic)
@@ -180,15 +180,15 @@ class Permissions:
             self._claim(name, source, topic)
         return problem
 
-    def _objection(self, name: str, source: bytes, topic: str) -> Problem | None:
+    def _objection(self, name: str, source: bytes, topic: str) -> Refusal | None:
         try:
             is_allowed = self._rules.may(name, "publish", Pattern(topic))
         except InvalidTopic as error:
-            return Problem(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
+            return Refusal(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
         if not is_allowed:
-            return Problem(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
+            return Refusal(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
         if name != ITSELF and (text := self._not_theirs(name, source, topic)):
-            return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+            return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
         return None
 
     def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
@@ -209,13 +209,13 @@ class Permissions:
         """Whether events from an address may come from a peer."""
         return self._rules.may_be(self._name(peer), address)
 
-    def inspect(self, peer: Peer, batch: Batch) -> Problem | None:
+    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes, which are sound, may not come from a peer."""
         name = self._name(peer)
         for source in dict.fromkeys(one.source for one in read_attributes(batch)):
             if not self._rules.may_be(name, source):
                 text = f"{name} may not be {source}: let security.allow say '{name} as {source}'"
-                return Problem(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+                return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
         return None
 
     # -- everything else

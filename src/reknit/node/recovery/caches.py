@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
-from reknit.connection.cache_requests import Inquiries
+from reknit.connection.cache_requests import CacheRequests
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.keepers import JournalKeeper, Keepers
@@ -21,9 +21,10 @@ from reknit.node.replication.aligned import Aligned
 from reknit.node.replication.loss_recorder import Skips
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.intake import Problem, Refused
+from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.publish.intake import RefusedBatch
 from reknit.protocol.recovery.cache import answer, total
-from reknit.protocol.recovery.search import AskCache, Asking
+from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
@@ -49,7 +50,7 @@ class Caches:
         self.aligned = Aligned(node.journal, node.config)
         self.keeper = Keepers([JournalKeeper(node.journal), self.aligned])
         self._offers: dict[int, dict[Offer, Pattern]] = {}
-        self._inquiries: dict[int, Inquiries] = {}
+        self._inquiries: dict[int, CacheRequests] = {}
         self._far = {url: self._way_to(url) for url in node.config.recovery.caches}
         self._searches: set[PeerSearch | PeerSurvey] = set()
         self._beats: dict[tuple[str, bytes], Heartbeat] = {}
@@ -63,9 +64,9 @@ class Caches:
         if url not in self._far:
             self._far[url] = self._way_to(url)
 
-    def _way_to(self, url: str) -> FarCache:
+    def _way_to(self, url: str) -> RemoteCache:
         config = self._node.config
-        return FarCache(url, self._node.name, config, config.security.token)
+        return RemoteCache(url, self._node.name, config, config.security.token)
 
     async def close(self) -> None:
         for search in list(self._searches):
@@ -122,8 +123,8 @@ class Caches:
                 return
             is_theirs = queue is not None and queue.pattern.matches(batch.topic)
             if is_theirs and batch.topic != core.dead_letters.topic:
-                problem = Problem(code, one.text or "rejected by the subscriber", reason)
-                core.keep(Refused(peer.id, batch, problem, one.attempts), now)
+                problem = Refusal(code, one.text or "rejected by the subscriber", reason)
+                core.keep(RefusedBatch(peer.id, batch, problem, one.attempts), now)
 
     def left(self, peer: PeerState) -> None:
         """A peer's connection is gone."""
@@ -161,7 +162,7 @@ class Caches:
             offers.pop(Offer(offer.pattern, offer.source), None)
         elif len(offers) < OFFERS_MAX:
             offers[offer] = pattern
-            self._inquiries.setdefault(peer.id, Inquiries())
+            self._inquiries.setdefault(peer.id, CacheRequests())
 
     # -- answers
 
@@ -204,7 +205,7 @@ class Caches:
 
     def ask(self, who: PeerSearch, effect: AskCache) -> None:
         """Ask a connection or a further node for ranges."""
-        asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+        asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
         if isinstance(effect.cache, str):
             self._far[effect.cache].recover(who, *asked)
         elif (peer := self._node.peers.get(effect.cache)) is not None:
@@ -223,10 +224,10 @@ class Caches:
             who.unreachable(cache)
 
     @property
-    def asking(self) -> Asking:
+    def asking(self) -> SearchSettings:
         """Further caches get half of the time that the asker gives us, so that he hears from us in time."""
         settings = self._node.config.recovery
-        return Asking(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
+        return SearchSettings(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
 
     def done(self, search: PeerSearch | PeerSurvey) -> None:
         self._searches.discard(search)

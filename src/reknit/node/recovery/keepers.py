@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Stream
-from reknit.protocol.recovery.cache import Keeper, total
+from reknit.protocol.recovery.cache import EventHolder, total
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -62,7 +62,7 @@ class JournalKeeper:
 class Keepers:
     """Several caches as one: what the first lacks is taken from the next."""
 
-    def __init__(self, keepers: Sequence[Keeper]) -> None:
+    def __init__(self, keepers: Sequence[EventHolder]) -> None:
         self._keepers = keepers
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.client.session import Session
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import JournalError, ReknitError
 from reknit.ledger import Stream
 from reknit.node.replication.local_publisher import Feed
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.alignment import (
-    Aligned,
     Alignment,
+    AlignmentDone,
     AskBuckets,
     AskDigest,
-    AskRows,
-    Buckets,
+    AskSpans,
+    BucketFingerprints,
     Digest,
-    Rows,
+    HeldSpans,
 )
-from reknit.protocol.recovery.search import AskCache, Asking, Search
+from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
 from reknit.seqset import Range
 from reknit.topic import Pattern
 from reknit.wire.recovery import Span
@@ -54,7 +54,7 @@ class Aligner:
         self._alignment = Alignment(self._pattern.text)
         token, wait_s = node.config.security.token, node.config.recovery.ask_timeout_s
         self._session = Session(url, "", node.config, token, wait_s=wait_s)
-        self._far = FarCache(url, f"aligner/{node.name}", node.config, token)
+        self._far = RemoteCache(url, f"aligner/{node.name}", node.config, token)
         self._feed = Feed(node, f"aligner/{url}", lambda batch: None)
         self._search = Search([url], self._asking())
         self._is_news = asyncio.Event()
@@ -63,9 +63,9 @@ class Aligner:
         """The last seq of each stream that was given to the intake and may not be kept yet."""
         self._task: asyncio.Task[None] | None = None
 
-    def _asking(self) -> Asking:
+    def _asking(self) -> SearchSettings:
         settings = self._node.config.recovery
-        return Asking(settings.ask_timeout_s, settings.ask_timeout_s, settings.ask_bytes_max)
+        return SearchSettings(settings.ask_timeout_s, settings.ask_timeout_s, settings.ask_bytes_max)
 
     async def start(self) -> None:
         """Align every so often."""
@@ -100,14 +100,16 @@ class Aligner:
                     case AskDigest():
                         self._alignment.receive(msgspec.convert(await self._ask("digest"), Digest))
                     case AskBuckets():
-                        self._alignment.receive(msgspec.convert(await self._ask("buckets"), Buckets))
-                    case AskRows(buckets=chosen):
-                        self._alignment.receive(msgspec.convert(await self._ask("rows", chosen), Rows))
-                    case Aligned(is_comparable=is_comparable):
+                        self._alignment.receive(
+                            msgspec.convert(await self._ask("buckets"), BucketFingerprints)
+                        )
+                    case AskSpans(buckets=chosen):
+                        self._alignment.receive(msgspec.convert(await self._ask("rows", chosen), HeldSpans))
+                    case AlignmentDone(is_comparable=is_comparable):
                         if not is_comparable:
                             log.warning("%s holds other topics: not aligned", self.url)
                     case _:
-                        await self._fetch(effect.stream, effect.ranges)
+                        await self._fetch(effect.series, effect.ranges)
                         await self._node.caches.aligned.save()
         return self.fetched - before
 
@@ -132,7 +134,7 @@ class Aligner:
     def _go_on(self) -> None:
         for effect in self._search.take_effects():
             if isinstance(effect, AskCache):
-                asked = (effect.number, effect.stream, effect.ranges, effect.bytes_max)
+                asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
                 self._far.recover(self, *asked)
         self._is_news.set()
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.client.session import Session
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import Refused, ReknitError
 from reknit.node.replication.local_publisher import Feed
 from reknit.node.replication.loss_recorder import TEXT
@@ -64,7 +64,7 @@ class Outlet(Feed):
         """Where each source has been, with the node at which it is read."""
         if not self._is_here:
             self._url = url
-            self._link = Link(url, name, self, node.config)
+            self._link = NodeConnection(url, name, self, node.config)
 
     async def open(self) -> None:
         """Connect; a node that is away is waited for."""
@@ -93,7 +93,7 @@ class Outlet(Feed):
             self._link.send_buffers([one.data for one in self._unacked.get(batch.source, ())])
         return max(first - seq, 0)
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         self.target = welcome.node
         self._link.send(*(Via(source, nodes) for source, nodes in self.vias.items()))
         self._drop_what_has_been_there()
@@ -108,7 +108,7 @@ class Outlet(Feed):
         for source in [source for source in self._unacked if self.target in self.vias.get(source, ())]:
             self._drop(source, self._unacked[source][-1].stop, accept)
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         self.target = ""
 
 
@@ -126,7 +126,7 @@ class Bridge(Relay):
         self.url = route.source if route.source != HERE else f"memory://{id(self):x}/route"
         self._stop_listening: Callable[[], None] | None = None
         self._feed = self._outlet = Outlet(node, self._name, route.target, self._kept, self._gap)
-        self._far = FarCache(self.url, self._name, node.config)
+        self._far = RemoteCache(self.url, self._name, node.config)
         self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
         self._count = 0
         self._task: asyncio.Task[None] | None = None
@@ -192,7 +192,7 @@ class Bridge(Relay):
             raise
 
     async def _carry(self, session: Session) -> None:
-        source_node = session.link.welcome.node if session.link.welcome is not None else ""
+        source_node = session.connection.welcome.node if session.connection.welcome is not None else ""
         if source_node and source_node == self._outlet.target:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self.problem = ""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.connection.node_connection import Link
+from reknit.connection.node_connection import NodeConnection
 from reknit.node.replication.loss_recorder import TEXT
 from reknit.transport import memory
 from reknit.wire.codec import Frames, Item
@@ -45,7 +45,7 @@ class Feed:
         self._on_gap = on_gap or self._skip
         self._on_refused = on_refused
         self._url = f"memory://{id(node):x}/{name}"
-        self._link = Link(self._url, name, self, node.config)
+        self._link = NodeConnection(self._url, name, self, node.config)
         self._unacked: dict[bytes, deque[Batch]] = {}
         self._told: dict[bytes, asyncio.Future[int]] = {}
         self._is_held = False
@@ -111,13 +111,13 @@ class Feed:
 
     # -- the link's side
 
-    def linked(self, welcome: Welcome) -> None:
+    def connected(self, welcome: Welcome) -> None:
         """Only once: a connection within the process does not break."""
 
-    def unlinked(self) -> None:
+    def disconnected(self) -> None:
         """The node stops, and we with it."""
 
-    def items(self, items: list[Item]) -> None:
+    def received(self, items: list[Item]) -> None:
         for item in items:
             match item:
                 case Ack(source=source, seq=seq):

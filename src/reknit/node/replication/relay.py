@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
-from reknit.client.recovery.caches import FarCache
 from reknit.client.session import Session
+from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import InvalidConfig, LocalError, ReknitError
 from reknit.node.replication.local_publisher import Feed
 from reknit.protocol.machine import Peer
@@ -56,7 +56,7 @@ class Relay:
         self._name = f"relay/{node.name}/{self.pattern.text}"
         self._feed = Feed(node, self._name, self._kept, self._gap)
         self._token = node.config.security.token
-        self._far = FarCache(self.url, self._name, node.config, self._token)
+        self._far = RemoteCache(self.url, self._name, node.config, self._token)
         self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
         self._count = 0
         self._task: asyncio.Task[None] | None = None

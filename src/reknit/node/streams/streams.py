@@ -17,9 +17,10 @@ from reknit.event import FLAG_STREAM
 from reknit.node.peers.peers import PeerState
 from reknit.node.streams.spill_buffer import Shelves
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Offered, Resolve, Withdraw
+from reknit.protocol.anycast.inputs import OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
-from reknit.protocol.streams import streams as machines
+from reknit.protocol.streams import inputs as machines
+from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
 from reknit.wire.links import Return
 from reknit.wire.messages import Message, Row
@@ -61,8 +62,8 @@ class NodeStreams:
         held = {"held_bytes": shelves.held_bytes, "spilled_bytes": shelves.spilled_bytes}
         return {"open": len(self.topics), **held}
 
-    def _new_machine(self) -> machines.Streams:
-        return machines.Streams(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
+    def _new_machine(self) -> StreamMachine:
+        return StreamMachine(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
 
     def close(self) -> None:
         """Let go of everything: what is under way ends with its connections."""
@@ -87,16 +88,16 @@ class NodeStreams:
     def _take(self, item: Piece | Room | Abort, up: Peer, path: Peer) -> None:
         match item:
             case Piece(source=source, offset=offset, data=data, is_last=is_last):
-                self.give(machines.Came(source, offset, data, is_last), up)
+                self.give(machines.ChunkReceived(source, offset, data, is_last), up)
             case Room(source=source, total=total):
                 self.give_room(source, total, path)
             case Abort(source=source, text=text):
-                self.give(machines.Aborted(source, text), up)
+                self.give(machines.StreamAborted(source, text), up)
 
     def give_room(self, source: bytes, total: int, path: Peer) -> None:
         """A path takes more of a stream. If that was given up before it began to read, it hears so now."""
         if source in self.topics:
-            self.give(machines.Roomy(source, total), path)
+            self.give(machines.PathCredit(source, total), path)
         else:
             self._cut(path, source, OVER)
 
@@ -117,11 +118,11 @@ class NodeStreams:
 
     def left(self, peer_id: int) -> None:
         """A connection is gone: nobody takes for a whole what it had begun to send."""
-        self.give(machines.Gone(is_final=False), peer_id)
+        self.give(machines.UpstreamGone(is_final=False), peer_id)
 
     def lost_node(self, name: str) -> None:
         """The link to a neighbour is gone."""
-        self.give(machines.Gone(is_final=True), name)
+        self.give(machines.UpstreamGone(is_final=True), name)
 
     # -- beginning
 
@@ -136,9 +137,9 @@ class NodeStreams:
         if batch.head.ttl_ms:
             deadline = time.monotonic() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
-        self._node.anycast.give(Offered(batch, mode, resend, deadline=deadline), Here(batch.source))
+        self._node.anycast.give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
 
-    def begin_from_node(self, batch: Batch, offered: Offered, name: str) -> None:
+    def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
         """A neighbour gives a stream; if there is no place for it here, the search goes on there."""
         problem = self._problem(batch, offered.mode)
         if problem is not None:
@@ -169,17 +170,17 @@ class NodeStreams:
 
     def _open(self, batch: Batch, resend: bool, up: Peer) -> None:
         self.topics[batch.source], self._ups[batch.source] = batch.topic, up
-        self.give(machines.Begun(batch.source, resend), up)
+        self.give(machines.StreamStarted(batch.source, resend), up)
 
     # -- anycast's side
 
     def handed(self, source: bytes, path: Peer) -> None:
         """It was given to a subscriber or a neighbour."""
-        self.give(machines.Handed(source), path)
+        self.give(machines.PathAssigned(source), path)
 
     def tried(self, source: bytes) -> None:
         """An attempt at it ended."""
-        self.give(machines.Left(source), "")
+        self.give(machines.PathReleased(source), "")
 
     def resolved(self, effect: Resolve) -> None:
         """It has an outcome, or stays where it is."""
@@ -187,7 +188,7 @@ class NodeStreams:
         is_final = effect.fate.outcome != Outcome.RECEIVED
         if not isinstance(up, str):
             self._tell_up(up, source, effect.fate)
-        self.give(machines.Ended(source) if is_final else machines.Pinned(source), "")
+        self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
     def checked(self, rows: list[Row]) -> list[Row]:
         """Outcomes of a subscriber: who accepts a stream before its end can't have had all of it."""
@@ -211,37 +212,39 @@ class NodeStreams:
 
     def _perform(self, effect: machines.Effect) -> None:
         match effect:
-            case machines.Keep() | machines.Drop() | machines.Convey():
+            case machines.StoreChunk() | machines.DiscardBefore() | machines.SendChunk():
                 self._handle_bytes(effect)
-            case machines.GiveRoom(up=up, source=source, total=total):
+            case machines.GrantUpstream(up=up, source=source, total=total):
                 self._give_room(up, source, total)
-            case machines.Cut(path=path, source=source, text=text):
+            case machines.AbortDownstream(path=path, source=source, text=text):
                 self._cut(path, source, text)
-            case machines.GiveUp(up=up, source=source, code=code, text=text):
-                self._node.anycast.give(Withdraw(self.topics[source], source, text), "")
+            case machines.AbandonStream(up=up, source=source, code=code, text=text):
+                self._node.anycast.give(WithdrawStream(self.topics[source], source, text), "")
                 self._give_up(up, source, code, text)
-            case machines.Forget(source=source):
+            case machines.ForgetStream(source=source):
                 self.shelves.forget(source)
                 self.topics.pop(source, None)
                 self._ups.pop(source, None)
 
-    def _handle_bytes(self, effect: machines.Keep | machines.Drop | machines.Convey) -> None:
+    def _handle_bytes(
+        self, effect: machines.StoreChunk | machines.DiscardBefore | machines.SendChunk
+    ) -> None:
         source = effect.source
         if source not in self.topics:
             return  # given up within this very turn
         try:
             match effect:
-                case machines.Keep(data=data):
+                case machines.StoreChunk(data=data):
                     self.shelves.put(source, data)
-                case machines.Drop(stop=stop):
+                case machines.DiscardBefore(stop=stop):
                     self.shelves.drop(source, stop)
-                case machines.Convey():
+                case machines.SendChunk():
                     self._convey(effect)
         except OSError as error:
             text = f"there is no place to keep it: {error.strerror or error}"
-            self.give(machines.Broken(source, Code.RESOURCE_EXHAUSTED, text), "")
+            self.give(machines.StorageFailed(source, Code.RESOURCE_EXHAUSTED, text), "")
 
-    def _convey(self, effect: machines.Convey) -> None:
+    def _convey(self, effect: machines.SendChunk) -> None:
         for start in range(effect.start, max(effect.stop, effect.start + 1), machines.PIECE_BYTES):
             stop = min(start + machines.PIECE_BYTES, effect.stop)
             data = self.shelves.read(effect.source, start, stop)

@@ -1,142 +1,200 @@
-"""Deliveries from their beginning to their end: what they hold, until when, and who hears what became of them."""
+"""Deliveries from their beginning to their end: the memory they hold, their deadlines, and who is told the outcome."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from random import Random
-from typing import Final
 
 import msgspec
 
+from reknit.backoff import Backoff
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Effect, Offered, Resolve, Tried
-from reknit.protocol.anycast.state import GONE, HERE, Delivery, Join, Path
-from reknit.protocol.anycast.waiting import Deadlines, Parked
-from reknit.protocol.dispatch.retry import Retry
+from reknit.protocol.anycast.delivery import GONE, HERE, AnycastDelivery, DeliveryTerms
+from reknit.protocol.anycast.inputs import AttemptEnded, Effect, OfferEvents, Resolve
+from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
+from reknit.protocol.anycast.path import Path
+from reknit.protocol.anycast.queues import Deadlines, ParkedDeliveries
 from reknit.protocol.machine import Peer
 from reknit.wire.outcomes import Fate
 
-NO_PATH: Final = "nobody subscribes to it who has not released it"
+
+class LocalReason(StrEnum):
+    """Why this node itself gave a delivery its outcome. The value is the text that the publisher reads."""
+
+    NO_PATH = "nobody subscribes to it who has not released it"
+    IN_DOUBT = "the path was lost with it on the way: whether it was processed is not known"
+    NEVER_SENT = "it left before it was sent"
+    EXPIRED = "its ttl ran out"
 
 
 class Deliveries:
-    """Where they begin and end on one node. What is to be done goes to `effects`."""
+    """All deliveries of one node. Effects are collected here."""
 
-    def __init__(self, name: str, retry: Retry, rng: Random) -> None:
+    def __init__(self, name: str, backoff: Backoff, rng: Random) -> None:
         self._name = name
-        self.parked = Parked(retry, rng)
+        self.parked = ParkedDeliveries(backoff, rng)
         self.deadlines = Deadlines()
         self.held_bytes = 0
-        """Of events that were published here: in memory, because they wait or are on their way."""
-        self.effects: list[Effect] = []
+        """Of events that were published here and are in memory: waiting, or sent and not settled."""
+        self._effects: list[Effect] = []
 
-    def begin(self, message: Offered, up: Peer) -> Delivery:
-        """A new one."""
+    @property
+    def has_effects(self) -> bool:
+        return bool(self._effects)
+
+    def take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def emit(self, effect: Effect) -> None:
+        """Have this done."""
+        self._effects.append(effect)
+
+    # -- beginning
+
+    def begin(self, message: OfferEvents, upstream: Peer) -> AnycastDelivery:
+        """Make a delivery of events that were offered."""
         head = message.batch.head
-        delivery = Delivery(
-            head.topic, head.source, head.first, head.stop, message.batch, head.length, up,
-            message.origin or self._name, message.mode, message.resend or message.keeps,
-            frozenset((*message.visited, self._name)), message.keeps, message.deadline, before=message.attempts,
-        )  # fmt: skip
-        if head.flags and head.flags & FLAG_STREAM:
-            delivery.is_stream = True
-        if up == HERE:
+        terms = DeliveryTerms(
+            topic=head.topic,
+            source=head.source,
+            origin=message.origin or self._name,
+            mode=message.mode,
+            keeps=message.keeps,
+            deadline=message.deadline,
+            attempts_before=message.attempts,
+            is_stream=bool(head.flags & FLAG_STREAM),
+        )
+        delivery = AnycastDelivery(
+            terms=terms,
+            start=head.first,
+            stop=head.stop,
+            batch=message.batch,
+            size=head.length,
+            upstream=upstream,
+            resend=message.resend or message.keeps,
+            visited=frozenset((*message.visited, self._name)),
+        )
+        if upstream == HERE:
             self.held_bytes += delivery.size
-        if delivery.deadline is not None:
-            self.deadlines.add(delivery.deadline, delivery)
+        if message.deadline is not None:
+            self.deadlines.add(message.deadline, delivery)
         return delivery
 
-    def split(self, delivery: Delivery, at: int) -> Delivery:
-        """Cut off what comes from `at` on; gives that."""
+    def split(self, delivery: AnycastDelivery, at: int) -> AnycastDelivery:
+        """Cut off the events from `at` on, and return them."""
         rest = delivery.split(at)
-        if rest.deadline is not None:
-            self.deadlines.add(rest.deadline, rest)
+        if rest.terms.deadline is not None:
+            self.deadlines.add(rest.terms.deadline, rest)
         return rest
 
-    def unpark(self, delivery: Delivery) -> None:
+    def unpark(self, delivery: AnycastDelivery) -> None:
         """It is tried again, along any path."""
-        self.parked.remove(delivery)
-        delivery.is_pinned, delivery.resend = False, True
-        delivery.excluded, delivery.visited = frozenset(), frozenset((self._name,))
+        delivery.unpark(self._name)
+        self.parked.removed()
         self.held_bytes += delivery.size
 
-    # -- what became of them
+    # -- outcomes
 
-    def tried(self, delivery: Delivery, path: Path, outcome: Outcome, text: str) -> None:
-        """An attempt ended."""
-        self.effects.append(
-            Tried(
-                delivery.topic,
-                delivery.source,
-                delivery.start,
-                delivery.stop,
-                path.name,
-                delivery.sent_at,
-                outcome,
-                text,
+    def attempt_ended(self, delivery: AnycastDelivery, path: Path, outcome: Outcome, text: str) -> None:
+        """Report an attempt for the node's trail."""
+        self._effects.append(
+            AttemptEnded(
+                topic=delivery.topic,
+                source=delivery.source,
+                start=delivery.start,
+                stop=delivery.stop,
+                path=path.name,
+                sent_at=delivery.sent_at,
+                outcome=outcome,
+                text=text,
             )
         )
 
-    def tell(self, delivery: Delivery, fate: Fate, path: Path | None) -> None:
-        """Upstream hears of it."""
-        if delivery.up == GONE:
-            return
-        if not fate.node:
-            fate = msgspec.structs.replace(fate, node=self._name, path=path.name if path else "")
-        visited = sorted(delivery.visited)
-        self.effects.append(
-            Resolve(delivery.up, delivery.topic, delivery.source, fate, visited, delivery.keeps)
-        )
+    def received(self, delivery: AnycastDelivery, fate: Fate, path: Path) -> None:
+        """A subscriber works on it: upstream is told, unless it is one of several copies."""
+        if delivery.join is None:
+            if not fate.node:
+                fate = msgspec.structs.replace(fate, node=self._name, path=path.name)
+            self._report(delivery, fate)
+
+    def _report(self, delivery: AnycastDelivery, fate: Fate) -> None:
+        if delivery.upstream != GONE:
+            self._effects.append(
+                Resolve(
+                    up=delivery.upstream,
+                    topic=delivery.topic,
+                    source=delivery.source,
+                    fate=fate,
+                    visited=sorted(delivery.visited),
+                    keeps=delivery.terms.keeps,
+                )
+            )
 
     def finish(
         self,
-        delivery: Delivery,
+        delivery: AnycastDelivery,
         outcome: Outcome,
         code: int,
         text: str,
         now: float,
+        *,
         node: str = "",
         path: str = "",
     ) -> None:
-        """It has its outcome: upstream is told, unless this node is the one who wants it delivered."""
-        fate = Fate(
-            delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.tries
-        )
+        """It has an outcome: upstream is told, or this node tries again if it keeps the events."""
         if delivery.join is not None:
-            delivery.is_done = True
-            if delivery.join.add(fate):
-                self._finish_joined(delivery.join, now)
-        elif delivery.keeps and outcome in (Outcome.RELEASED, Outcome.MODIFIED):
+            fate = self._fate(delivery, outcome, code, text, node, path)
+            self._finish_copy(delivery, delivery.join, fate, now)
+        elif delivery.terms.keeps and outcome in (Outcome.RELEASED, Outcome.MODIFIED):
             self.held_bytes -= delivery.size
-            self.parked.add(delivery, now, is_nobody=text is NO_PATH and not delivery.excluded)
+            self.parked.add(delivery, now)
         else:
-            self.tell(delivery, fate, delivery.path)
+            self._report(delivery, self._fate(delivery, outcome, code, text, node, path))
             self.end(delivery)
 
-    def _finish_joined(self, join: Join, now: float) -> None:
-        rest: Delivery | None = join.parent
-        for fate in join.joined():
-            assert rest is not None, "the copies' outcomes cover the whole"
-            delivery, rest = rest, rest.split(fate.stop) if fate.stop < rest.stop else None
-            delivery.tries = fate.attempts
-            outcome = Outcome(fate.outcome)
-            self.finish(delivery, outcome, fate.code, fate.text, now, fate.node, fate.path)
+    def finish_without_path(self, delivery: AnycastDelivery, now: float) -> None:
+        """No path takes it: there is none, or all have released it."""
+        if delivery.terms.keeps and not delivery.excluded and delivery.join is None:
+            self.held_bytes -= delivery.size
+            self.parked.add_without_path(delivery)
+        else:
+            self.finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, LocalReason.NO_PATH.value, now)
 
-    def expire(self, delivery: Delivery) -> None:
-        """It is too old."""
-        fate = Fate(
-            delivery.start, delivery.stop, Outcome.REJECTED, Code.DEADLINE_EXCEEDED, "its ttl ran out",
-            self._name, "", delivery.tries,
-        )  # fmt: skip
-        self.tell(delivery, fate, None)
+    def _fate(
+        self, delivery: AnycastDelivery, outcome: Outcome, code: int, text: str, node: str, path: str
+    ) -> Fate:
+        return Fate(
+            delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.attempts
+        )
+
+    def _finish_copy(self, copy: AnycastDelivery, join: JoinedOutcomes, fate: Fate, now: float) -> None:
+        copy.end()
+        if not join.add(fate):
+            return
+        rest = copy.parent
+        for joined in join.joined():
+            assert rest is not None, "the copies' outcomes cover all events"
+            delivery, rest = rest, rest.split(joined.stop) if joined.stop < rest.stop else None
+            delivery.join_attempts(joined.attempts)
+            outcome = Outcome(joined.outcome)
+            self.finish(delivery, outcome, joined.code, joined.text, now, node=joined.node, path=joined.path)
+
+    def expire(self, delivery: AnycastDelivery) -> None:
+        """Its ttl ran out."""
+        text = LocalReason.EXPIRED.value
+        fate = self._fate(delivery, Outcome.REJECTED, Code.DEADLINE_EXCEEDED, text, "", "")
+        self._report(delivery, fate)
         self.end(delivery)
 
-    def end(self, delivery: Delivery) -> None:
+    def end(self, delivery: AnycastDelivery) -> None:
         """Nothing more happens to it here."""
-        delivery.is_done, delivery.is_waiting, delivery.path = True, False, None
-        if delivery.deadline is not None:
+        was_parked = delivery.is_parked
+        delivery.end()
+        if delivery.terms.deadline is not None:
             self.deadlines.ended()
-        if delivery.is_parked:
-            self.parked.remove(delivery)
-        elif delivery.up == HERE:
+        if was_parked:
+            self.parked.removed()
+        elif delivery.upstream == HERE:
             self.held_bytes -= delivery.size

@@ -1,104 +1,131 @@
-"""Which way a delivery goes: along the best path that has room, to all, or nowhere yet."""
+"""Where a delivery goes: along the best path that has room, along all paths, or into a queue."""
 
 from __future__ import annotations
 
-from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.deliveries import NO_PATH, Deliveries
-from reknit.protocol.anycast.inputs import Hand, Pass
+from collections.abc import Iterator
+
+from reknit.protocol.anycast.deliveries import Deliveries
+from reknit.protocol.anycast.delivery import AnycastDelivery
+from reknit.protocol.anycast.inputs import DeliverLocally, ForwardToNeighbour
+from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
+from reknit.protocol.anycast.path import Path
 from reknit.protocol.anycast.paths import Paths, rank
-from reknit.protocol.anycast.state import Delivery, Join, Path
-from reknit.protocol.anycast.waiting import Queues, Waiting
+from reknit.protocol.anycast.queues import Queues, RoomQueues
 from reknit.topic import Pattern
 
 
 class Forwarding:
-    """Sends deliveries along paths, as far as there is room, and remembers what waits for it."""
+    """Sends deliveries along paths as far as there is room, and queues the others."""
 
     def __init__(self, paths: Paths, deliveries: Deliveries) -> None:
         self._paths = paths
         self._deliveries = deliveries
-        self.waiting = Waiting()
+        self._queues = RoomQueues()
         self._sent = 0
 
-    def forward(self, delivery: Delivery, now: float, has_waited: bool = False) -> None:
+    @property
+    def waiting(self) -> Iterator[AnycastDelivery]:
+        """The deliveries that wait for room on any path."""
+        return iter(self._queues)
+
+    def waiting_streams(self, topic: str) -> list[AnycastDelivery]:
+        """The streams of a topic that wait for room."""
+        return [delivery for delivery in self._queues.streams.get(topic, ()) if delivery.is_waiting]
+
+    def forward(self, delivery: AnycastDelivery, now: float, has_waited: bool = False) -> None:
         """Send it along the best path that has room; in parts, if the room is for a part."""
-        if delivery.mode == "multicast":
+        if delivery.terms.mode == "multicast":
             self._spread(delivery, now)
             return
-        rest: Delivery | None = delivery
+        rest: AnycastDelivery | None = delivery
         while rest is not None:
             delivery, rest = rest, None
             candidates = self._paths.candidates(delivery)
             with_room = [candidate for candidate in candidates if candidate[3].room() > 0]
             if not candidates:
-                self._deliveries.finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, NO_PATH, now)
+                self._deliveries.finish_without_path(delivery, now)
             elif not with_room:
-                self.waiting.add(delivery, has_waited)
+                self._queues.add(delivery, has_waited)
             else:
                 path = min(with_room, key=rank)[3]
-                if path.room() < delivery.count and path.unit == "events":
-                    rest = self._deliveries.split(delivery, delivery.start + path.room())
+                if (count := path.fit(delivery.count)) < delivery.count:
+                    rest = self._deliveries.split(delivery, delivery.start + count)
                 self._send(delivery, path, now)
 
-    def _send(self, delivery: Delivery, path: Path, now: float) -> None:
+    def _send(self, delivery: AnycastDelivery, path: Path, now: float) -> None:
         self._sent += 1
-        path.last_used = self._sent
-        delivery.path, delivery.sent_at = path, now
-        path.add(delivery)
-        what = (path.key, delivery.topic, delivery.source, delivery.start, delivery.stop, delivery.batch)
-        if path.is_neighbour:
-            how = (delivery.origin, delivery.mode, delivery.resend, delivery.before + delivery.tries)
-            visited = sorted(delivery.visited)
-            self._deliveries.effects.append(Pass(*what, *how, visited, delivery.deadline))
-        else:
-            delivery.tries += 1
-            self._deliveries.effects.append(Hand(*what, delivery.before + delivery.tries))
+        delivery.send(now, is_attempt=not path.is_neighbour)
+        path.send(delivery, self._sent)
+        terms = delivery.terms
+        attempts = terms.attempts_before + delivery.attempts
+        if not path.is_neighbour:
+            self._deliveries.emit(
+                DeliverLocally(
+                    key=path.key,
+                    topic=terms.topic,
+                    source=terms.source,
+                    start=delivery.start,
+                    stop=delivery.stop,
+                    batch=delivery.batch,
+                    attempt=attempts,
+                )
+            )
+            return
+        self._deliveries.emit(
+            ForwardToNeighbour(
+                key=path.key,
+                topic=terms.topic,
+                source=terms.source,
+                start=delivery.start,
+                stop=delivery.stop,
+                batch=delivery.batch,
+                origin=terms.origin,
+                mode=terms.mode,
+                resend=delivery.resend,
+                attempts=attempts,
+                visited=sorted(delivery.visited),
+                deadline=terms.deadline,
+            )
+        )
 
     # -- to all
 
-    def _spread(self, delivery: Delivery, now: float) -> None:
-        """One copy along every path."""
+    def _spread(self, delivery: AnycastDelivery, now: float) -> None:
+        """Send one copy along every path."""
         paths = self._paths.to_all(delivery)
         if not paths:
-            self._deliveries.finish(delivery, Outcome.RELEASED, Code.UNAVAILABLE, NO_PATH, now)
+            self._deliveries.finish_without_path(delivery, now)
             return
-        join = Join(delivery, len(paths) * delivery.count)
-        delivery.is_pinned = True
-        for path in paths:
-            copy = Delivery(
-                delivery.topic, delivery.source, delivery.start, delivery.stop, delivery.batch, delivery.size,
-                delivery.up, delivery.origin, delivery.mode, False, delivery.visited, join=join,
-            )  # fmt: skip
-            if path.backlog or path.room() <= 0:
-                path.backlog.append(copy)
-            else:
-                self._send_copy(copy, path, now)
+        join = JoinedOutcomes(len(paths) * delivery.count)
+        delivery.spread()
+        for path, copy in zip(paths, delivery.copies(len(paths), join), strict=True):
+            path.queue(copy)
+            self._send_backlog(path, now)
 
-    def _send_copy(self, copy: Delivery, path: Path, now: float) -> None:
-        if path.unit == "events" and path.room() < copy.count:
-            path.backlog.appendleft(copy.split(copy.start + path.room()))
-        self._send(copy, path, now)
+    def _send_backlog(self, path: Path, now: float) -> None:
+        while (copy := path.next_copy()) is not None:
+            self._send(copy, path, now)
 
     # -- what waits
 
     def pump(self, path: Path, now: float) -> None:
-        """A path may have room: give it what waits for it."""
-        while path.backlog and path.room() > 0:
-            self._send_copy(path.backlog.popleft(), path, now)
-        if self.waiting.events:
-            self._pump_queues(self.waiting.events, path.pattern, now)
-        if self.waiting.streams:
-            self._pump_queues(self.waiting.streams, path.pattern, now)
+        """A path may have room: send what waits for it."""
+        if path.backlog:
+            self._send_backlog(path, now)
+        if self._queues.events:
+            self._pump_queues(self._queues.events, path.pattern, now)
+        if self._queues.streams:
+            self._pump_queues(self._queues.streams, path.pattern, now)
 
     def look_again(self, now: float) -> None:
-        """The paths are others than before: for what waits, and for what had none."""
-        self._pump_queues(self.waiting.events, None, now)
-        self._pump_queues(self.waiting.streams, None, now)
-        for delivery in self._deliveries.parked.awaited(self._paths.has_path):
+        """The paths changed: look again at what waits for room, and at what had no path."""
+        self._pump_queues(self._queues.events, None, now)
+        self._pump_queues(self._queues.streams, None, now)
+        for delivery in self._deliveries.parked.with_new_path(self._paths.has_path):
             self.unpark(delivery, now)
 
-    def unpark(self, delivery: Delivery, now: float) -> None:
-        """Try again what everybody released."""
+    def unpark(self, delivery: AnycastDelivery, now: float) -> None:
+        """Try a parked delivery again."""
         self._deliveries.unpark(delivery)
         self.forward(delivery, now)
 
@@ -116,6 +143,6 @@ class Forwarding:
             if candidates and not any(candidate[3].room() > 0 for candidate in candidates):
                 queue.appendleft(delivery)
                 return
-            delivery.is_waiting = False
+            delivery.select_again()
             self.forward(delivery, now, has_waited=True)
         queues.pop(topic, None)

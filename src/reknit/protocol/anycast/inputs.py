@@ -1,11 +1,11 @@
-"""What anycast is told, and what it wants done."""
+"""The inputs and effects of anycast."""
 
 from __future__ import annotations
 
 import msgspec
 
 from reknit.batch import Batch
-from reknit.protocol.anycast.state import Unit
+from reknit.protocol.anycast.path import CreditUnit
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 from reknit.wire.links import Return
@@ -13,8 +13,8 @@ from reknit.wire.messages import Row
 from reknit.wire.outcomes import Fate
 
 
-class Offered(msgspec.Struct, frozen=True):
-    """Events to deliver: published here (`HERE`), or from a neighbour (its name)."""
+class OfferEvents(msgspec.Struct, frozen=True):
+    """Deliver these events. The peer is `HERE` if they were published on this node, or else a neighbour's name."""
 
     batch: Batch
     mode: str
@@ -24,72 +24,72 @@ class Offered(msgspec.Struct, frozen=True):
     keeps: bool = False
     deadline: float | None = None
     attempts: int = 0
-    """How many subscribers it was handed to elsewhere."""
+    """How many subscribers got the events on other nodes."""
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """Someone takes events that match: a path."""
+    """A subscriber takes events that match: a new path."""
 
     pattern: Pattern
-    unit: Unit
+    unit: CreditUnit
     credit: int
     name: str
     takes_streams: bool = False
-    """Whether events may come whose payload follows in pieces."""
+    """Whether it takes events whose payload follows in chunks."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """So much in all, since it was attached."""
+    """The subscriber's credit, in total since it was attached."""
 
     total: int
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """The way to a subscriber or neighbour is full, or free again."""
+    """The connection to a subscriber or neighbour is full, or has room again."""
 
     is_blocked: bool
 
 
-class Rows(msgspec.Struct, frozen=True):
+class SubscriberOutcomes(msgspec.Struct, frozen=True):
     """Outcomes from a subscriber."""
 
     rows: list[Row]
 
 
 class Detach(msgspec.Struct, frozen=True):
-    """A path is gone. If that is clean, the subscriber said that it processed nothing of what it had not settled."""
+    """A subscriber is gone. A clean one said that it processed nothing of what it had not settled."""
 
     is_clean: bool
 
 
 class NeighbourUp(msgspec.Struct, frozen=True):
-    """A link to a node stands."""
+    """A node was linked to this one."""
 
 
 class NeighbourDown(msgspec.Struct, frozen=True):
-    """… or is lost."""
+    """The link to a node was lost."""
 
 
-class Returns(msgspec.Struct, frozen=True):
+class NeighbourOutcomes(msgspec.Struct, frozen=True):
     """Outcomes from a neighbour."""
 
     rows: list[Return]
 
 
-class NewRoutes(msgspec.Struct, frozen=True):
-    """Ways or subscriptions elsewhere changed."""
+class RoutesChanged(msgspec.Struct, frozen=True):
+    """Routes, or subscriptions on other nodes, changed."""
 
 
-class Withdraw(msgspec.Struct, frozen=True):
-    """Whoever offered a stream gives it up: it goes nowhere any more, and nobody waits for its outcome."""
+class WithdrawStream(msgspec.Struct, frozen=True):
+    """The publisher of a stream gives it up: it goes no further, and nobody waits for its outcome."""
 
     topic: str
     source: bytes
     text: str
 
 
-class Hand(msgspec.Struct, frozen=True):
-    """Give events `[start, stop)` to a subscriber of this node. The journal has them where there is no batch."""
+class DeliverLocally(msgspec.Struct, frozen=True):
+    """Deliver events `[start, stop)` to a subscriber of this node. Without a batch, the journal has them."""
 
     key: Peer
     topic: str
@@ -100,8 +100,8 @@ class Hand(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class Pass(msgspec.Struct, frozen=True):
-    """Give events to a neighbour."""
+class ForwardToNeighbour(msgspec.Struct, frozen=True):
+    """Send events `[start, stop)` to a neighbour. Without a batch, the journal has them."""
 
     key: Peer
     topic: str
@@ -118,7 +118,7 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Resolve(msgspec.Struct, frozen=True):
-    """Tell upstream what became of events."""
+    """Report the outcome of events upstream: to the publisher on this node, or to a neighbour."""
 
     up: Peer
     topic: str
@@ -128,8 +128,8 @@ class Resolve(msgspec.Struct, frozen=True):
     keeps: bool
 
 
-class Tried(msgspec.Struct, frozen=True):
-    """An attempt ended, for the trail."""
+class AttemptEnded(msgspec.Struct, frozen=True):
+    """An attempt ended. The node keeps it in its trail."""
 
     topic: str
     source: bytes
@@ -142,7 +142,16 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 Input = (
-    Offered | Attach | Grant | Stall | Rows | Detach | NeighbourUp | NeighbourDown | Returns | NewRoutes
-    | Withdraw
-)  # fmt: skip
-Effect = Hand | Pass | Resolve | Tried
+    OfferEvents
+    | Attach
+    | Grant
+    | Stall
+    | SubscriberOutcomes
+    | Detach
+    | NeighbourUp
+    | NeighbourDown
+    | NeighbourOutcomes
+    | RoutesChanged
+    | WithdrawStream
+)
+Effect = DeliverLocally | ForwardToNeighbour | Resolve | AttemptEnded

@@ -1,113 +1,160 @@
-"""The paths that there are, and which of them an event may take: subscribers of this node, and its neighbours."""
+"""The paths of one node, and which of them a delivery may take: subscribers of this node, and its neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, Protocol
+
+from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.anycast.inputs import Attach
-from reknit.protocol.anycast.state import Delivery, Path
+from reknit.protocol.anycast.path import CreditBalance, Path
 from reknit.protocol.machine import Peer
-from reknit.protocol.routing.routes import Routes
-from reknit.topic import TopicIndex
+from reknit.topic_index import TopicIndex
 
 Candidate = tuple[int, int, int, Path]
-"""(how good, how far, how long ago, path), the best first by comparison."""
+"""(value, cost, last used, path); lower is better."""
+
+
+class RouteCost(Protocol):
+    """The route to one node."""
+
+    @property
+    def cost(self) -> int: ...
+
+    @property
+    def first(self) -> str:
+        """The neighbour that it leads through."""
+
+
+class RouteTable(Protocol):
+    """What anycast needs to know of the other nodes."""
+
+    @property
+    def name(self) -> str:
+        """This node."""
+
+    def reachable(self, without: Collection[str] = ()) -> Mapping[str, RouteCost]:
+        """The route to every node that can be reached, without going through some."""
+
+    def destinations(self, topic: str, mode: Literal["any", "stream"]) -> tuple[str, ...]:
+        """The other nodes that have subscribers to a topic."""
+
+    def children(self, origin: str, nodes: Iterable[str]) -> Mapping[str, list[str]]:
+        """The neighbours that get events of `origin` from this node, and for which of these nodes."""
 
 
 class Paths:
     """All paths of one node. A neighbour has `link_events` and `link_bytes` unsettled at most."""
 
-    def __init__(self, routes: Routes, link_events: int, link_bytes: int) -> None:
+    def __init__(self, routes: RouteTable, link_events: int, link_bytes: int) -> None:
         self._routes = routes
         self._link_events = link_events
         self._link_bytes = link_bytes
-        self.subscribers: dict[Peer, Path] = {}
-        self.neighbours: dict[str, Path] = {}
+        self._subscribers: dict[Peer, Path] = {}
+        self._neighbours: dict[str, Path] = {}
         self._index: TopicIndex[Path] = TopicIndex()
         self._ids = 0
 
     # -- they come and go
 
     def attach(self, message: Attach, key: Peer) -> None:
-        """A subscriber is there."""
-        assert key not in self.subscribers, "a path is attached once"
+        """Add a subscriber."""
+        assert key not in self._subscribers, "a path is attached once"
         self._ids += 1
-        path = Path(self._ids, key, message.name, False, message.unit, message.pattern, message.credit)
-        path.takes_streams = message.takes_streams
-        self.subscribers[key] = path
+        path = Path(
+            self._ids,
+            key,
+            message.name,
+            is_neighbour=False,
+            credit=CreditBalance(message.unit, message.credit),
+            pattern=message.pattern,
+            takes_streams=message.takes_streams,
+        )
+        self._subscribers[key] = path
         self._index.add(message.pattern, path)
 
     def detach(self, key: Peer) -> Path | None:
-        """… and no more."""
-        path = self.subscribers.pop(key, None)
+        """Remove a subscriber."""
+        path = self._subscribers.pop(key, None)
         if path is not None and path.pattern is not None:
             self._index.remove(path.pattern, path)
         return path
 
     def link(self, name: str) -> None:
-        """A neighbour is there."""
-        assert name not in self.neighbours, "one link to a neighbour"
+        """Add a neighbour."""
+        assert name not in self._neighbours, "one link to a neighbour"
         self._ids += 1
-        path = Path(self._ids, name, name, True, "unsettled", granted=self._link_events)
-        path.bytes_max, path.takes_streams = self._link_bytes, True
-        self.neighbours[name] = path
+        credit = CreditBalance("unsettled", self._link_events, self._link_bytes)
+        path = Path(self._ids, name, name, is_neighbour=True, credit=credit, takes_streams=True)
+        self._neighbours[name] = path
 
     def unlink(self, name: str) -> Path | None:
-        """… and no more."""
-        return self.neighbours.pop(name, None)
+        """Remove a neighbour."""
+        return self._neighbours.pop(name, None)
 
     # -- questions
 
+    def subscriber(self, key: Peer) -> Path | None:
+        """The path to a subscriber of this node."""
+        return self._subscribers.get(key)
+
+    def neighbour(self, name: str) -> Path | None:
+        """The path to a neighbour."""
+        return self._neighbours.get(name)
+
     def of(self, peer: Peer) -> Path | None:
-        """Of a subscriber, or of a neighbour by its name."""
-        return self.subscribers.get(peer) or self.neighbours.get(str(peer))
+        """The path to a subscriber, or to a neighbour by its name."""
+        return self._subscribers.get(peer) or self._neighbours.get(str(peer))
 
     def all(self) -> list[Path]:
-        """All that are alive."""
-        return [*self.subscribers.values(), *self.neighbours.values()]
+        """The paths to all subscribers and neighbours."""
+        return [*self._subscribers.values(), *self._neighbours.values()]
 
     def has_path(self, topic: str, is_stream: bool = False) -> bool:
-        """Whether anyone is there who may take an event (or a stream), with or without room for it."""
+        """Whether some path may take an event (or a stream), with or without room for it."""
         if any(path.takes_streams or not is_stream for path in self._index.match(topic)):
             return True
-        ways = self._routes.ways()
+        ways = self._routes.reachable()
         return any(
-            node in ways and ways[node].first in self.neighbours
+            node in ways and ways[node].first in self._neighbours
             for node in self._routes.destinations(topic, "stream" if is_stream else "any")
         )
 
-    def candidates(self, delivery: Delivery) -> list[Candidate]:
-        """Those that may take a delivery, with or without room for it."""
-        is_closest = delivery.mode == "closest"
+    def candidates(self, delivery: AnycastDelivery) -> list[Candidate]:
+        """The paths that may take a delivery, with or without room for it."""
+        terms = delivery.terms
+        is_closest = terms.mode == "closest"
         found = [
             (0 if is_closest else path.unsettled, 0, path.last_used, path)
-            for path in self._index.match(delivery.topic)
+            for path in self._index.match(terms.topic)
             if path.id not in delivery.excluded
         ]
-        if not delivery.is_stream:
-            nodes = self._routes.destinations(delivery.topic, "any")
+        if not terms.is_stream:
+            nodes = self._routes.destinations(terms.topic, "any")
         else:
             found = [candidate for candidate in found if candidate[3].takes_streams]
-            nodes = self._routes.destinations(delivery.topic, "stream")
-        ways = self._routes.ways(delivery.visited) if nodes else {}
+            nodes = self._routes.destinations(terms.topic, "stream")
+        ways = self._routes.reachable(delivery.visited) if nodes else {}
         for node in nodes:
             way = ways.get(node)
-            path = self.neighbours.get(way.first) if way is not None else None
+            path = self._neighbours.get(way.first) if way is not None else None
             if way is not None and path is not None:
                 value = way.cost if is_closest else path.unsettled + way.cost
                 found.append((value, way.cost, path.last_used, path))
         return found
 
-    def to_all(self, delivery: Delivery) -> list[Path]:
-        """Every subscriber here, and every neighbour that leads to some."""
-        here = self._routes.name
-        nodes = [node for node in self._routes.destinations(delivery.topic, "any") if node != here]
-        hops = [hop for hop in self._routes.children(delivery.origin, nodes) if hop not in delivery.visited]
+    def to_all(self, delivery: AnycastDelivery) -> list[Path]:
+        """Every subscriber of this node, and every neighbour that leads to others."""
+        here, terms = self._routes.name, delivery.terms
+        nodes = [node for node in self._routes.destinations(terms.topic, "any") if node != here]
+        hops = [hop for hop in self._routes.children(terms.origin, nodes) if hop not in delivery.visited]
         return [
-            *self._index.match(delivery.topic),
-            *(self.neighbours[hop] for hop in hops if hop in self.neighbours),
+            *self._index.match(terms.topic),
+            *(self._neighbours[hop] for hop in hops if hop in self._neighbours),
         ]
 
 
 def rank(candidate: Candidate) -> tuple[int, int, int, str, int]:
-    """Better, then nearer, then longer ago, then by name where nodes are concerned, then older."""
+    """The best candidate is the lowest: by value, cost, least recent use, a node's name, age."""
     value, cost, used, path = candidate
     return value, cost, used, path.name if path.is_neighbour else "", path.id

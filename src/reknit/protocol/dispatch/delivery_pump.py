@@ -1,7 +1,7 @@
-"""Handing out: from the journal's tail or by a scan as far as credit goes, then what waits beside the cursor.
+"""Delivers from the journal: from its tail or by a scan, as far as credit goes, then what waits beside the cursor.
 
-The plain way is per batch: pieces of a run, as the bytes that they are. Only what is paused, ordered, expired, leased
-or handed out before is looked at more closely.
+The plain way is per batch: slices of a run, as the bytes that they are. Only what is paused, ordered, expired, leased
+or was delivered before is looked at more closely.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from typing import Final
 
 from reknit.batch import Head
 from reknit.entries import Run
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.outcome import Reason
-from reknit.protocol.dispatch.expiry import TEXT, Expiry
-from reknit.protocol.dispatch.inputs import Key
-from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.expiry import EXPIRED_BEFORE_DELIVERY, Expiry
+from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.redelivery import TURN_BYTES, Asides
-from reknit.protocol.dispatch.state import Desk
-from reknit.protocol.effects import Deliver, Piece, Scan
+from reknit.protocol.dispatch.redelivery import TURN_BYTES, Redelivery
+from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.effects import DeliverRuns, RunSlice, Scan
 from reknit.seqset import Range, SeqSet
 
 TAIL_BYTES_MAX: Final = 8 << 20
-"""So much of the journal's newest runs is at hand; who is further behind reads from the journal."""
+"""So much of the journal's newest runs is in memory; queues that are further behind scan the journal."""
 SCAN_BYTES: Final = 1 << 20
 
 
-class Handing:
-    """Brings queues forward."""
+class DeliveryPump:
+    """Moves queues forward."""
 
-    def __init__(self, desk: Desk, endings: Endings, expiry: Expiry, asides: Asides) -> None:
-        self._desk = desk
-        self._endings = endings
+    def __init__(
+        self, state: DispatchState, recorder: OutcomeRecorder, expiry: Expiry, redelivery: Redelivery
+    ) -> None:
+        self._state = state
+        self._recorder = recorder
         self._expiry = expiry
-        self._asides = asides
+        self._redelivery = redelivery
         self._tail: deque[Run] = deque()
         self._tail_bytes = 0
 
@@ -49,17 +51,17 @@ class Handing:
             self._tail_bytes += len(run.data)
             woken: dict[Queue, None] = {}
             for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):
-                woken.update(dict.fromkeys(self._desk.index.match(topic)))
+                woken.update(dict.fromkeys(self._state.queues.matching(topic)))
             for queue in woken:
-                if queue.cursor < 0:
-                    self._hand_out(queue, run, 0, queue.room)
+                if queue.is_live:
+                    self._deliver_run(queue, run, 0, queue.room)
                 else:
                     self._look_ahead(queue, run)
                 if queue.lanes and queue.lanes.is_ready:
                     self.pump(queue)
         while self._tail_bytes > TAIL_BYTES_MAX and len(self._tail) > 1:
             self._tail_bytes -= len(self._tail.popleft().data)
-        self._desk.end = end
+        self._state.journal_ends_at(end)
 
     def trim(self, start: int) -> None:
         """The journal begins at `start` now."""
@@ -67,70 +69,61 @@ class Handing:
             self._tail_bytes -= len(self._tail.popleft().data)
 
     def _look_ahead(self, queue: Queue, run: Run) -> None:
-        """The queue is behind. What comes with another priority than waits at its cursor does not wait behind that."""
+        """The queue is behind. A batch of another priority than the one at its cursor does not wait behind that."""
+        rules, published = self._state.rules, self._state.ledger.published
         for entry in run.entries:
             head = entry.head
-            stream = (head.topic, head.source)
-            if head.priority == queue.cursor_priority and queue.lanes.get(stream) is None:
+            series = (head.topic, head.source)
+            if head.priority == queue.cursor.priority and queue.lanes.get(series) is None:
                 continue
-            if not queue.pattern.matches(head.topic) or not self._is_next(queue, stream, head):
+            if not queue.pattern.matches(head.topic):
                 continue
-            if (
-                queue.lanes.parts >= self._desk.rules.lanes_max
-                or self._desk.rules.of(head.topic).order != "none"
-            ):
+            if not queue.cursor.is_next(series, head, published.get(series)):
                 continue
-            lane = queue.lanes.lane(stream, head.topic, head.priority, is_ordered=False)
-            queue.set_aside(entry.position, stream, head.first, head.stop, early=True)
-            queue.lanes.add(lane, stream, head.first, head.stop, head.length / head.count)
-
-    def _is_next(self, queue: Queue, stream: Stream, head: Head) -> bool:
-        """Whether everything of its stream before it was passed: then it overtakes nothing of its own source."""
-        if stream in queue.passed:
-            return queue.passed[stream] == head.first
-        published = self._desk.ledger.published.get(stream)
-        return published is not None and published.first == head.first and not queue.after
+            if queue.lanes.parts >= rules.lanes_max or rules.of(head.topic).order != "none":
+                continue
+            lane = queue.lanes.lane(series, head.topic, head.priority, is_ordered=False)
+            queue.set_aside_early(entry.position, series, head.first, head.stop)
+            queue.lanes.add(lane, series, head.first, head.stop, head.length / head.count)
 
     # -- pumping
 
     def pump(self, queue: Queue) -> None:
-        """Hand out as much as there is room for: from the cursor and from the lanes, by their priorities."""
+        """Deliver as much as there is room for: from the cursor and from the lanes, by their priorities."""
+        cursor, lanes, credit = queue.cursor, queue.lanes, queue.credit
         while queue.room > 0:
-            classes = queue.lanes.priorities
-            has_cursor = not queue.is_live and not queue.scanning
-            if not classes:
-                if not has_cursor or not self._pump_cursor(queue, queue.room):
+            waiting = lanes.priorities
+            can_read = cursor.can_read
+            if not waiting:
+                if not can_read or not self._pump_cursor(queue, queue.room):
                     return
                 continue
-            if has_cursor and queue.cursor_priority not in classes:
-                classes.append(queue.cursor_priority)
-            turn = queue.shares.next(classes)
-            before = queue.sent
-            if not (has_cursor and self._is_cursors(queue, turn) and self._pump_cursor(queue, TURN_BYTES)):
-                ready = queue.lanes.priorities
+            if can_read and cursor.priority not in waiting:
+                waiting.append(cursor.priority)
+            turn = queue.shares.next(waiting)
+            used = credit.used
+            is_cursors = can_read and cursor.takes_turn(turn, is_shared=turn in lanes.priorities)
+            if not (is_cursors and self._pump_cursor(queue, TURN_BYTES)):
+                ready = lanes.priorities
                 if not ready or queue.room <= 0:
                     return
-                self._asides.hand_out_lane(queue, queue.lanes.first(turn if turn in ready else ready[0]))
-            queue.shares.had(turn, queue.sent - before)
-
-    def _is_cursors(self, queue: Queue, turn: int) -> bool:
-        """Whether it is the cursor's turn: it shares that with lanes of its priority."""
-        queue.is_cursors_turn = not queue.is_cursors_turn
-        return turn == queue.cursor_priority and (queue.is_cursors_turn or turn not in queue.lanes.priorities)
+                self._redelivery.deliver_from_lane(queue, lanes.first(turn if turn in ready else ready[0]))
+            queue.shares.had(turn, credit.used - used)
 
     def _pump_cursor(self, queue: Queue, room: int) -> bool:
-        """Bring a queue that is behind forward: from the tail, or by a scan. False where nothing more can be done."""
-        run = self._tail_run(queue.cursor)
-        if queue.cursor >= self._desk.end or (run is None and self._tail):
-            queue.cursor = -1
+        """Move a queue that is behind forward: from the tail, or by a scan. False if nothing more can be done."""
+        cursor = queue.cursor
+        run = self._tail_run(cursor.position)
+        if cursor.position >= self._state.end or (run is None and self._tail):
+            cursor.go_live()
             return False
-        if run is None or queue.cursor < self._tail[0].position:
-            queue.scanning = True
-            self._desk.effects.append(Scan((queue.peer, queue.sub), queue.cursor, SCAN_BYTES))
+        if run is None or cursor.position < self._tail[0].position:
+            cursor.scan_began()
+            self._state.emit(Scan(queue.key, cursor.position, SCAN_BYTES))
             return False
-        before = (queue.cursor, queue.sent, queue.in_flight)
-        self._hand_out(queue, run, queue.cursor, room)
-        return before != (queue.cursor, queue.sent, queue.in_flight)
+        before = (cursor.position, queue.credit.used, queue.unsettled.in_flight)
+        self._deliver_run(queue, run, cursor.position, room)
+        return before != (cursor.position, queue.credit.used, queue.unsettled.in_flight)
 
     def _tail_run(self, position: int) -> Run | None:
         """The first run of the tail that reaches beyond the position. Between runs there are only records."""
@@ -143,159 +136,143 @@ class Handing:
                 high = middle
         return self._tail[low] if low < len(self._tail) else None
 
-    def scanned(self, key: Key, run: Run) -> None:
+    def scanned(self, key: QueueKey, run: Run) -> None:
         """What a scan found."""
-        queue = self._desk.queues.get(key)
-        if queue is None or not queue.scanning:
-            return
-        queue.scanning = False
-        self._hand_out(queue, run, queue.cursor, queue.room)
+        queue = self._state.queues.get(key)
+        if queue is None or not queue.cursor.is_scanning:
+            return  # it left, or retention overtook the scan
+        queue.cursor.scan_ended()
+        self._deliver_run(queue, run, queue.cursor.position, queue.room)
         self.pump(queue)
 
     # -- from the cursor
 
-    def _hand_out(self, queue: Queue, run: Run, position: int, room: int) -> None:
-        """Hand out what matches of a run from `position` on, while there is room; remember where that ended."""
-        pieces: list[Piece] = []
+    def _deliver_run(self, queue: Queue, run: Run, position: int, room: int) -> None:
+        """Deliver what matches of a run from `position` on, while there is room; remember where that ended."""
+        pieces: list[RunSlice] = []
         size = 0
-        matches = queue.pattern.matches
+        matches, deliver, leases = queue.pattern.matches, queue.deliver, queue.leases
         plain = self._is_plain(queue, max(position, run.position))
-        stopped_at = run.next_position
         for index, entry in enumerate(run.entries):
             head = entry.head
             if entry.position < position or not matches(head.topic):
                 continue
             if size >= room:
-                stopped_at, queue.cursor_priority = entry.position, head.priority
+                stopped_at = entry.position
+                queue.cursor.stop_at(stopped_at, head.priority)
                 break
             if (not plain or head.ttl_ms or head.flags) and not self._is_whole(queue, run, index):
-                self._deliver(queue, pieces, size, entry.position)
+                self._send_slices(queue, pieces, size, entry.position)
                 pieces, size, room = [], 0, room - size
-                if self._hand_out_odd(queue, run, index):
+                if self._deliver_in_part(queue, run, index):
                     continue
-                stopped_at, queue.cursor_priority = entry.position, head.priority
+                stopped_at = entry.position
+                queue.cursor.stop_at(stopped_at, head.priority)
                 break
-            queue.hand_out(entry.position, head)
-            if queue.leases is not None:
-                queue.leases.note(self._desk.now, (head.topic, head.source), head.first, head.stop, 1)
+            deliver(entry.position, (head.topic, head.source), head.first, head.stop)
+            if leases is not None:
+                leases.begin(self._state.now, (head.topic, head.source), head.first, head.stop, 1)
             if pieces and pieces[-1].high == index:
-                pieces[-1] = Piece(run, pieces[-1].low, index + 1)
+                pieces[-1] = RunSlice(run, pieces[-1].low, index + 1)
             else:
-                pieces.append(Piece(run, index, index + 1))
+                pieces.append(RunSlice(run, index, index + 1))
             size += head.length
-        was_live = queue.is_live
-        queue.cursor = -1 if was_live and stopped_at == run.next_position else stopped_at
-        self._deliver(queue, pieces, size, stopped_at)
+        else:
+            stopped_at = run.next_position
+            queue.cursor.read_to(stopped_at)
+        self._send_slices(queue, pieces, size, stopped_at)
 
     def _is_plain(self, queue: Queue, position: int) -> bool:
-        """Whether nothing has to be looked at more closely."""
-        desk = self._desk
-        is_fresh = position >= queue.resumed_to and not queue.after and queue.part[0] < position
+        """Whether every batch without a ttl or flags can be delivered as it is."""
+        state = self._state
         return (
-            is_fresh
-            and not desk.pauses
-            and not desk.rules.has_order
-            and not desk.rules.has_ttl
+            queue.cursor.is_fresh(position)
+            and not state.pauses
+            and not state.rules.has_order
+            and not state.rules.has_ttl
             and queue.leases is None
             and not queue.lanes
-            and not queue.early_seqs
         )
 
-    def _deliver(self, queue: Queue, pieces: list[Piece], size: int, position: int) -> None:
-        """Batches go to the subscriber, and the place after them: none while something before it waits in a lane."""
+    def _send_slices(self, queue: Queue, pieces: list[RunSlice], size: int, position: int) -> None:
+        """Send batches to the subscriber with the position after them: -1 while something before it waits."""
         if pieces:
-            queue.sent += size
-            place = -1 if queue.lanes else position
-            self._desk.effects.append(Deliver(queue.peer, queue.sub, pieces, size, place))
+            queue.credit.use(size)
+            position = -1 if queue.lanes else position
+            self._state.emit(DeliverRuns(queue.peer, queue.sub, pieces, size, position))
             if queue.leases is not None:
-                self._desk.backing_off[queue] = None
+                self._state.queues.schedule(queue)
 
     def _is_whole(self, queue: Queue, run: Run, index: int) -> bool:
-        """Whether a batch is handed out as it is after all."""
+        """Whether a batch can be delivered as it is after all."""
         entry = run.entries[index]
-        head, stream = entry.head, (entry.head.topic, entry.head.source)
+        head, series = entry.head, (entry.head.topic, entry.head.source)
         return (
             queue.wants_all(entry.position, head)
-            and stream not in queue.early_seqs
-            and queue.lanes.get(stream) is None
-            and not (stream in queue.tallies and queue.was_tried(stream, head.first, head.stop))
-            and not self._desk.pauses.is_paused(head.topic)
+            and not queue.cursor.is_early(series)
+            and queue.lanes.get(series) is None
+            and not (series in queue.attempts and queue.attempts.tried_within(series, head.first, head.stop))
+            and not self._state.pauses.is_paused(head.topic)
             and not self._is_ordered(queue, head.topic)
             and head.count <= queue.events_room
-            and not (queue.is_durable and self._expiry.has_ttl(head) and self._expired(run, index))
+            and not (queue.is_durable and self._expiry.has_ttl(head) and self._expiry.expired(run, index))
         )
 
     def _is_ordered(self, queue: Queue, topic: str) -> bool:
-        rules = self._desk.rules
+        rules = self._state.rules
         return rules.has_order and queue.is_durable and rules.of(topic).order != "none"
 
-    def _expired(self, run: Run, index: int) -> list[Range]:
-        now_us = self._desk.time_us
-        return [
-            (start, stop) for start, stop, due_us in self._expiry.deadlines(run, index) if due_us < now_us
-        ]
-
-    def _hand_out_odd(self, queue: Queue, run: Run, index: int) -> bool:
-        """A batch of which only parts are wanted, or not now; False where it can't be passed yet."""
+    def _deliver_in_part(self, queue: Queue, run: Run, index: int) -> bool:
+        """A batch of which only parts are wanted, or not now. False if the cursor can't pass it yet."""
         entry = run.entries[index]
-        head, stream = entry.head, (entry.head.topic, entry.head.source)
-        wanted = self._not_early(queue, stream, queue.wanted(entry.position, head))
+        head, series = entry.head, (entry.head.topic, entry.head.source)
+        wanted = queue.cursor.drop_early(series, queue.wanted(entry.position, head))
         if wanted and queue.is_durable and self._expiry.has_ttl(head):
-            wanted = self._bury(queue, entry.position, stream, wanted, self._expired(run, index))
-        lane = queue.lanes.get(stream)
+            expired = self._expiry.expired(run, index)
+            wanted = self._end_expired(queue, entry.position, series, wanted, expired)
         is_ordered = self._is_ordered(queue, head.topic)
-        if is_ordered or lane is not None or self._desk.pauses.is_paused(head.topic):
-            if queue.lanes.parts >= self._desk.rules.lanes_max:
+        has_lane = queue.lanes.get(series) is not None
+        if is_ordered or has_lane or self._state.pauses.is_paused(head.topic):
+            if queue.lanes.parts >= self._state.rules.lanes_max:
                 return False
-            self._asides.set_aside(queue, run, index, wanted, is_ordered)
+            self._redelivery.set_aside(queue, run, index, wanted, is_ordered)
         else:
             for low, high in wanted:
                 stop = min(high, low + queue.events_room)
                 if low < stop:
-                    self._hand_out_part(queue, entry.position, stream, low, stop, head)
+                    self._deliver_range(queue, entry.position, series, (low, stop), head)
                 if stop < high:
-                    queue.part = (entry.position, stop)
+                    queue.cursor.stop_within(entry.position, stop)
                     return False
-        queue.passed[stream] = max(head.stop, queue.passed.get(stream, 0)) if queue.early else head.stop
+        queue.pass_batch(series, head.stop)
         return True
 
-    def _not_early(self, queue: Queue, stream: Stream, wanted: list[Range]) -> list[Range]:
-        """Without what went before the cursor came to it."""
-        seqs = queue.early_seqs.get(stream)
-        if seqs is None:
-            return wanted
-        left = [part for one in wanted for part in seqs.missing(*one)]
-        for one in wanted:
-            seqs.discard(*one)
-        if not seqs:
-            del queue.early_seqs[stream]
-        return left
-
-    def _bury(
-        self, queue: Queue, position: int, stream: Stream, wanted: list[Range], expired: list[Range]
+    def _end_expired(
+        self, queue: Queue, position: int, series: Series, wanted: list[Range], expired: list[Range]
     ) -> list[Range]:
-        """Make dead letters of what has expired; gives the rest."""
+        """Make dead letters of what has expired; returns the rest."""
         dead = SeqSet.from_ranges(expired)
         rows = []
         for low, high in [part for one in wanted for part in dead.overlap(*one)]:
-            queue.set_aside(position, stream, low, high)
-            rows += self._endings.dead_letter(queue, stream, (low, high), 0, Reason.EXPIRED, TEXT)
-        self._endings.book(queue, rows)
+            queue.set_aside(position, series, low, high)
+            rows += self._recorder.dead_letter(
+                queue, series, (low, high), 0, Reason.EXPIRED, EXPIRED_BEFORE_DELIVERY
+            )
+        self._recorder.record_ended(queue, rows)
         return [part for one in wanted for part in dead.missing(*one)]
 
-    def _hand_out_part(
-        self, queue: Queue, position: int, stream: Stream, start: int, stop: int, head: Head
-    ) -> None:
-        """Events that were tried before wait for their time; others go out, each piece with its attempt."""
-        for low, high, tally in queue.alike(stream, start, stop):
+    def _deliver_range(self, queue: Queue, position: int, series: Series, bounds: Range, head: Head) -> None:
+        """Events that failed before wait for their back-off; others are sent, each piece with its attempt."""
+        state = self._state
+        for low, high, count in queue.attempts.pieces(series, *bounds):
             rest_s = 0.0
-            if tally is not None and tally.failed:
-                since_s = (self._desk.time_us - tally.tries[-1].time_us) / 1e6 if tally.tries else 0.0
-                rest_s = self._desk.rules.retry.delay_s(tally.failed, self._desk.rng) - since_s
+            if count is not None and count.failed:
+                since_s = (state.time_us - count.tries[-1].time_us) / 1e6 if count.tries else 0.0
+                rest_s = state.rules.retry.delay_s(count.failed, state.rng) - since_s
             if rest_s > 0:
-                queue.set_aside(position, stream, low, high)
-                queue.put_again(stream, low, high, self._desk.now + rest_s)
-                self._desk.backing_off[queue] = None
+                queue.set_aside(position, series, low, high)
+                queue.retry_at(series, low, high, state.now + rest_s)
+                state.queues.schedule(queue)
             else:
-                queue.hand_out_range(position, stream, low, high)
-                self._asides.redeliver(queue, stream, low, high, head.length / head.count)
+                queue.deliver(position, series, low, high)
+                self._redelivery.send(queue, series, low, high, head.length / head.count)

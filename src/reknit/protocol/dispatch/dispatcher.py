@@ -1,68 +1,85 @@
-"""Dispatching: every subscriber gets every event that matches, at least once, or there is a dead letter that says why.
+"""The dispatcher: every subscriber gets every matching event at least once, or a dead letter says why not.
 
-Steps 7 and 8 of an event's way. A subscriber's queue is a cursor over the journal; what it does not take within its
-credit stays in the journal and costs nothing here. Outcomes come back as ranges and go into the journal's ledger.
+Steps 7 and 8 of an event's way. A subscriber's queue is a cursor over the journal; events beyond its credit stay in
+the journal and cost nothing here. Outcomes come back as ranges and go into the journal's ledger.
 
-subscriptions  who is there, and durable accounts       settling   outcomes, retries, leases that end
-handing        from the journal to subscribers          endings    ends, dead letters first
-asides         what waits beside, or comes once more    expiry     ttl
-queue, lanes   one subscriber's place and exceptions    overflow   limits of queues
-leases         what is held, and how much ahead         losses     what retention removed
-weights        priorities                               pauses     topics that are stopped
+input               from         effects
+OpenSubscription    subscriber   Send(Subscribed), or AppendRecord first if its account is new; deliveries
+Credit              subscriber   deliveries within the new total
+Settle              subscriber   AppendRecord, DeadLetter; Send(Settled) once that is durable; deliveries
+Unsubscribe         subscriber   Send(Unsubscribed); AppendRecord first if it is to be forgotten
+PeerLeft            connection   none: its queues are dropped, durable subscribers are owed the rest
+PeerBlocked         connection   deliveries when it is over
+JournalGrown        journal      deliveries to live queues; DeadLetter or Withhold at a queue's limit
+JournalScanned      journal      deliveries to the queue that is behind, or another Scan
+JournalTrimmed      journal      AppendRecord and Send(Lost) for what can't be delivered any more
+MadeDurable         journal      Send for everything that waited for it
+EventsGone          driver       AppendRecord and Send(Lost)
+EventsExpired       driver       DeadLetter
+CreditCorrection    driver       deliveries if there is room after all
+SetPaused           operator     AppendRecord, Send(Answer); deliveries of what was resumed
+
+"Deliveries" are DeliverRuns, Redeliver and Scan. Credit, Settle and Unsubscribe for a subscription that does not exist
+have no effect: they crossed the end of the subscription on the way, and its events are still owed.
+
+Files: subscribers (who is connected, and accounts), queue and its parts (one subscriber), delivery_pump (from the
+journal), redelivery (lanes and retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow
+(limits of queues), losses (retention), pauses, rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from random import Random
 from typing import Final, assert_never
 
+from reknit.batch import Batch
 from reknit.entries import Run
-from reknit.ledger import Ledger, Stream
+from reknit.ledger import Ledger, Series
 from reknit.outcome import Code, Reason
-from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, Handing
+from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
 from reknit.protocol.dispatch.inputs import (
-    Blocked,
-    Grown,
-    Key,
-    Open,
-    Outlived,
-    Scanned,
-    Sent,
-    Switch,
-    Trimmed,
-    Vanished,
+    CreditCorrection,
+    EventsExpired,
+    EventsGone,
+    JournalGrown,
+    JournalScanned,
+    JournalTrimmed,
+    OpenSubscription,
+    PeerBlocked,
+    QueueKey,
+    SetPaused,
 )
 from reknit.protocol.dispatch.losses import Losses
-from reknit.protocol.dispatch.outcome_recorder import Endings
-from reknit.protocol.dispatch.overflow import Load, Overflow
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
+from reknit.protocol.dispatch.overflow import Overflow, QueueLoad
 from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.redelivery import Asides
-from reknit.protocol.dispatch.rules import Rules
-from reknit.protocol.dispatch.settlement import Settling
-from reknit.protocol.dispatch.state import Desk, Effect
-from reknit.protocol.dispatch.subscribers import Subscriptions
-from reknit.protocol.effects import Scan
-from reknit.protocol.machine import JOURNAL, Peer
-from reknit.protocol.publish.intake import Kept, Left
+from reknit.protocol.dispatch.redelivery import Redelivery
+from reknit.protocol.dispatch.rules import DispatchRules
+from reknit.protocol.dispatch.settlement import Settlement
+from reknit.protocol.dispatch.state import DispatchState, Effect
+from reknit.protocol.dispatch.subscribers import Subscribers
+from reknit.protocol.effects import Redeliver, Scan
+from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft
+from reknit.protocol.ttl import overdue_of
 from reknit.records import TopicPaused, TopicResumed
-from reknit.seqset import SeqSet
-from reknit.wire.messages import Answer, Credit, Settle, Unsubscribe
+from reknit.seqset import Range, SeqSet
+from reknit.wire.messages import Answer, Credit, Message, Settle, Unsubscribe
 
 FLOOR_S: Final = 5.0
 """How often a durable subscriber's floor is written down without an outcome to go with it."""
-SWEEP: Final[Key] = (JOURNAL, -1)
-"""Who looks through what is in the journal from before this node came up."""
+SWEEP: Final[QueueKey] = (JOURNAL, -1)
+"""The key of scans through what was in the journal when this node started."""
 
 Input = (
-    Blocked | Open | Unsubscribe | Credit | Settle | Left | Grown | Scanned | Trimmed | Vanished | Outlived | Kept | Sent
-    | Switch
+    CreditCorrection | Credit | EventsExpired | EventsGone | JournalGrown | JournalScanned | JournalTrimmed
+    | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle | Unsubscribe
 )  # fmt: skip
 
 
-class Dispatch:
+class Dispatcher:
     """All subscribers of one node."""
 
     def __init__(
@@ -71,168 +88,192 @@ class Dispatch:
         end: int,
         next_number: Callable[[], int],
         rng: Random,
-        rules: Rules | None = None,
+        rules: DispatchRules | None = None,
         zero_us: int = 0,
         first_held: Callable[[str, bytes], int] | None = None,
         start: int = 0,
         paused: Set[str] = frozenset(),
     ) -> None:
-        rules = rules or Rules()
+        rules = rules or DispatchRules()
         self.pauses = Pauses(paused)
-        self.desk = desk = Desk(ledger, end, next_number, rng, rules, self.pauses, zero_us)
+        self._state = state = DispatchState(ledger, end, next_number, rng, rules, self.pauses, zero_us)
         self.overflow = Overflow(rules, ledger)
-        self.endings = Endings(desk, self.overflow)
-        self.expiry = Expiry(desk, self.endings)
-        self.asides = Asides(desk)
-        self.handing = Handing(desk, self.endings, self.expiry, self.asides)
-        self.settling = Settling(desk, self.endings, self.handing, self.asides)
-        self.losses = Losses(desk, self.endings, first_held or (lambda topic, source: 1), start)
-        self.subscriptions = Subscriptions(desk, self.handing, self.losses, self.overflow)
+        self.recorder = OutcomeRecorder(state, self.overflow)
+        self.expiry = Expiry(state, self.recorder)
+        self._redelivery = Redelivery(state)
+        self._pump = DeliveryPump(state, self.recorder, self.expiry, self._redelivery)
+        self.settlement = Settlement(state, self.recorder, self._pump, self._redelivery)
+        self._losses = Losses(state, self.recorder, first_held or (lambda topic, source: 1), start)
+        self.subscribers = Subscribers(state, self.recorder, self._pump, self._losses, self.overflow)
         floors = [account.floor for account in ledger.accounts.values()]
         self._sweep = max(min(floors, default=end), start)
+        """The next position to sweep: ttls and sizes of what was in the journal at the start are noted."""
         self._sweep_to = end
         self._floor_due: float | None = None
         self._judge_queues()
 
-    @property
-    def queues(self) -> dict[Key, Queue]:
-        return self.desk.queues
-
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """From a subscriber, from the journal, or from a person."""
-        self.desk.at(now)
+        """From a subscriber, from the journal, or from an operator."""
+        self._state.at(now)
         match message:
-            case Grown(runs=runs, end=end):
+            case JournalGrown(runs=runs, end=end):
                 self._grow(runs, end)
             case Credit(sub=sub, total=total):
                 self._credit((peer, sub), total)
             case Settle():
-                self.settling.settle(message, peer)
+                self.settlement.settle(message, peer)
                 if self.overflow.is_on:
                     self._judge_queues()
-            case Kept(number=number):
-                self.desk.confirm(number)
-                self.settling.confirm(number)
-                self.subscriptions.kept(number)
-            case Scanned(key=key, run=run):
+            case MadeDurable(number=number):
+                self._state.made_durable(number)
+                self.settlement.confirm(number)
+                self.subscribers.made_durable(number)
+            case JournalScanned(key=key, run=run):
                 if key == SWEEP:
                     self._swept(run)
                 else:
-                    self.handing.scanned(key, run)
-            case Sent(key=key, difference=difference):
-                if (queue := self.queues.get(key)) is not None:
-                    queue.sent += difference
-                    if difference <= 0:  # there may be room after all
-                        self._hand_out(queue)
-            case Open():
-                self.subscriptions.open(message, peer)
+                    self._pump.scanned(key, run)
+            case CreditCorrection(key=key, difference=difference):
+                self._correct_credit(key, difference)
+            case OpenSubscription():
+                self.subscribers.open(message, peer)
                 self._floor_due = self._floor_due or now + FLOOR_S
             case Unsubscribe(sub=sub, forget=forget):
-                self.subscriptions.unsubscribe((peer, sub), forget)
-            case Blocked(is_blocked=is_blocked):
+                self.subscribers.unsubscribe((peer, sub), forget)
+            case PeerBlocked(is_blocked=is_blocked):
                 self._block(peer, is_blocked)
-            case Left():
-                self.subscriptions.leave(peer)
-            case Trimmed(start=start, removed=removed):
-                self.handing.trim(start)
-                self.losses.trim(start, removed)
-                for queue in [queue for queue in self.queues.values() if queue.lanes.is_ready]:
-                    self._hand_out(queue)
-            case Vanished():
-                self.losses.vanish(message)
-            case Outlived():
-                self.expiry.outlived(message)
-            case Switch():
-                self._switch(message, peer)
+            case PeerLeft():
+                self.subscribers.leave(peer)
+            case JournalTrimmed():
+                self._trim(message)
+            case EventsGone():
+                self._losses.lose_gone(message)
+            case EventsExpired():
+                self.expiry.expire_in_flight(message)
+            case SetPaused():
+                self._set_paused(message, peer)
             case _:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Hand out again what is due, end leases and what has expired, and write down floors that moved."""
-        self.desk.at(now)
+        """Retry what is due, end leases and what has expired, and write down floors that moved."""
+        state = self._state
+        state.at(now)
         self.expiry.tick()
-        for queue in list(self.desk.backing_off):
-            self.settling.end_leases(queue)
-            self._hand_out(queue)
+        for queue in list(state.queues.scheduled()):
+            self.settlement.end_leases(queue)
+            self._deliver(queue)
         if self._sweep < self._sweep_to:
-            self.desk.effects.append(Scan(SWEEP, self._sweep, SCAN_BYTES))
+            state.emit(Scan(SWEEP, self._sweep, SCAN_BYTES))
         if self._floor_due is not None and now >= self._floor_due:
-            self._floor_due = now + FLOOR_S if self.desk.by_name else None
-            self._write_floors()
+            self._floor_due = now + FLOOR_S if state.queues.by_name else None
+            self.recorder.record_floors()
         self._judge_queues()
 
     def next_deadline(self) -> float | None:
-        """The earliest repeated hand-over, end of a lease or of a ttl, or the next floor to write."""
+        """The earliest retry, end of a lease or of a ttl, or the next floor to write."""
         due = [self._floor_due, self.expiry.next_due()]
-        for queue in self.desk.backing_off:
+        for queue in self._state.queues.scheduled():
             due.append(None if queue.leases is None else queue.leases.next_due())
             due.append(queue.lanes.next_due())
-            if queue.again and queue.room > 0:
-                due.append(queue.again[0].due)
+            if queue.room > 0:
+                due.append(queue.retries.next_due())
         if self._sweep < self._sweep_to:
-            due.append(self.desk.now)
+            due.append(self._state.now)
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
-        effects, self.desk.effects = self.desk.effects, []
-        return effects
+        return self._state.take_effects()
 
-    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
-        """For every connected durable subscriber the events that its queue knows to be under way."""
-        return {name: queue.in_hand(self.desk.ledger.published) for name, queue in self.desk.by_name.items()}
+    def put_back_effects(self, effects: list[Effect]) -> None:
+        """Have effects that were taken performed after those that were emitted since."""
+        self._state.put_back_effects(effects)
 
-    # -- credit, and the way to a peer
+    def send_when_durable(self, number: int, peer: Peer, message: Message) -> None:
+        """Send a message when the append with this number is durable."""
+        self._state.send_when_durable(number, peer, message)
 
-    def _hand_out(self, queue: Queue) -> None:
-        self.asides.again(queue)
-        self.handing.pump(queue)
+    # -- questions
 
-    def _credit(self, key: Key, total: int) -> None:
+    @property
+    def queues(self) -> Mapping[QueueKey, Queue]:
+        return self._state.queues.by_key
+
+    def has_subscriber(self, topic: str) -> bool:
+        """Whether a connected subscriber's pattern matches a topic."""
+        return bool(self._state.queues.matching(topic))
+
+    def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
+        """By connected durable subscriber: the events that its queue knows and that have not ended."""
+        state = self._state
+        return {name: queue.in_hand(state.ledger.published) for name, queue in state.queues.by_name.items()}
+
+    def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
+        """What of a retry is past its ttl. Those of durable subscribers were ended before."""
+        state, queue = self._state, self.queues.get((effect.peer, effect.sub))
+        if queue is None or queue.is_durable:
+            return []
+        default_ms = state.rules.of(effect.topic).ttl_ms
+        return [part for batch in batches for part in overdue_of(batch, default_ms, state.time_us)]
+
+    # -- credit, and connections
+
+    def _deliver(self, queue: Queue) -> None:
+        self._redelivery.retry_due(queue)
+        self._pump.pump(queue)
+
+    def _credit(self, key: QueueKey, total: int) -> None:
         queue = self.queues.get(key)
-        if queue is not None and total > queue.credit:
-            queue.credit = total
-            self._hand_out(queue)
+        if queue is not None and queue.credit.grant(total):
+            self._deliver(queue)
+
+    def _correct_credit(self, key: QueueKey, difference: int) -> None:
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.credit.use(difference)
+            if difference <= 0:  # there may be room after all
+                self._deliver(queue)
 
     def _block(self, peer: Peer, is_blocked: bool) -> None:
-        for queue in [queue for key, queue in self.queues.items() if key[0] == peer]:
-            queue.is_blocked = is_blocked
-            self._hand_out(queue)
-
-    def _write_floors(self) -> None:
-        for name, queue in sorted(self.desk.by_name.items()):
-            floor = queue.move_floor(self.desk.end)
-            if floor > self.desk.floors.get(name, -1):
-                self.endings.record(name, [], floor)
+        for queue in self._state.queues.of_peer(peer):
+            queue.credit.block(is_blocked)
+            self._deliver(queue)
 
     # -- the journal
 
     def _grow(self, runs: list[Run], end: int) -> None:
-        has_ttl = self.desk.rules.has_ttl
+        has_ttl = self._state.rules.has_ttl
         for run in runs:
             for index, entry in enumerate(run.entries):
                 head = entry.head
                 if has_ttl or head.ttl_ms or head.flags:
                     self._note_ttl(run, index)
-        self.handing.grow(runs, end)
+        self._pump.grow(runs, end)
         if self.overflow.is_on:
             self._count(runs)
             self._judge_queues()
 
     def _note_ttl(self, run: Run, index: int) -> None:
-        if self.desk.ledger.accounts and self.expiry.has_ttl(run.entries[index].head):
+        if self._state.ledger.accounts and self.expiry.has_ttl(run.entries[index].head):
             self.expiry.note(run, index)
 
     def _swept(self, run: Run) -> None:
-        """What is in the journal from before has its ttl and its size, too."""
+        """Note the ttl and the size of events that were in the journal when this node started."""
         for index, entry in enumerate(run.entries):
             if entry.position < self._sweep_to:
                 self._note_ttl(run, index)
                 for load in self.overflow.loads(entry.head.topic) if self.overflow.is_on else ():
                     self.overflow.swept(load, entry.head)
         self._sweep = max(run.next_position, self._sweep + 1)
+
+    def _trim(self, message: JournalTrimmed) -> None:
+        self._pump.trim(message.start)
+        self._losses.trim(message.start, message.removed)
+        for queue in [queue for queue in self.queues.values() if queue.lanes.is_ready]:
+            self._deliver(queue)
 
     # -- limits of queues
 
@@ -242,48 +283,51 @@ class Dispatch:
                 too_many = self.overflow.came(load, head)
                 if not too_many:
                     continue
-                stream = (head.topic, head.source)
                 text = "too many events wait for the subscriber"
-                if self.desk.rules.of(head.topic).overflow == "refuse_newest":
+                if self._state.rules.of(head.topic).overflow == "refuse_newest":
                     newest = (max(head.first, head.stop - too_many), head.stop)
-                    ends = (0, Reason.EGRESS_FULL, f"{text}: the newest is refused")
-                    self.expiry.end_waiting(load.name, stream, [newest], *ends)
+                    text = f"{text}: the newest is refused"
+                    series = (head.topic, head.source)
+                    self.expiry.end_waiting(load.name, series, [newest], 0, Reason.EGRESS_FULL, text)
                 else:
                     self._drop_oldest(load, too_many, f"{text}: the oldest is dropped")
 
-    def _drop_oldest(self, load: Load, too_many: int, text: str) -> None:
-        """Make dead letters of the oldest that still wait, until few enough are left."""
+    def _drop_oldest(self, load: QueueLoad, too_many: int, text: str) -> None:
+        """Make dead letters of the oldest events that still wait, until few enough are left."""
         while too_many > 0 and (found := self.overflow.oldest(load)) is not None:
-            stream, (start, stop) = found
+            series, (start, stop) = found
             cut = min(stop, start + too_many)
             too_many -= self.expiry.end_waiting(
-                load.name, stream, [(start, cut)], 0, Reason.EGRESS_FULL, text
+                load.name, series, [(start, cut)], 0, Reason.EGRESS_FULL, text
             )
             if cut < stop:
-                self.overflow.put_back(load, stream, (cut, stop))
+                self.overflow.put_back(load, series, (cut, stop))
 
     def _judge_queues(self) -> None:
         if self.overflow.is_on and (withhold := self.overflow.judge()) is not None:
-            self.desk.effects.append(withhold)
+            self._state.emit(withhold)
 
-    # -- start and stop
+    # -- pause and resume
 
-    def _switch(self, message: Switch, peer: Peer) -> None:
+    def _set_paused(self, message: SetPaused, peer: Peer) -> None:
         """Pause or resume what a pattern matches; confirmed when that is durable."""
-        pattern, time_us = message.pattern, self.desk.time_us
+        state, pattern = self._state, message.pattern
         record: TopicPaused | TopicResumed
         if message.is_paused:
-            is_news = self.pauses.pause(pattern)
-            record = TopicPaused(pattern, time_us)
+            is_changed = self.pauses.pause(pattern)
+            record = TopicPaused(pattern, state.time_us)
         else:
-            is_news = self.pauses.resume(pattern)
-            record = TopicResumed(pattern, time_us)
-        body = {"paused": self.pauses.patterns, "changed": is_news}
-        number = self.desk.append(record) if is_news else self.desk.kept
-        if number > self.desk.kept:
-            self.desk.promise(number, peer, Answer(message.id, Code.OK, "", body))
+            is_changed = self.pauses.resume(pattern)
+            record = TopicResumed(pattern, state.time_us)
+        body = {"paused": self.pauses.patterns, "changed": is_changed}
+        number = state.append(record) if is_changed else state.durable_number
+        if number > state.durable_number:
+            state.send_when_durable(number, peer, Answer(message.id, Code.OK, "", body))
         else:
-            self.desk.say(peer, Answer(message.id, Code.OK, "", body))
+            state.send(peer, Answer(message.id, Code.OK, "", body))
         for queue in list(self.queues.values()):
             queue.lanes.look_at_all()
-            self._hand_out(queue)
+            self._deliver(queue)
+
+
+_MACHINE: type[Machine[Input, Effect]] = Dispatcher

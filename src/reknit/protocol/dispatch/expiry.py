@@ -1,163 +1,139 @@
-"""Time to live: a deadline on the node's own clock, `min(t, now) + ttl` when an event comes in.
+"""Ends events whose time to live ran out.
 
-Deadlines are kept by tenths of a second and as ranges, so that many events of a source cost as little as one. What is
-due and still waits becomes a dead letter; what is with the subscriber may be finished, but is not tried again.
+Deadlines are kept by tenths of a second and as ranges, so that many events of a source cost as little as one. An
+event that is due and still waits becomes a dead letter. A subscriber may finish one that it has, but it is not
+retried.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.batch import Batch, Head
 from reknit.entries import Run
-from reknit.ledger import ANYCAST, Stream
+from reknit.ledger import ANYCAST, Series
 from reknit.outcome import Reason
-from reknit.protocol.dispatch.inputs import Outlived
-from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.inputs import EventsExpired
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.state import Desk
+from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.ttl import EXPIRED_BETWEEN_ATTEMPTS, deadlines_of
 from reknit.records import OutcomeRow
 from reknit.seqset import Range, SeqSet
 
 STEP_US: Final = 100_000
-TEXT: Final = "its ttl ran out before it was delivered"
-TRIED: Final = "its ttl ran out while it was being tried"
+EXPIRED_BEFORE_DELIVERY: Final = "its ttl ran out before it was delivered"
 
 
 class Expiry:
-    """The deadlines of everything that may still wait for a durable subscriber."""
+    """The deadlines of all events that may still wait for a durable subscriber."""
 
-    def __init__(self, desk: Desk, endings: Endings) -> None:
-        self._desk = desk
-        self._endings = endings
+    def __init__(self, state: DispatchState, recorder: OutcomeRecorder) -> None:
+        self._state = state
+        self._recorder = recorder
         self._due: list[int] = []
-        self._steps: dict[int, dict[Stream, SeqSet]] = {}
+        """A heap of steps."""
+        self._steps: dict[int, dict[Series, SeqSet]] = {}
 
     def has_ttl(self, head: Head) -> bool:
-        """Whether a batch's events may expire. Where they differ, its header has one ttl, or says that there is more."""
-        rules = self._desk.rules
+        """Whether a batch's events may expire: by the batch's ttl, by one in its columns, or by the topic's."""
+        rules = self._state.rules
         return bool(head.ttl_ms or head.flags) or (rules.has_ttl and bool(rules.of(head.topic).ttl_ms))
 
     def note(self, run: Run, index: int) -> None:
-        """An event with a ttl is in the journal."""
+        """A batch with a ttl is in the journal."""
+        head = run.entries[index].head
         for start, stop, deadline_us in self.deadlines(run, index):
-            head = run.entries[index].head
             step = -(-deadline_us // STEP_US)
-            streams = self._steps.get(step)
-            if streams is None:
-                streams = self._steps[step] = {}
+            by_series = self._steps.get(step)
+            if by_series is None:
+                by_series = self._steps[step] = {}
                 heapq.heappush(self._due, step)
-            streams.setdefault((head.topic, head.source), SeqSet()).add(start, stop)
+            by_series.setdefault((head.topic, head.source), SeqSet()).add(start, stop)
 
     def deadlines(self, run: Run, index: int) -> Iterator[tuple[int, int, int]]:
         """(start, stop, deadline in microseconds since 1970) of a batch's events that expire."""
         head = run.entries[index].head
         columns = Batch(head, run.cut(index, index + 1)).columns() if head.ttl_ms or head.flags else {}
-        yield from deadlines_of(head, columns, self._desk.rules.of(head.topic).ttl_ms, self._desk.time_us)
+        yield from deadlines_of(head, columns, self._state.rules.of(head.topic).ttl_ms, self._state.time_us)
+
+    def expired(self, run: Run, index: int) -> list[Range]:
+        """Which events of a batch are past their ttl."""
+        now_us = self._state.time_us
+        return [(start, stop) for start, stop, due_us in self.deadlines(run, index) if due_us < now_us]
 
     def next_due(self) -> float | None:
-        """When something expires, on the node's clock."""
-        desk = self._desk
-        return desk.now + (self._due[0] * STEP_US - desk.time_us) / 1e6 if self._due else None
+        """When something expires, on the caller's clock."""
+        state = self._state
+        return state.now + (self._due[0] * STEP_US - state.time_us) / 1e6 if self._due else None
 
     def tick(self) -> None:
-        """Make dead letters of what has expired and waits."""
-        while self._due and self._due[0] * STEP_US <= self._desk.time_us:
-            for stream, seqs in self._steps.pop(heapq.heappop(self._due)).items():
-                for name, account in sorted(self._desk.ledger.accounts.items()):
-                    if account.pattern.matches(stream[0]) and not name.startswith(ANYCAST):
-                        self.end_waiting(name, stream, seqs.ranges(), 0, Reason.EXPIRED, TEXT)
+        """Make dead letters of waiting events that have expired."""
+        while self._due and self._due[0] * STEP_US <= self._state.time_us:
+            for series, seqs in self._steps.pop(heapq.heappop(self._due)).items():
+                for name, account in sorted(self._state.ledger.accounts.items()):
+                    if account.pattern.matches(series[0]) and not name.startswith(ANYCAST):
+                        text = EXPIRED_BEFORE_DELIVERY
+                        self.end_waiting(name, series, seqs.ranges(), 0, Reason.EXPIRED, text)
 
     def end_waiting(
-        self, name: str, stream: Stream, ranges: list[Range], code: int, reason: Reason, text: str
+        self, name: str, series: Series, ranges: list[Range], code: int, reason: Reason, text: str
     ) -> int:
-        """Make dead letters of what of these still waits for a subscriber, here or away; gives how many."""
-        account = self._desk.ledger.accounts[name]
-        queue = self._desk.by_name.get(name)
-        since = account.since.get(stream, 1)
-        ended = account.ended(stream)
+        """Make dead letters of those events that still wait for a subscriber, connected or not; returns how many."""
+        account = self._state.ledger.accounts[name]
+        queue = self._state.queues.named(name)
+        since = account.since.get(series, 1)
+        ended = account.ended(series)
         left = [part for low, high in ranges if since < high for part in ended.missing(max(low, since), high)]
         if queue is None:
-            tallies = account.tallies.get(stream, {})
+            counts = account.tallies.get(series, {})
             rows = [
-                self._endings.letter(name, stream, piece, code, reason, text, tally)
+                self._recorder.letter(name, series, piece, code, reason, text, count)
                 for low, high in left
-                for piece, tally in _by_tally(low, high, tallies)
+                for piece, count in _by_count(low, high, counts)
             ]
             floor = account.floor
         else:
-            rows = [row for one in left for row in self._end_queued(queue, stream, one, code, reason, text)]
-            floor = queue.move_floor(self._desk.end)
+            rows = [row for one in left for row in self._end_queued(queue, series, one, code, reason, text)]
+            floor = queue.move_floor(self._state.end)
         if rows:
-            self._endings.record(name, rows, floor)
+            self._recorder.record(name, rows, floor)
         return sum(row.stop - row.start for row in rows)
 
     def _end_queued(
-        self, queue: Queue, stream: Stream, bounds: Range, code: int, reason: Reason, text: str
+        self, queue: Queue, series: Series, bounds: Range, code: int, reason: Reason, text: str
     ) -> list[OutcomeRow]:
-        """The same for a queue: what it has passed and not, but not what is with the subscriber."""
-        seqs, waiting = queue.open.get(stream, SeqSet()), queue.waiting.get(stream, SeqSet()).copy()
+        """The same for a queue: events that wait beside the cursor or ahead of it, but none in flight."""
+        if reason is Reason.EXPIRED:
+            queue.expire(series, *bounds)
+        recorder = self._recorder
         rows: list[OutcomeRow] = []
-        for low, high in seqs.overlap(*bounds):
-            if reason is Reason.EXPIRED:
-                for held in waiting.missing(low, high):
-                    queue.overdue.setdefault(stream, SeqSet()).add(*held)
-            for one in waiting.overlap(low, high):
-                rows += self._endings.dead_letter(queue, stream, one, code, reason, text)
-        gone = queue.ended.setdefault(stream, SeqSet())
-        ahead = [part for one in seqs.missing(*bounds) for part in gone.missing(*one)]
-        passed = queue.passed.get(stream, 0)
-        for low, high in [(max(low, passed), high) for low, high in ahead if passed < high]:
-            rows.append(self._endings.letter(queue.name, stream, (low, high), code, reason, text, Tally()))
-            gone.add(low, high)
-            queue.resumed_to = max(queue.resumed_to, self._desk.end)
+        for one in queue.unsettled.waiting_within(series, *bounds):
+            rows += recorder.dead_letter(queue, series, one, code, reason, text)
+        for one in queue.end_ahead(series, *bounds, self._state.end):
+            rows.append(recorder.letter(queue.name, series, one, code, reason, text, AttemptCount()))
         return rows
 
-    def outlived(self, message: Outlived) -> None:
-        """What a subscriber without a name gave back is past its ttl: it is owed nothing, and there is no next try."""
-        queue = self._desk.queues.get(message.key)
+    def expire_in_flight(self, message: EventsExpired) -> None:
+        """Events that a subscriber without a name gave back are past their ttl: there is no next attempt."""
+        queue = self._state.queues.get(message.key)
         if queue is not None:
-            stream, bounds = (message.topic, message.source), (message.start, message.stop)
-            self._endings.book(
-                queue, self._endings.dead_letter(queue, stream, bounds, 0, Reason.EXPIRED, TRIED)
-            )
+            series, bounds = (message.topic, message.source), (message.start, message.stop)
+            text = EXPIRED_BETWEEN_ATTEMPTS
+            rows = self._recorder.dead_letter(queue, series, bounds, 0, Reason.EXPIRED, text)
+            self._recorder.record_ended(queue, rows)
 
 
-def deadlines_of(
-    head: Head, columns: Mapping[str, list[Any]], usual_ms: int, now_us: int
-) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, deadline in microseconds since 1970) of a batch's events that expire; `usual_ms` is the topic's."""
-    born_us = min(head.time_us, now_us)
-    usual_ms = head.ttl_ms or usual_ms
-    if "ttl" not in columns:
-        if usual_ms:
-            yield head.first, head.stop, born_us + usual_ms * 1000
-        return
-    for seq, ttl_ms in enumerate(columns["ttl"], head.first):
-        if ttl_ms:
-            yield seq, seq + 1, born_us + ttl_ms * 1000
-
-
-def overdue_of(batch: Batch, usual_ms: int, now_us: int) -> list[Range]:
-    """Which events of a batch are past their ttl."""
-    head = batch.head
-    if not (usual_ms or head.ttl_ms or head.flags):
-        return []
-    columns = batch.columns() if head.ttl_ms or head.flags else {}
-    deadlines = deadlines_of(head, columns, usual_ms, now_us)
-    return SeqSet.from_ranges((start, stop) for start, stop, due_us in deadlines if due_us < now_us).ranges()
-
-
-def _by_tally(start: int, stop: int, tallies: dict[int, Tally]) -> Iterator[tuple[Range, Tally]]:
+def _by_count(start: int, stop: int, counts: dict[int, AttemptCount]) -> Iterator[tuple[Range, AttemptCount]]:
     """`[start, stop)`: events that were tried one by one, the rest as ranges."""
     at = start
-    for seq in sorted(seq for seq in tallies if start <= seq < stop):
+    for seq in sorted(seq for seq in counts if start <= seq < stop):
         if at < seq:
-            yield (at, seq), Tally()
-        yield (seq, seq + 1), tallies[seq]
+            yield (at, seq), AttemptCount()
+        yield (seq, seq + 1), counts[seq]
         at = seq + 1
     if at < stop:
-        yield (at, stop), Tally()
+        yield (at, stop), AttemptCount()

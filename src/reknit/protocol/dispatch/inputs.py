@@ -1,95 +1,90 @@
-"""What the dispatcher is told, beside subscribers' messages: by the journal, by connections, by people."""
+"""The dispatcher's inputs besides subscribers' messages: from the journal, from connections, from operators."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from reknit.entries import Removed
-from reknit.ledger import Stream
+from reknit.entries import Removed, Run
+from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 from reknit.wire.messages import Subscribe
 
-if TYPE_CHECKING:
-    from reknit.entries import Run
-
-Key = tuple[Peer, int]
-"""A subscription: who, and its number there."""
+QueueKey = tuple[Peer, int]
+"""A subscription: its peer, and its number there."""
 
 
-class Open(msgspec.Struct, frozen=True):
-    """A subscription, its start resolved against the journal by whoever can read it."""
+class OpenSubscription(msgspec.Struct, frozen=True):
+    """A subscription whose start was resolved against the journal."""
 
     request: Subscribe
     pattern: Pattern
     position: int
-    """Where to begin; -1: with what is kept from now on."""
-    since: dict[Stream, int] = {}
-    """For a new durable subscriber: the first owed seq of every stream that exists."""
+    """Where to begin; -1: with what becomes durable from now on."""
+    since: dict[Series, int] = {}
+    """For a new durable subscriber: the first owed seq of every series that exists."""
     after: dict[bytes, int] = {}
     """By source: the seqs up to which nothing is wanted, now or later."""
     seen: dict[bytes, int] = {}
-    """By source: the seqs up to which a subscriber without a name got everything that the journal holds by now."""
+    """By source: the seqs up to which a subscriber without a name got everything that the journal holds now."""
 
 
-class Grown(msgspec.Struct, frozen=True):
-    """The journal's durable end moved: the runs that are new, and the end."""
+class JournalGrown(msgspec.Struct, frozen=True):
+    """The journal's durable end moved: the new runs, and the end."""
 
     runs: list[Run]
     end: int
 
 
-class Scanned(msgspec.Struct, frozen=True):
+class JournalScanned(msgspec.Struct, frozen=True):
     """What a `Scan` found."""
 
-    key: Key
+    key: QueueKey
     run: Run
 
 
-class Trimmed(msgspec.Struct, frozen=True):
+class JournalTrimmed(msgspec.Struct, frozen=True):
     """Retention removed these ranges; the journal starts at `start` now."""
 
     start: int
     removed: list[Removed]
 
 
-class Vanished(msgspec.Struct, frozen=True):
-    """Events that were to be handed out again are not in the journal any more."""
+class EventsGone(msgspec.Struct, frozen=True):
+    """Events that were to be delivered again are no longer in the journal."""
 
-    key: Key
+    key: QueueKey
     topic: str
     source: bytes
     start: int
     stop: int
 
 
-class Outlived(msgspec.Struct, frozen=True):
-    """Events that were to be handed out again, to a subscriber without a name, are past their ttl."""
+class EventsExpired(msgspec.Struct, frozen=True):
+    """Events that were to be delivered again, to a subscriber without a name, are past their ttl."""
 
-    key: Key
+    key: QueueKey
     topic: str
     source: bytes
     start: int
     stop: int
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A `Redeliver` that uses up credit took so many bytes more (or fewer) than was thought."""
+class CreditCorrection(msgspec.Struct, frozen=True):
+    """A `Redeliver` that uses credit took so many bytes more (or fewer) than estimated."""
 
-    key: Key
+    key: QueueKey
     difference: int
 
 
-class Blocked(msgspec.Struct, frozen=True):
-    """The way to this peer is full (or free again): hand out nothing to it meanwhile."""
+class PeerBlocked(msgspec.Struct, frozen=True):
+    """The connection to this peer is full, or takes bytes again: nothing is delivered to it meanwhile."""
 
     is_blocked: bool
 
 
-class Switch(msgspec.Struct, frozen=True):
-    """Stop handing out what a pattern matches, or go on; the answer to question `id` comes when that is durable."""
+class SetPaused(msgspec.Struct, frozen=True):
+    """Pause what a pattern matches, or resume it; request `id` is answered when that is durable."""
 
     id: int
     pattern: str

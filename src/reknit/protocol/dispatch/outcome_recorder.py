@@ -1,4 +1,4 @@
-"""Ends: an event and a subscriber part for good, once, and it is written down: the dead letter first, then the end."""
+"""Writes down how events ended for subscribers, each once: the dead letter first, then the outcome."""
 
 from __future__ import annotations
 
@@ -7,125 +7,143 @@ from collections.abc import Sequence
 
 import msgspec
 
-from reknit.attempts import Tally, Try
-from reknit.ledger import Stream
-from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
+from reknit.attempts import Attempt, AttemptCount
+from reknit.ledger import Series
+from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.state import Desk
+from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeadLetter
-from reknit.records import OutcomeRow, Outcomes
+from reknit.records import AttemptRow, Attempts, OutcomeRow, Outcomes
 from reknit.seqset import Range
 
 
-class Endings:
-    """Ends events of queues, and of durable subscribers that are away."""
+class OutcomeRecorder:
+    """Ends events of queues, and of durable subscribers that are not connected."""
 
-    def __init__(self, desk: Desk, overflow: Overflow) -> None:
-        self._desk = desk
+    def __init__(self, state: DispatchState, overflow: Overflow) -> None:
+        self._state = state
         self._overflow = overflow
+        self._floors: dict[str, int] = {}
+        """By durable subscriber, the floor that was written down last."""
+        self._recorded: dict[str, int] = {}
+        """By durable subscriber, the number of the last record of its outcomes: it outlives connections."""
+
+    # -- rows
 
     def row(
         self,
-        stream: Stream,
+        series: Series,
         bounds: Range,
-        end: End,
+        end: FinalOutcome,
         code: int = 0,
         reason: str = "",
         text: str = "",
         attempts: int = 1,
     ) -> OutcomeRow:
-        return OutcomeRow(*stream, *bounds, end, int(code), str(reason), text, attempts, self._desk.time_us)
+        return OutcomeRow(*series, *bounds, end, int(code), str(reason), text, attempts, self._state.time_us)
 
-    def accept(self, queue: Queue, stream: Stream, bounds: Range) -> list[OutcomeRow]:
+    def accept(self, queue: Queue, series: Series, bounds: Range) -> list[OutcomeRow]:
         """The subscriber has processed these."""
-        ranges = queue.at_hand(stream, *bounds, is_final=True) if stream in queue.waiting else [bounds]
+        ranges = queue.can_settle(series, *bounds) if queue.unsettled.is_waiting(series) else [bounds]
         return [
-            self.row(stream, ended, End.ACCEPTED, Code.OK)
+            self.row(series, ended, FinalOutcome.ACCEPTED, Code.OK)
             for one in ranges
-            for ended in queue.end(stream, *one)
+            for ended in queue.end(series, *one)
+        ]
+
+    def reject(self, queue: Queue, series: Series, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
+        """The subscriber refuses these for good."""
+        text = text or "rejected by the subscriber"
+        last = Attempt(self._state.time_us, Outcome.REJECTED, code)
+        return [
+            row
+            for one in queue.can_settle(series, *bounds)
+            for row in self.dead_letter(queue, series, one, code, Reason.REJECTED, text, last)
         ]
 
     def dead_letter(
         self,
         queue: Queue,
-        stream: Stream,
+        series: Series,
         bounds: Range,
         code: int,
         reason: Reason,
         text: str,
-        last: Try | None = None,
+        last: Attempt | None = None,
     ) -> list[OutcomeRow]:
-        """End open events as dead letters; `last` is the attempt that led to it and is in no tally yet."""
+        """End open events as dead letters; `last` is the attempt that led to it and is not counted yet."""
         rows: list[OutcomeRow] = []
-        seqs = queue.open.get(stream)
-        for low, high in seqs.overlap(*bounds) if seqs else ():
-            for start, stop, tally in queue.alike(stream, low, high, operator.eq):
-                counted = (tally or Tally()).tried(last) if last is not None else tally or Tally()
-                rows.append(
-                    self.letter(
-                        queue.name, stream, (start, stop), code, reason, text, counted, str(queue.peer)
-                    )
-                )
-        queue.end(stream, *bounds)
+        path = str(queue.peer)
+        for low, high in queue.unsettled.open_within(series, *bounds):
+            for start, stop, count in queue.attempts.pieces(series, low, high, operator.eq):
+                counted = count or AttemptCount()
+                if last is not None:
+                    counted = counted.tried(last)
+                bounds_alike = (start, stop)
+                rows.append(self.letter(queue.name, series, bounds_alike, code, reason, text, counted, path))
+        queue.end(series, *bounds)
         return rows
 
     def letter(
         self,
         name: str,
-        stream: Stream,
+        series: Series,
         bounds: Range,
         code: int,
         reason: Reason,
         text: str,
-        tally: Tally,
+        count: AttemptCount,
         path: str = "",
     ) -> OutcomeRow:
-        """Make dead letters of events; gives the end that is to be booked after them."""
+        """Make dead letters of events; returns the outcome to record after them."""
         code = code or int(CODE_OF[reason])
-        letter = DeadLetter(
-            name, *stream, *bounds, code, str(reason), text, tally.acquired, path, tally.tries
+        self._state.emit_dead_letter(
+            DeadLetter(name, *series, *bounds, code, str(reason), text, count.acquired, path, count.tries)
         )
-        effects = self._desk.effects
-        if effects and isinstance(last := effects[-1], DeadLetter) and _continues(last, letter):
-            effects[-1] = msgspec.structs.replace(last, stop=letter.stop)
-        else:
-            effects.append(letter)
-        return self.row(stream, bounds, End.DEAD_LETTERED, code, reason, text, tally.acquired)
+        return self.row(series, bounds, FinalOutcome.DEAD_LETTERED, code, reason, text, count.acquired)
 
-    def reject(self, queue: Queue, stream: Stream, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
-        """The subscriber refuses these for good."""
-        text = text or "rejected by the subscriber"
-        last = Try(self._desk.time_us, Outcome.REJECTED, code)
-        return [
-            row
-            for one in queue.at_hand(stream, *bounds, is_final=True)
-            for row in self.dead_letter(queue, stream, one, code, Reason.REJECTED, text, last)
-        ]
+    # -- records
 
-    def book(self, queue: Queue, rows: list[OutcomeRow]) -> None:
-        """Write down what ended for a connected subscriber."""
-        floor = queue.move_floor(self._desk.end)
+    def record_ended(self, queue: Queue, rows: list[OutcomeRow]) -> None:
+        """Write down how events ended for a connected subscriber."""
+        floor = queue.move_floor(self._state.end)
         if queue.is_durable and rows:
             self.record(queue.name, rows, floor)
 
     def record(self, name: str, rows: Sequence[OutcomeRow], floor: int) -> None:
-        """Write down what ended for a durable subscriber."""
-        self._desk.floors[name] = floor
+        """Write down how events ended for a durable subscriber, and its floor."""
+        self._floors[name] = floor
         self._overflow.ended(name, rows)
-        self._desk.recorded[name] = self._desk.append(Outcomes(name, _merged(rows), floor))
+        self._recorded[name] = self._state.append(Outcomes(name, _merged(rows), floor))
 
+    def record_attempts(self, name: str, rows: list[AttemptRow]) -> None:
+        """Write down attempts that did not end events of a durable subscriber."""
+        self._recorded[name] = self._state.append(Attempts(name, rows))
 
-def _continues(last: DeadLetter, letter: DeadLetter) -> bool:
-    """Whether a letter is about what follows the last one, and says the same."""
-    return (
-        last.stop == letter.start
-        and msgspec.structs.replace(letter, start=last.start, stop=last.stop) == last
-    )
+    def last_record(self, name: str) -> int:
+        """The number of the last record about a durable subscriber's events; 0 if there is none."""
+        return self._recorded.get(name, 0)
+
+    def record_floors(self) -> None:
+        """Write down the floors of connected durable subscribers that moved."""
+        for name, queue in sorted(self._state.queues.by_name.items()):
+            floor = queue.move_floor(self._state.end)
+            if floor > self._floors.get(name, -1):
+                self.record(name, [], floor)
+
+    def resume(self, name: str, floor: int) -> None:
+        """A durable subscriber is connected; this floor is in its account."""
+        self._floors[name] = floor
+
+    def forget(self, name: str) -> None:
+        """A durable subscriber is gone for good."""
+        self._floors.pop(name, None)
+        self._recorded.pop(name, None)
 
 
 def _merged(rows: Sequence[OutcomeRow]) -> list[OutcomeRow]:
-    """The same rows, those that follow each other and say the same as one."""
+    """The same rows; adjacent ranges with the same outcome become one row."""
     if len(rows) < 2:
         return list(rows)
     merged: list[OutcomeRow] = []

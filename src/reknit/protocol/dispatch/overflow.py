@@ -1,7 +1,7 @@
-"""How much may wait for one durable subscriber, by count and by bytes, and what happens beyond that.
+"""Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond.
 
-`withhold`: publishers wait. `refuse_newest` and `drop_oldest`: the newest or the oldest become dead letters. A part of
-every queue is kept for CS5 and CS6. Nothing is counted where there is no limit.
+`withhold`: publishers wait. `refuse_newest` and `drop_oldest`: the newest or the oldest events become dead letters. A
+part of every queue is reserved for CS5 and CS6. Without a limit nothing is counted.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reknit.batch import Head
-from reknit.ledger import ANYCAST, Ledger, Stream
-from reknit.protocol.dispatch.rules import Rules
+from reknit.ledger import ANYCAST, Ledger, Series
+from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import Withhold
 from reknit.records import OutcomeRow
 from reknit.seqset import Range
-from reknit.topic import Pattern, TopicIndex
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 
 RESERVED_FROM: Final = 5
 """CS5 and CS6 may use the reserve."""
 AGAIN_PERCENT: Final = 90
-"""Publishers go on when the queue is down to this part of its limit, so that they do not stop and go all the time."""
+"""Publishers continue when the queue is down to this share of its limit, so that they do not stop and start often."""
 
 
 @dataclass(slots=True)
-class Load:
-    """What waits for one subscriber."""
+class QueueLoad:
+    """What waits for one subscriber. Only `Overflow` changes it."""
 
     name: str
     events: int = 0
     seen_events: int = 0
     seen_bytes: int = 0
-    line: deque[tuple[Stream, int, int]] = field(default_factory=deque)
-    """What can be dropped, the oldest first."""
-    swept: deque[tuple[Stream, int, int]] = field(default_factory=deque)
-    """The same from before this node came up: older than everything in `line`."""
+    line: deque[tuple[Series, int, int]] = field(default_factory=deque)
+    """What could be dropped, the oldest first."""
+    swept: deque[tuple[Series, int, int]] = field(default_factory=deque)
+    """The same from before this node started: older than everything in `line`."""
 
     @property
     def bytes(self) -> int:
-        """About so many: events are counted, their size is the usual one."""
+        """An estimate: the number of events times their average size."""
         return self.events * self.seen_bytes // self.seen_events if self.seen_events else 0
 
     def note(self, head: Head) -> None:
@@ -51,30 +52,30 @@ class Load:
 class Overflow:
     """Counts what waits for each durable subscriber, if there is a limit."""
 
-    def __init__(self, rules: Rules, ledger: Ledger) -> None:
+    def __init__(self, rules: DispatchRules, ledger: Ledger) -> None:
         self._rules = rules
         self._ledger = ledger
-        self._loads: dict[str, Load] = {}
+        self._loads: dict[str, QueueLoad] = {}
         self._index: TopicIndex[str] = TopicIndex()
         self._patterns: dict[str, Pattern] = {}
         self.full: set[str] = set()
         """Subscribers for whose queue publishers wait."""
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self.is_on = rules.limits_queues
         for name in sorted(ledger.accounts) if self.is_on else ():
             self.opened(name)
 
     def opened(self, name: str) -> None:
-        """A durable subscriber is there: what waits for it is known from the ledger."""
+        """A durable subscriber has an account: the ledger knows what waits for it."""
         account = self._ledger.accounts.get(name)
         if not self.is_on or account is None or name in self._loads or name.startswith(ANYCAST):
             return
-        load = self._loads[name] = Load(name)
+        load = self._loads[name] = QueueLoad(name)
         self._patterns[name] = account.pattern
         self._index.add(account.pattern, name)
-        for stream, seqs in self._ledger.published.items():
-            if account.pattern.matches(stream[0]):
-                load.events += account.owed(stream, seqs).difference(account.ended(stream)).count
+        for series, seqs in self._ledger.published.items():
+            if account.pattern.matches(series[0]):
+                load.events += account.owed(series, seqs).difference(account.ended(series)).count
         self._judge(load)
 
     def closed(self, name: str) -> Withhold | None:
@@ -84,20 +85,20 @@ class Overflow:
         self._index.remove(self._patterns.pop(name), name)
         return self.judge()
 
-    def loads(self, topic: str) -> list[Load]:
-        """Those who are owed what comes on a topic."""
+    def loads(self, topic: str) -> list[QueueLoad]:
+        """The loads of the subscribers that are owed a topic's events."""
         return [self._loads[name] for name in self._index.match(topic)]
 
-    def limit(self, load: Load, priority: int) -> int:
-        """How many events may wait when this one comes; less for those who may not use the reserve."""
+    def limit(self, load: QueueLoad, priority: int) -> int:
+        """How many events may wait when one of this priority arrives; fewer if it may not use the reserve."""
         limits = [self._rules.queue_events_max] if self._rules.queue_events_max else []
         if self._rules.queue_bytes_max and load.seen_events:
             limits.append(self._rules.queue_bytes_max * load.seen_events // max(load.seen_bytes, 1))
         share = 100 if priority >= RESERVED_FROM else 100 - self._rules.reserve_percent
         return min(limits) * share // 100 if limits else 1 << 62
 
-    def came(self, load: Load, head: Head) -> int:
-        """A batch is owed; gives how many events are too many now."""
+    def came(self, load: QueueLoad, head: Head) -> int:
+        """A batch is owed; returns how many events are too many now."""
         load.note(head)
         load.events += head.count
         overflow = self._rules.of(head.topic).overflow
@@ -107,23 +108,23 @@ class Overflow:
             return 0
         return max(load.events - self.limit(load, head.priority), 0)
 
-    def swept(self, load: Load, head: Head) -> None:
-        """A batch from before this node came up is owed; it has been counted, its size was not known."""
+    def swept(self, load: QueueLoad, head: Head) -> None:
+        """A batch from before this node started is owed; it was counted before, but its size was not known."""
         load.note(head)
         if self._rules.of(head.topic).overflow == "drop_oldest":
             load.swept.append(((head.topic, head.source), head.first, head.stop))
 
-    def oldest(self, load: Load) -> tuple[Stream, Range] | None:
-        """What could be dropped next; it may have ended meanwhile."""
+    def oldest(self, load: QueueLoad) -> tuple[Series, Range] | None:
+        """Take what could be dropped next; it may have ended meanwhile."""
         line = load.swept or load.line
         if not line:
             return None
-        stream, start, stop = line.popleft()
-        return stream, (start, stop)
+        series, start, stop = line.popleft()
+        return series, (start, stop)
 
-    def put_back(self, load: Load, stream: Stream, bounds: Range) -> None:
-        """Only a part of the oldest had to go."""
-        (load.swept or load.line).appendleft((stream, *bounds))
+    def put_back(self, load: QueueLoad, series: Series, bounds: Range) -> None:
+        """Only a part of the oldest range had to be dropped."""
+        (load.swept or load.line).appendleft((series, *bounds))
 
     def ended(self, name: str, rows: Sequence[OutcomeRow]) -> None:
         """Events ended for a subscriber."""
@@ -132,14 +133,14 @@ class Overflow:
             load.events = max(load.events - sum(row.stop - row.start for row in rows), 0)
 
     def judge(self) -> Withhold | None:
-        """Whether publishers are to wait, or some of them can go on; None: as before."""
+        """Whether publishers have to wait, or some of them may continue; None: as before."""
         self.full &= self._loads.keys()
         for load in self._loads.values():
             self._judge(load)
-        told, self._told = self._told, set(self.full)
-        return None if told == self.full else Withhold(bool(self.full), bool(told - self.full))
+        announced, self._announced = self._announced, set(self.full)
+        return None if announced == self.full else Withhold(bool(self.full), bool(announced - self.full))
 
-    def _judge(self, load: Load) -> None:
+    def _judge(self, load: QueueLoad) -> None:
         limit = self.limit(load, RESERVED_FROM - 1)
         if load.events >= limit:
             self.full.add(load.name)
@@ -147,7 +148,7 @@ class Overflow:
             self.full.discard(load.name)
 
     def refuses(self, topic: str, priority: int) -> str:
-        """Why events on a topic have to wait with their publisher; empty: they need not."""
+        """Why events on a topic have to wait at their publisher; empty if they need not."""
         if not self.full or self._rules.of(topic).overflow != "withhold":
             return ""
         for name in self._index.match(topic):

@@ -1,4 +1,4 @@
-"""Which topics are paused: nothing of them is handed out, though their ttl runs and what is in hand can be settled."""
+"""Which topics are paused. Their events are not delivered; their ttl runs, and delivered events can be settled."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from reknit.topic import Pattern
 
 TOPICS_KNOWN_MAX: Final = 100_000
+"""Topics that were looked up are remembered up to this many; then the memory is cleared."""
 
 
 class Pauses:
@@ -32,14 +33,14 @@ class Pauses:
         return sorted(self._patterns)
 
     def pause(self, pattern: str) -> bool:
-        """Whether that is news. Raises `InvalidTopic`."""
+        """Pause a pattern; returns whether it was not paused before. Raises `InvalidTopic`."""
         is_new = pattern not in self._patterns
         self._patterns[pattern] = Pattern(pattern)
         self._known.clear()
         return is_new
 
     def resume(self, pattern: str) -> bool:
-        """Whether it was paused, in these very words."""
+        """Resume a pattern; returns whether exactly this pattern was paused."""
         self._known.clear()
         return self._patterns.pop(pattern, None) is not None
 

@@ -1,4 +1,4 @@
-"""When to try again: exponential back-off with full jitter, and which codes are not worth it."""
+"""When to retry: exponential back-off with full jitter, and codes that are never retried."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Retry(msgspec.Struct, frozen=True):
         return (own or Backoff(self.backoff_s_min, self.backoff_s_max)).ceiling_s(attempt)
 
     def delay_s(self, attempt: int, rng: Random, code: int = 0) -> float:
-        """How long to wait after this failed attempt: anything up to the ceiling, so that retries spread."""
+        """How long to wait after this failed attempt: anything up to the ceiling, so that retries spread out."""
         return rng.uniform(0.0, self.ceiling_s(attempt, code))
 
     def is_exhausted(self, failed: int, attempts_max: int = 0) -> bool:
-        """Whether this failed attempt was the last one; a topic's own limit goes first."""
+        """Whether this failed attempt was the last one; a topic's own limit takes precedence."""
         limit = attempts_max or self.attempts_max
         return 0 < limit <= failed
 
     def is_never(self, code: int) -> bool:
-        """Whether a failure with this code is for good."""
+        """Whether a failure with this code is final."""
         return code in self.never

@@ -1,4 +1,4 @@
-"""What the dispatcher goes by: the settings of dispatching, and the rule of each topic, remembered by topic."""
+"""The dispatcher's rules: the settings for dispatching, and the rule of each topic, remembered by topic."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from reknit.topic import Pattern
 from reknit.wire.messages import Handling
 
 TOPICS_KNOWN_MAX: Final = 100_000
-"""Topics whose rule was looked up are remembered up to this many; then the memory starts anew."""
+"""Topics whose rule was looked up are remembered up to this many; then the memory is cleared."""
 _NO_RULE: Final = TopicSettings()
 
 
-class Rules:
-    """Settings as the dispatcher asks for them.
+class DispatchRules:
+    """Settings in the form that the dispatcher needs.
 
-    >>> rules = Rules(topics=[TopicSettings(pattern="a/**", order="source", attempts_max=3)])
+    >>> rules = DispatchRules(topics=[TopicSettings(pattern="a/**", order="source", attempts_max=3)])
     >>> rules.of("a/1").order, rules.of("b").order, rules.has_order, rules.has_ttl
     ('source', 'none', True, False)
     """
@@ -40,15 +40,15 @@ class Rules:
         self.queue_bytes_max = queue_bytes_max
         self.reserve_percent = reserve_percent
         self.lanes_max = lanes_max
-        """Runs of events that may wait beside a queue's cursor, before the cursor waits too."""
+        """Ranges of events that may wait beside a queue's cursor before the cursor waits too."""
         self.has_order = any(rule.order != "none" for rule in topics)
         self.has_ttl = any(rule.ttl_ms for rule in topics)
         self._topics = tuple(topics)
         self._known: dict[str, TopicSettings] = {}
 
     @classmethod
-    def from_config(cls, config: Config) -> Rules:
-        """The rules that a configuration makes."""
+    def from_config(cls, config: Config) -> DispatchRules:
+        """The rules of a configuration."""
         dispatch, limits = config.dispatch, config.limits
         retry = Retry(
             dispatch.retry_backoff_s_min,
@@ -68,19 +68,19 @@ class Rules:
         )
 
     def handling(self, pattern: Pattern) -> list[Handling]:
-        """What those have to know who recover events on these topics, and so try them themselves.
+        """The rules for subscribers that recover events on these topics, and so count attempts themselves.
 
-        >>> rules = Rules(Retry(attempts_max=9), [TopicSettings(pattern="a/**", attempts_max=3)])
+        >>> rules = DispatchRules(Retry(attempts_max=9), [TopicSettings(pattern="a/**", attempts_max=3)])
         >>> [(one.pattern, one.attempts_max) for one in rules.handling(Pattern("a/b"))]
         [('a/**', 3), ('**', 9)]
         """
-        usual = self.retry.attempts_max
-        told = [
-            Handling(rule.pattern.text, rule.attempts_max or usual, rule.ttl_ms, rule.order != "none")
+        default = self.retry.attempts_max
+        rules = [
+            Handling(rule.pattern.text, rule.attempts_max or default, rule.ttl_ms, rule.order != "none")
             for rule in self._topics
             if rule.pattern.intersects(pattern)
         ]
-        return [*told, Handling("**", usual)] if told or usual else []
+        return [*rules, Handling("**", default)] if rules or default else []
 
     @property
     def never(self) -> list[int]:

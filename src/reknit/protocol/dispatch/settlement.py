@@ -1,217 +1,203 @@
-"""Settling: what a subscriber says of events, item by item, and what follows from it.
+"""Carries out what a subscriber says about events, row by row.
 
-accept     done
-release    queued again, not counted as an attempt that failed
-fail       counted, queued again after a back-off; a dead letter when that is of no use
-reject     a dead letter
-received   still at it: the lease is extended
+outcome    effect
+accepted   the event ends
+released   queued again; not counted as a failed attempt
+failed     counted, queued again after a back-off; a dead letter if no further attempt is allowed
+modified   the same
+rejected   a dead letter
+received   the subscriber still processes it: the lease is extended
 
-A lease that ran out is settled here too: as a failure that the subscriber did not tell.
+A lease that ran out is carried out here too, as a failed attempt.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
-from reknit.attempts import Tally, Try
-from reknit.ledger import Stream
+from reknit.attempts import Attempt, AttemptCount
+from reknit.ledger import Series
 from reknit.outcome import Code, Outcome, Reason
-from reknit.protocol.dispatch.delivery_pump import Handing
-from reknit.protocol.dispatch.expiry import TRIED
-from reknit.protocol.dispatch.leases import Held
-from reknit.protocol.dispatch.outcome_recorder import Endings
+from reknit.protocol.dispatch.delivery_pump import DeliveryPump
+from reknit.protocol.dispatch.leases import Lease
+from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.redelivery import Asides
-from reknit.protocol.dispatch.state import Desk
+from reknit.protocol.dispatch.redelivery import Redelivery
+from reknit.protocol.dispatch.state import DispatchState
+from reknit.protocol.disposition import Disposition
 from reknit.protocol.machine import Peer
-from reknit.records import AttemptRow, Attempts, OutcomeRow
+from reknit.protocol.ttl import EXPIRED_BETWEEN_ATTEMPTS
+from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range
 from reknit.wire.messages import Revoked, Row, Settle, Settled
 
 
-class Word(NamedTuple):
-    """What was said of events that come back."""
+class Settlement:
+    """Carries out dispositions."""
 
-    outcome: Outcome
-    code: int = 0
-    text: str = ""
-    delay_s: float = 0.0
-    attempt: int = 0
-    """Which attempt it is about; 0: the present one."""
-
-
-class Settling:
-    """Carries out outcomes."""
-
-    def __init__(self, desk: Desk, endings: Endings, handing: Handing, asides: Asides) -> None:
-        self._desk = desk
-        self._endings = endings
-        self._handing = handing
-        self._asides = asides
+    def __init__(
+        self, state: DispatchState, recorder: OutcomeRecorder, pump: DeliveryPump, redelivery: Redelivery
+    ) -> None:
+        self._state = state
+        self._recorder = recorder
+        self._pump = pump
+        self._redelivery = redelivery
         self._confirming: deque[tuple[int, Queue, int]] = deque()
+        """(record number, queue, settle number): confirmed when the record is durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
         """A subscriber's outcomes. Repeating them changes nothing."""
-        desk = self._desk
-        queue = desk.queues.get((peer, message.sub))
+        state = self._state
+        queue = state.queues.get((peer, message.sub))
         if queue is None:
-            return
-        if message.number > queue.settled:
-            queue.settled = message.number
+            return  # the subscription ended meanwhile: its events are still owed
+        if queue.settle_numbered(message.number):
             self._carry_out(queue, message.rows)
-        recorded = desk.recorded.get(queue.name, 0)
-        if recorded > desk.kept:  # `Settled` speaks for everything before it too
-            self._confirming.append((recorded, queue, queue.settled))
+        recorded = self._recorder.last_record(queue.name)
+        if recorded > state.durable_number:  # `Settled` confirms everything before it too
+            self._confirming.append((recorded, queue, queue.settled_number))
         else:
-            desk.say(peer, Settled(message.sub, queue.settled))
+            state.send(peer, Settled(message.sub, queue.settled_number))
 
     def _carry_out(self, queue: Queue, rows: list[Row]) -> None:
         ended: list[OutcomeRow] = []
         tried: list[AttemptRow] = []
-        before = queue.in_flight
+        before = queue.unsettled.in_flight
         for row in rows:
-            ended += self._outcome(queue, row, tried)
-        self._book(queue, ended, tried)
+            ended += self._carry_out_row(queue, row, tried)
+        self._record(queue, ended, tried)
         if queue.leases is not None:
-            queue.leases.settled(self._desk.now, before - queue.in_flight)
+            queue.leases.settled(self._state.now, before - queue.unsettled.in_flight)
         if queue.lanes.is_ready or queue.leases is not None:
-            self._asides.again(queue)
-            self._handing.pump(queue)
+            self._redelivery.retry_due(queue)
+            self._pump.pump(queue)
 
-    def _book(self, queue: Queue, ended: list[OutcomeRow], tried: list[AttemptRow]) -> None:
+    def _record(self, queue: Queue, ended: list[OutcomeRow], tried: list[AttemptRow]) -> None:
         if queue.is_durable and tried:
-            self._desk.recorded[queue.name] = self._desk.append(Attempts(queue.name, tried))
-        self._endings.book(queue, ended)
+            self._recorder.record_attempts(queue.name, tried)
+        self._recorder.record_ended(queue, ended)
 
-    def _outcome(self, queue: Queue, row: Row, tried: list[AttemptRow]) -> list[OutcomeRow]:
-        """Carry out one outcome; gives what ended by it."""
-        stream, bounds = (row.topic, row.source), (row.start, row.stop)
+    def _carry_out_row(self, queue: Queue, row: Row, tried: list[AttemptRow]) -> list[OutcomeRow]:
+        """Carry out one row; returns the events that ended by it."""
+        series, bounds = (row.topic, row.source), (row.start, row.stop)
         match row.outcome:
             case Outcome.ACCEPTED:
-                return self._endings.accept(queue, stream, bounds)
+                return self._recorder.accept(queue, series, bounds)
             case Outcome.REJECTED:
-                return self._endings.reject(queue, stream, bounds, row.code, row.text)
+                return self._recorder.reject(queue, series, bounds, row.code, row.text)
             case Outcome.RELEASED | Outcome.FAILED | Outcome.MODIFIED:
-                word = Word(Outcome(row.outcome), row.code, row.text, row.delay_s, row.attempt)
-                return self.give_back(queue, stream, bounds, word, tried)
+                said = Disposition(Outcome(row.outcome), row.code, row.text, row.delay_s, row.attempt)
+                return self.give_back(queue, series, bounds, said, tried)
             case Outcome.RECEIVED if queue.leases is not None:
-                for one in queue.at_hand(stream, *bounds):
-                    queue.leases.extend(self._desk.now, stream, *one)
+                for one in queue.unsettled.in_flight_within(series, *bounds):
+                    queue.leases.extend(self._state.now, series, *one)
             case _:
-                pass
+                pass  # without a lease there is nothing to extend, and newer clients may know more outcomes
         return []
 
+    # -- events that come back
+
     def give_back(
-        self, queue: Queue, stream: Stream, bounds: Range, word: Word, tried: list[AttemptRow]
+        self, queue: Queue, series: Series, bounds: Range, said: Disposition, tried: list[AttemptRow]
     ) -> list[OutcomeRow]:
-        """Events come back. Each keeps its own count of attempts; those for which it is enough are dead letters."""
+        """Events come back. Each has its own count of attempts; those without another attempt end."""
         ended: list[OutcomeRow] = []
-        one = Try(self._desk.time_us, word.outcome, word.code)
-        for low, high in queue.at_hand(stream, *bounds):
-            for start, stop, before in queue.alike(stream, low, high):
-                tally = before or Tally()
-                if word.attempt and word.attempt < tally.acquired:
-                    continue  # about an attempt before the last: whoever said it has lost the event since
-                if (
-                    word.attempt != tally.acquired or not word.attempt
-                ):  # else it was counted, on a connection before
-                    tally = tally.tried(one)
-                    tried.append(self._attempt(stream, (start, stop), tally, one))
-                    self._count(queue, stream, (start, stop), one)
-                ended += self._go_on(queue, stream, (start, stop), tally, word)
+        attempt = Attempt(self._state.time_us, said.outcome, said.code)
+        for low, high in queue.unsettled.in_flight_within(series, *bounds):
+            for start, stop, before in queue.attempts.pieces(series, low, high):
+                count = before or AttemptCount()
+                if said.attempt and said.attempt < count.acquired:
+                    continue  # about an attempt before the last one: the event was lost to that subscriber since
+                is_counted = said.attempt and said.attempt == count.acquired  # on an earlier connection
+                if not is_counted:
+                    count = count.tried(attempt)
+                    tried.append(_attempt_row(series, (start, stop), count, attempt))
+                    queue.count_attempt(series, start, stop, attempt)
+                ended += self._retry_or_end(queue, series, (start, stop), count, said)
         return ended
 
-    def _count(self, queue: Queue, stream: Stream, bounds: Range, one: Try) -> None:
-        tallies = queue.tallies.setdefault(stream, {})
-        for seq in range(*bounds):
-            tallies[seq] = tallies.get(seq, Tally()).tried(one)
-
-    def _attempt(self, stream: Stream, bounds: Range, tally: Tally, one: Try) -> AttemptRow:
-        return AttemptRow(*stream, *bounds, tally.acquired, tally.failed, one.outcome, one.code, one.time_us)
-
-    def _go_on(
-        self, queue: Queue, stream: Stream, bounds: Range, tally: Tally, word: Word
+    def _retry_or_end(
+        self, queue: Queue, series: Series, bounds: Range, count: AttemptCount, said: Disposition
     ) -> list[OutcomeRow]:
-        """What follows from a failed attempt: another one after a while, or a dead letter."""
-        retry, rule = self._desk.rules.retry, self._desk.rules.of(stream[0])
-        if word.outcome.counts and retry.is_never(word.code):
-            text = word.text or f"{Code(word.code).name} is never retried"
-            return self._endings.dead_letter(queue, stream, bounds, word.code, Reason.REJECTED, text)
-        if word.outcome.counts and retry.is_exhausted(tally.failed, rule.attempts_max):
-            text = f"{tally.failed} attempts failed" + (f": {word.text}" if word.text else "")
+        """What follows from an attempt that came back: another one after a back-off, or a dead letter."""
+        retry, rule = self._state.rules.retry, self._state.rules.of(series[0])
+        if said.outcome.counts and retry.is_never(said.code):
+            text = said.text or f"{Code(said.code).name} is never retried"
+            return self._recorder.dead_letter(queue, series, bounds, said.code, Reason.REJECTED, text)
+        if said.outcome.counts and retry.is_exhausted(count.failed, rule.attempts_max):
+            text = f"{count.failed} attempts failed" + (f": {said.text}" if said.text else "")
             reason = Reason.ATTEMPTS_EXHAUSTED
-            return self._endings.dead_letter(queue, stream, bounds, word.code, reason, text)
-        ended = self._bury_overdue(queue, stream, bounds)
-        delay_s = max(word.delay_s, retry.delay_s(max(tally.failed, 1), self._desk.rng, word.code))
-        for low, high in queue.at_hand(stream, *bounds):
-            self._wait(queue, stream, low, high, self._desk.now + delay_s)
+            return self._recorder.dead_letter(queue, series, bounds, said.code, reason, text)
+        ended = self._end_overdue(queue, series, bounds)
+        delay_s = max(said.delay_s, retry.delay_s(max(count.failed, 1), self._state.rng, said.code))
+        for one in queue.unsettled.in_flight_within(series, *bounds):
+            self._retry(queue, series, one, self._state.now + delay_s)
         return ended
 
-    def _bury_overdue(self, queue: Queue, stream: Stream, bounds: Range) -> list[OutcomeRow]:
-        """Its ttl ran out while the subscriber had it: there is no further attempt."""
-        overdue = queue.overdue.get(stream)
+    def _end_overdue(self, queue: Queue, series: Series, bounds: Range) -> list[OutcomeRow]:
+        """The ttl ran out while the subscriber had the event: there is no further attempt."""
         return [
             row
-            for one in (overdue.overlap(*bounds) if overdue else ())
-            for row in self._endings.dead_letter(queue, stream, one, 0, Reason.EXPIRED, TRIED)
+            for one in queue.unsettled.overdue_within(series, *bounds)
+            for row in self._recorder.dead_letter(
+                queue, series, one, 0, Reason.EXPIRED, EXPIRED_BETWEEN_ATTEMPTS
+            )
         ]
 
-    def _wait(self, queue: Queue, stream: Stream, start: int, stop: int, due: float) -> None:
-        queue.wait(stream, start, stop)
-        queue.in_flight -= stop - start
-        self._desk.backing_off[queue] = None
-        loose = range(start, stop)
-        if queue.lanes:
-            loose_seqs = [seq for seq in loose if not queue.lanes.given_back(stream, seq, due)]
-            for seq in loose_seqs:
-                queue.put_again(stream, seq, seq + 1, due)
-        else:
-            queue.put_again(stream, start, stop, due)
+    def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
+        queue.give_back(series, *bounds, due)
+        self._state.queues.schedule(queue)
 
     # -- leases
 
     def end_leases(self, queue: Queue) -> None:
-        """Take back what was held for too long without a word."""
+        """Take back events that were held for too long without being settled or extended."""
         if queue.leases is None:
             return
         ended: list[OutcomeRow] = []
         tried: list[AttemptRow] = []
-        for held in queue.leases.due(self._desk.now):
-            for low, high in self._lost(queue, held):
-                self._desk.say(queue.peer, Revoked(queue.sub, *held.stream, low, high))
-                ended += self.give_back(queue, held.stream, (low, high), Word(Outcome.LEASE_LOST), tried)
-                queue.leases.lost(self._desk.now)
-        self._book(queue, ended, tried)
+        for lease in queue.leases.due(self._state.now):
+            for bounds in self._still_held(queue, lease):
+                self._state.send(queue.peer, Revoked(queue.sub, *lease.series, *bounds))
+                said = Disposition(Outcome.LEASE_LOST)
+                ended += self.give_back(queue, lease.series, bounds, said, tried)
+                queue.leases.lost(self._state.now)
+        self._record(queue, ended, tried)
 
-    def _lost(self, queue: Queue, held: Held) -> list[Range]:
+    def _still_held(self, queue: Queue, lease: Lease) -> list[Range]:
         """What of a lease is still with the subscriber, for the same attempt, and was not extended since."""
         assert queue.leases is not None
-        lost: list[Range] = []
-        for low, high in queue.at_hand(held.stream, held.start, held.stop):
-            for start, stop, tally in queue.alike(held.stream, low, high):
-                attempt = 1 if tally is None else tally.acquired + 1
-                if held.attempt not in (0, attempt):
+        held: list[Range] = []
+        for low, high in queue.unsettled.in_flight_within(lease.series, lease.start, lease.stop):
+            for start, stop, count in queue.attempts.pieces(lease.series, low, high):
+                attempt = 1 if count is None else count.acquired + 1
+                if lease.attempt not in (0, attempt):
                     continue
                 if not queue.leases.has_extended:
-                    lost.append((start, stop))
+                    held.append((start, stop))
                     continue
-                now = self._desk.now
-                lost += [
+                now = self._state.now
+                held += [
                     (seq, seq + 1)
                     for seq in range(start, stop)
-                    if not queue.leases.is_extended(held.stream, seq, now)
+                    if not queue.leases.is_extended(lease.series, seq, now)
                 ]
-        return lost
+        return held
 
     # -- durable
 
     def confirm(self, number: int) -> None:
-        """Records up to this number are durable: subscribers whose outcomes they are are told."""
+        """Records up to this number are durable: confirm the outcomes in them to their subscribers."""
         settled: dict[Queue, int] = {}
         while self._confirming and self._confirming[0][0] <= number:
             _, queue, settle_number = self._confirming.popleft()
             settled[queue] = settle_number
         for queue, settle_number in settled.items():
-            if self._desk.queues.get((queue.peer, queue.sub)) is queue:
-                self._desk.say(queue.peer, Settled(queue.sub, settle_number))
+            if self._state.queues.get(queue.key) is queue:
+                self._state.send(queue.peer, Settled(queue.sub, settle_number))
+
+
+def _attempt_row(series: Series, bounds: Range, count: AttemptCount, attempt: Attempt) -> AttemptRow:
+    return AttemptRow(
+        *series, *bounds, count.acquired, count.failed, attempt.outcome, attempt.code, attempt.time_us
+    )

@@ -1,4 +1,7 @@
-"""What all parts of the dispatcher share: queues, the ledger, the time, and what is to be done."""
+"""What all parts of the dispatcher share: queues, ledger, rules, the time, and the effects that are to be performed.
+
+Parts read its fields. They change them by the methods below only.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from reknit.ledger import Ledger
-from reknit.protocol.dispatch.inputs import Key
 from reknit.protocol.dispatch.pauses import Pauses
-from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.rules import Rules
-from reknit.protocol.effects import AppendRecord, DeadLetter, Deliver, Redeliver, Scan, Send, Withhold
+from reknit.protocol.dispatch.queues import QueueRegistry
+from reknit.protocol.dispatch.rules import DispatchRules
+from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Redeliver, Scan, Send, Withhold
 from reknit.protocol.machine import Peer
 from reknit.records import Record
-from reknit.topic import TopicIndex
 from reknit.wire.messages import Message
 
-Effect = AppendRecord | DeadLetter | Deliver | Redeliver | Scan | Send | Withhold
+Effect = AppendRecord | DeadLetter | DeliverRuns | Redeliver | Scan | Send | Withhold
 
 
-class Desk:
-    """Shared state, and the few things that every part does with it."""
+class DispatchState:
+    """The shared state of one dispatcher."""
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class Desk:
         end: int,
         next_number: Callable[[], int],
         rng: Random,
-        rules: Rules,
+        rules: DispatchRules,
         pauses: Pauses,
         zero_us: int,
     ) -> None:
@@ -37,47 +40,78 @@ class Desk:
         self.rules = rules
         self.pauses = pauses
         self.rng = rng
-        self.queues: dict[Key, Queue] = {}
-        self.by_name: dict[str, Queue] = {}
-        self.index: TopicIndex[Queue] = TopicIndex()
-        self.backing_off: dict[Queue, None] = {}
-        """The queues that something is due for: an attempt, or the end of a lease."""
+        self.queues = QueueRegistry()
         self.end = end
         """The journal's durable end."""
-        self.kept = 0
-        """The number up to which everything is durable."""
+        self.durable_number = 0
+        """The number up to which every append is durable."""
         self.now = 0.0
         self.time_us = zero_us
-        self.floors: dict[str, int] = {}
-        self.recorded: dict[str, int] = {}
-        """By durable subscriber, the number of the last record of its outcomes: it outlives connections."""
-        self.effects: list[Effect] = []
+        """The time of day at `now`, in microseconds since 1970."""
         self._zero_us = zero_us
-        """The time of day, in microseconds since 1970, at which `now` was 0: so the time of day never jumps."""
+        """The time of day at which `now` was 0: so the time of day never jumps."""
+        self._effects: list[Effect] = []
         self._next_number = next_number
         self._promises: deque[tuple[int, Send]] = deque()
-        """What is said when a record is durable."""
+        """Messages that are sent when a record is durable."""
 
     def at(self, now: float) -> None:
-        """It is now."""
+        """It is `now`."""
         self.now = now
         self.time_us = self._zero_us + int(now * 1e6)
 
-    def say(self, peer: Peer, message: Message) -> None:
-        self.effects.append(Send(peer, message))
+    def journal_ends_at(self, end: int) -> None:
+        """The journal's durable end moved."""
+        self.end = end
+
+    # -- effects
+
+    def emit(self, effect: Effect) -> None:
+        """Have an effect performed."""
+        self._effects.append(effect)
+
+    def emit_dead_letter(self, letter: DeadLetter) -> None:
+        """The same for dead letters: one that continues the last one extends it."""
+        last = self._effects[-1] if self._effects else None
+        if isinstance(last, DeadLetter) and _continues(last, letter):
+            self._effects[-1] = msgspec.structs.replace(last, stop=letter.stop)
+        else:
+            self._effects.append(letter)
+
+    def send(self, peer: Peer, message: Message) -> None:
+        self._effects.append(Send(peer, message))
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def put_back_effects(self, effects: list[Effect]) -> None:
+        """Effects that were taken come after those that were emitted since."""
+        self._effects += effects
+
+    # -- records, and messages that wait for them
 
     def append(self, record: Record) -> int:
-        """Keep a record; gives its number."""
+        """Store a record in the journal; returns its number."""
         number = self._next_number()
-        self.effects.append(AppendRecord(number, record))
+        self._effects.append(AppendRecord(number, record))
         return number
 
-    def promise(self, number: int, peer: Peer, message: Message) -> None:
-        """Say this when everything up to a number is durable."""
+    def send_when_durable(self, number: int, peer: Peer, message: Message) -> None:
+        """Send a message when everything up to a number is durable."""
         self._promises.append((number, Send(peer, message)))
 
-    def confirm(self, number: int) -> None:
+    def made_durable(self, number: int) -> None:
         """Everything up to this number is durable."""
-        self.kept = max(self.kept, number)
+        self.durable_number = max(self.durable_number, number)
         while self._promises and self._promises[0][0] <= number:
-            self.effects.append(self._promises.popleft()[1])
+            self._effects.append(self._promises.popleft()[1])
+
+
+def _continues(last: DeadLetter, letter: DeadLetter) -> bool:
+    """Whether a dead letter is about the events after the last one, and says the same."""
+    return (
+        last.stop == letter.start
+        and msgspec.structs.replace(letter, start=last.start, stop=last.stop) == last
+    )

@@ -1,4 +1,4 @@
-"""What each member has acked of one sender's events, and the lowest of it."""
+"""The acks of all members for one sender's events, and the lowest of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class AckTable(Generic[M]):
-    """The highest ack of every member. `minimum` is what everyone has; it never falls.
+    """The highest ack of every member. `minimum` is the lowest of them: everyone has that much. It never falls.
 
     >>> acks = AckTable({"A": 0, "B": 0, "C": 0})
     >>> acks.ack("A", 10), acks.ack("B", 7), acks.ack("C", 5), acks.minimum
@@ -33,7 +33,7 @@ class AckTable(Generic[M]):
         return list(self._acks)
 
     def ack(self, member: M, seq: int) -> bool:
-        """The highest wins, and a stranger's is ignored. True if the minimum rose."""
+        """Note an ack. A lower one, or one from a non-member, changes nothing. True if the minimum rose."""
         old = self._acks.get(member)
         if old is None or seq <= old:
             return False
@@ -41,12 +41,12 @@ class AckTable(Generic[M]):
         return old == self.minimum and self._settle()
 
     def join(self, member: M, seq: int) -> None:
-        """A member that is told to start after seq, which must not be below what everyone has."""
-        assert seq >= self.minimum, "a joiner can't start at what was purged"
+        """Add a member that starts after seq, which must not be below the minimum."""
+        assert seq >= self.minimum, "a joiner can't start at events that were purged"
         self._acks.setdefault(member, seq)
 
     def leave(self, member: M) -> bool:
-        """True if the minimum rose, because nobody waits for the leaver any more."""
+        """Remove a member. True if the minimum rose because nobody waits for it any more."""
         return self._acks.pop(member, None) is not None and self._settle()
 
     def lowest(self) -> list[M]:

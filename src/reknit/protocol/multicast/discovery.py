@@ -1,4 +1,4 @@
-"""How a joiner finds its group: it says hello until someone answers, and founds one if nobody does."""
+"""How a joiner finds its group: it says hello until a member answers, and creates a group if nobody does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reknit.view import Member
 
 
 class Discovery:
-    """When to say hello, to whom, and when to give up looking. Of several that look, the lowest id founds."""
+    """When to say hello, and when to stop looking. Of several joiners, the one with the lowest id creates the group."""
 
     def __init__(self, me: Member, settings: GroupSettings, rng: Random, now: float) -> None:
         self._me, self._settings, self._rng = me, settings, rng
         self.coordinator: Member | None = None
-        """Whom we were referred to."""
+        """The coordinator that we were referred to."""
         self._others: set[bytes] = set()
         self._hello_at = now
         self._found_at = now
@@ -28,12 +28,12 @@ class Discovery:
         return min(self._hello_at, self._found_at)
 
     def met(self, other: bytes) -> None:
-        """Another one that looks for a group."""
+        """Another joiner is looking for the group."""
         if len(self._others) < self._settings.members_max:
             self._others.add(other)
 
     def referred(self, coordinator: Member, now: float) -> bool:
-        """Someone knows the coordinator. True if it is news."""
+        """A member told us its coordinator. True if that is news."""
         is_news = self.coordinator != coordinator
         if is_news:
             self.coordinator = coordinator
@@ -41,7 +41,7 @@ class Discovery:
         return is_news
 
     def heard_of_a_group(self, now: float) -> None:
-        """There is one: give it time to answer."""
+        """There is a group: give it time to answer."""
         self._found_at = max(self._found_at, now + self._settings.hello_s)
 
     def is_hello_due(self, now: float) -> bool:
@@ -51,7 +51,7 @@ class Discovery:
         return True
 
     def is_founding_due(self, now: float) -> bool:
-        """True if nobody answered, and no other that looks has a lower id. Otherwise the search starts over."""
+        """True if nobody answered, and no other joiner has a lower id. Otherwise the search starts over."""
         if self._found_at > now:
             return False
         is_first = all(self._me.id < other for other in self._others)

@@ -1,4 +1,4 @@
-"""What the machines of a group want done, in order."""
+"""The effects of a group's machines."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from reknit.batch import Batch
 from reknit.outcome import Reason
 from reknit.seqset import Range
 from reknit.view import View
-from reknit.wire.groups import AnyGroupMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece
 
 
-class Send(msgspec.Struct, frozen=True):
-    """Say this to one member, or to all."""
+class SendToGroup(msgspec.Struct, frozen=True):
+    """Send a message to one member, or to all (`peer` None)."""
 
     peer: bytes | None
     message: AnyGroupMessage
 
 
-class SendTo(msgspec.Struct, frozen=True):
-    """Say this to an address whose member is not known yet."""
+class SendToAddress(msgspec.Struct, frozen=True):
+    """Send a message to an address whose member is not known yet."""
 
     address: str
     message: AnyGroupMessage
 
 
 class SendBatch(msgspec.Struct, frozen=True):
-    """Send a batch to one member or to all, cut into pieces of `size`; only some of the pieces, if given."""
+    """Send a batch to one member or to all, cut into pieces of `size` bytes; only some of the pieces, if given."""
 
     peer: bytes | None
     batch: Batch
@@ -37,43 +37,43 @@ class SendBatch(msgspec.Struct, frozen=True):
 
 
 class SendPieces(msgspec.Struct, frozen=True):
-    """Send to one member what pieces we have of batches that we have not whole."""
+    """Send to one member the pieces that we have of incomplete batches."""
 
     peer: bytes
-    pieces: list[Piece]
+    pieces: list[GroupPiece]
 
 
-class Deliver(msgspec.Struct, frozen=True):
-    """The next events of a source, in order. Call `handed` when the application has them."""
+class DeliverBatch(msgspec.Struct, frozen=True):
+    """Deliver the next events of a source, in order. Call `mark_delivered` when the application has them."""
 
     source: bytes
     batch: Batch
 
 
-class Lost(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a source can't be had any more; they stand between what was delivered."""
+class LostEvents(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a source are lost for good. This comes in order, between deliveries."""
 
     source: bytes
     start: int
     stop: int
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """What was waiting under this ticket got its seqs."""
+class SendDone(msgspec.Struct, frozen=True):
+    """All events that waited under this ticket got their seqs."""
 
     ticket: Any
 
 
-class NotSent(msgspec.Struct, frozen=True):
-    """Only the first `accepted` of what was waiting got seqs: its time ran out, or the group closed."""
+class SendFailed(msgspec.Struct, frozen=True):
+    """Only the first `accepted` events under this ticket got seqs: the send timed out, or the group closed."""
 
     ticket: Any
     accepted: int
     is_timeout: bool
 
 
-class DeadLettered(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of ours that a slow member did not take, and is not waited for."""
+class DeadLetteredEvents(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of ours that a slow member did not take. Nobody waits for it any more."""
 
     member: bytes
     start: int
@@ -82,24 +82,34 @@ class DeadLettered(msgspec.Struct, frozen=True):
 
 
 class EvictSlow(msgspec.Struct, frozen=True):
-    """The policy says that this member has to go."""
+    """Evict this member: the policy for slow members says so."""
 
     member: bytes
     why: str
 
 
-class Viewed(msgspec.Struct, frozen=True):
-    """A new view stands."""
+class ViewInstalled(msgspec.Struct, frozen=True):
+    """The members changed."""
 
     view: View
 
 
-class Left(msgspec.Struct, frozen=True):
-    """We are out of the group: on our own wish, or for this reason."""
+class LeftGroup(msgspec.Struct, frozen=True):
+    """We are out of the group: because we wanted to (`why` is empty), or for this reason."""
 
     why: str
 
 
-MulticastEffect = Send | SendBatch | SendPieces | Deliver | Lost | Sent | NotSent | DeadLettered | EvictSlow
-MembershipEffect = Send | SendTo | Viewed | Left
+MulticastEffect = (
+    SendToGroup
+    | SendBatch
+    | SendPieces
+    | DeliverBatch
+    | LostEvents
+    | SendDone
+    | SendFailed
+    | DeadLetteredEvents
+    | EvictSlow
+)
+MembershipEffect = SendToGroup | SendToAddress | ViewInstalled | LeftGroup
 GroupEffect = MulticastEffect | MembershipEffect

@@ -1,16 +1,27 @@
-"""A member of a group: its multicast, and who says who the members are. What a driver or a simulator runs."""
+"""One member of a group: its multicast and its membership as one machine. A driver or a simulator runs it.
+
+    MembershipMessage          -> membership; a new view is installed in multicast before its effects are taken
+    GroupPiece, MulticastMessage   -> multicast; its sender counts as heard by the membership
+    EvictSlow (from multicast) -> membership evicts the slow member
+
+With `GivenMembership`, membership messages are ignored: another source knows the members.
+"""
 
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
-from reknit.protocol.multicast.effects import EvictSlow, GroupEffect, Left, Viewed
+from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.multicast.effects import EvictSlow, GroupEffect, LeftGroup, ViewInstalled
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.multicast import Multicast
 from reknit.protocol.multicast.sender import NEVER
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.view import Member, View
-from reknit.wire.groups import AnyGroupMessage, MembershipMessage, Piece
+from reknit.wire.groups import AnyGroupMessage, GroupPiece, MembershipMessage
+
+AT_ONCE: Final = float("-inf")
 
 
 class GivenMembership:
@@ -28,14 +39,14 @@ class GivenMembership:
         self._effects: list[GroupEffect] = []
 
     def give(self, members: list[Member]) -> None:
-        """The members from now on, us among them."""
+        """The members from now on, ourselves among them."""
         counter = 1 if self.view is None else self.view.counter + 1
         self.view = View(counter, b"", tuple(members))
-        self._effects.append(Viewed(self.view))
+        self._effects.append(ViewInstalled(self.view))
 
     def leave(self) -> None:
-        """Go at once; the others are told by whoever told us."""
-        self._effects.append(Left(""))
+        """Leave at once. The others learn it from the same source as we do."""
+        self._effects.append(LeftGroup(""))
 
     def take_effects(self) -> list[GroupEffect]:
         effects, self._effects = self._effects, []
@@ -55,7 +66,10 @@ class GroupMember:
     ) -> None:
         self.membership = membership
         self.multicast = Multicast(membership.me.id, topic, settings, rng, wall_s)
-        self._membership_at = float("-inf")
+        self._membership_at = AT_ONCE
+        """When the membership is due."""
+        self._now = 0.0
+        """The time of the latest input."""
 
     @property
     def me(self) -> Member:
@@ -66,7 +80,8 @@ class GroupMember:
         return self.multicast.view
 
     def leave(self, now: float) -> None:
-        """Release every waiting sender and say goodbye."""
+        """Fail all waiting sends, and say goodbye."""
+        self._now = now
         self.multicast.close(now)
         if isinstance(self.membership, Membership):
             self.membership.leave(now)
@@ -76,8 +91,11 @@ class GroupMember:
 
     # -- the contract
 
-    def receive(self, message: Piece | AnyGroupMessage, peer: bytes, now: float) -> None:
-        if type(message) is not Piece and isinstance(message, MembershipMessage):
+    def receive(self, message: GroupPiece | AnyGroupMessage, peer: Peer, now: float) -> None:
+        """A message from a peer, which need not be a member."""
+        assert isinstance(peer, bytes), "members are known by their ids"
+        self._now = now
+        if type(message) is not GroupPiece and isinstance(message, MembershipMessage):
             if isinstance(self.membership, Membership):
                 self.membership.receive(message, peer, now)
                 self._membership_at = now
@@ -87,6 +105,8 @@ class GroupMember:
         self.multicast.receive(message, peer, now)
 
     def tick(self, now: float) -> None:
+        """Do everything that is due."""
+        self._now = now
         if self._membership_at <= now and isinstance(self.membership, Membership):
             self.membership.tick(now)
             deadline = self.membership.next_deadline()
@@ -99,17 +119,20 @@ class GroupMember:
             return deadline
         return self._membership_at if deadline is None else min(deadline, self._membership_at)
 
-    def take_effects(self, now: float) -> list[GroupEffect]:
-        """What is to be done. A new view is installed on the way, and a slow member reported to its judge."""
+    def take_effects(self) -> list[GroupEffect]:
+        """Return the effects. New views are installed on the way, and slow members reported to the membership."""
         out: list[GroupEffect] = []
         for effect in self.membership.take_effects():
-            if isinstance(effect, Viewed):
-                self.multicast.install(effect.view, now)
+            if isinstance(effect, ViewInstalled):
+                self.multicast.install(effect.view, self._now)
             out.append(effect)
         for done in self.multicast.take_effects():
             if isinstance(done, EvictSlow) and isinstance(self.membership, Membership):
-                self.membership.evict(done.member, done.why, now)
-                self._membership_at = now
+                self.membership.evict(done.member, done.why, self._now)
+                self._membership_at = self._now
                 out += self.membership.take_effects()
             out.append(done)
         return out
+
+
+_: type[Machine[GroupPiece | AnyGroupMessage, GroupEffect]] = GroupMember

@@ -1,13 +1,16 @@
-"""Who is in the group, found out by the members themselves.
+"""Who is in the group, as the members find out among themselves.
 
-Rank is the order of the view: who was there first comes first. The first member that is neither suspected
-nor leaving coordinates: it lets in who says `Hello`, puts out who left or was silent for too long, and says
-the new view to all until all have it. Views are in one total order (counter, coordinator), and the later one
-wins, so that two that were made at the same time do no harm. Coordinators that hear of each other merge.
+Rank is the order of the view: older members come first. The first member that is neither suspected nor leaving
+coordinates: it admits members that say `GroupHello`, removes members that left or were silent for too long, and
+sends the new view until all have it. Views are in one total order (counter, coordinator), and the later one wins, so
+two views that were made at the same time do no harm. Coordinators that hear of each other merge their groups.
 
     JOINING ── a view with us, or nobody else found ──> MEMBER
-    MEMBER  ── leave ──> LEAVING ── a view without us, or time ran out ──> OUT
-    MEMBER  ── evicted ──> OUT
+    MEMBER  ── leave ──> LEAVING ── a view without us, or a timeout ──> OUT
+    MEMBER  ── evicted, or the only member leaves ──> OUT
+    JOINING ── leave, or evicted ──> OUT
+
+Messages are ignored when we are OUT, and when they come from ourselves. `leave` while LEAVING or OUT changes nothing.
 """
 
 from __future__ import annotations
@@ -15,103 +18,115 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from random import Random
-from typing import assert_never
+from typing import Final, assert_never
 
+from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.multicast.coordination import NEVER, Coordination
 from reknit.protocol.multicast.discovery import Discovery
-from reknit.protocol.multicast.effects import Left, MembershipEffect, Send, SendTo, Viewed
+from reknit.protocol.multicast.effects import (
+    LeftGroup,
+    MembershipEffect,
+    SendToAddress,
+    SendToGroup,
+    ViewInstalled,
+)
+from reknit.protocol.multicast.goodbye import Goodbye
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.multicast.suspicion import Suspicion
 from reknit.view import Member, View
 from reknit.wire.groups import (
     AnyGroupMessage,
-    AskView,
-    Beat,
-    Evict,
-    Evicted,
-    Found,
-    Hello,
-    Install,
-    Leave,
+    GroupAskView,
+    GroupBeat,
+    GroupEvict,
+    GroupEvicted,
+    GroupFound,
+    GroupHello,
+    GroupInstall,
+    GroupLeave,
+    GroupSuspect,
     MembershipMessage,
-    Suspect,
 )
 
 EVICTED_MAX = 1024
-"""So many evicted incarnations are remembered, and not let in again."""
-NEVER = float("inf")
+"""How many evicted incarnations are remembered, and not admitted again."""
 
 
-class State(Enum):
+class MembershipState(Enum):
+    """Where a member is."""
+
     JOINING = "joining"
     MEMBER = "member"
     LEAVING = "leaving"
     OUT = "out"
 
 
-TRANSITIONS = {
-    State.JOINING: {State.MEMBER, State.OUT},
-    State.MEMBER: {State.LEAVING, State.OUT},
-    State.LEAVING: {State.OUT},
-    State.OUT: set[State](),
+TRANSITIONS: Final[dict[MembershipState, frozenset[MembershipState]]] = {
+    MembershipState.JOINING: frozenset((MembershipState.MEMBER, MembershipState.OUT)),
+    MembershipState.MEMBER: frozenset((MembershipState.LEAVING, MembershipState.OUT)),
+    MembershipState.LEAVING: frozenset((MembershipState.OUT,)),
+    MembershipState.OUT: frozenset(),
 }
 
 
 class Membership:
-    """One member's machine. `seeds` are addresses where others may be found when multicast reaches nobody."""
+    """One member's machine. `seeds` are addresses where others may be found if multicast does not reach them."""
 
     def __init__(
         self, me: Member, settings: GroupSettings, rng: Random, seeds: Sequence[str] = (), now: float = 0.0
     ) -> None:
         self.me = me
-        self.state = State.JOINING
+        self.state = MembershipState.JOINING
         self.view: View | None = None
         self._settings = settings
         self._seeds = tuple(seed for seed in seeds if seed != me.address)
-        self._effects: list[MembershipEffect] = []
+        self._discovery = Discovery(me, settings, rng, now)
         self._suspicion = Suspicion(settings)
+        self._coordination = Coordination(me, settings)
+        self._goodbye = Goodbye(settings)
         self._leaving: set[bytes] = set()
         self._evicted: dict[bytes, str] = {}
-        self._why_out = ""
-        self._joiners: dict[bytes, Member] = {}
-        self._behind: set[bytes] = set()
-        self._merging: dict[bytes, float] = {}
-        self._discovery = Discovery(me, settings, rng, now)
-        self._goodbye_at = NEVER
+        """Members that were evicted, and why."""
+        self._evicted_for = ""
+        """Why we have to leave, if not on our own wish."""
         self._beat_at = NEVER
-        self._change_at = NEVER
-        self._again_at = NEVER
-        self._out_at = NEVER
+        self._effects: list[MembershipEffect] = []
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: MembershipState) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} can't become {state}"
         self.state = state
 
-    # -- what the member wants
+    # -- what the application wants
 
     def leave(self, now: float) -> None:
         """Say goodbye until the view is without us, or for `leave_s`."""
-        if self.state is State.MEMBER and self.view is not None and self.view.ids == (self.me.id,):
-            self._out("")
-        elif self.state is State.MEMBER:
-            self._become(State.LEAVING)
-            self._leaving.add(self.me.id)
-            self._goodbye_at = now
-            self._out_at = now + self._settings.leave_s
-        elif self.state is State.JOINING:
-            self._out("left before it had joined")
+        match self.state:
+            case MembershipState.MEMBER:
+                if self.view is not None and self.view.ids == (self.me.id,):
+                    self._get_out("")
+                    return
+                self._become(MembershipState.LEAVING)
+                self._leaving.add(self.me.id)
+                self._goodbye.start(now)
+            case MembershipState.JOINING:
+                self._get_out("left before it had joined")
+            case MembershipState.LEAVING | MembershipState.OUT:
+                pass
+            case _:
+                assert_never(self.state)
 
     def evict(self, member: bytes, why: str, now: float) -> None:
-        """A member holds everyone up and has to go, by the policy for slow members."""
-        if self.state is not State.MEMBER:
-            return  # who goes itself puts nobody out
+        """A member holds up all others, and the policy for slow members says that it has to go."""
+        if self.state is not MembershipState.MEMBER:
+            return  # a member that leaves evicts nobody
         if self.coordinator == self.me.id:
-            self._put_out(member, why, now)
+            self._evict(member, why, now)
         elif self.coordinator is not None:
-            self._effects.append(Send(self.coordinator, Evict(member, why)))
+            self._effects.append(SendToGroup(self.coordinator, GroupEvict(member, why)))
 
     @property
     def coordinator(self) -> bytes | None:
-        """The first by rank that is there, as far as we know."""
+        """The first member by rank that is there, as far as we know."""
         if self.view is None:
             return None
         present = (m for m in self.view.ids if m not in self._suspicion and m not in self._leaving)
@@ -119,84 +134,81 @@ class Membership:
 
     @property
     def is_coordinator(self) -> bool:
-        return self.state is State.MEMBER and self.coordinator == self.me.id
+        return self.state is MembershipState.MEMBER and self.coordinator == self.me.id
 
     # -- the contract
 
     def heard(self, peer: bytes, now: float) -> None:
-        """Anything at all came from this peer."""
+        """Any message came from this peer."""
         self._suspicion.heard(peer, now)
 
-    def receive(self, message: MembershipMessage, peer: bytes, now: float) -> None:
-        """Something came from a peer, which need not be a member."""
-        if self.state is State.OUT or peer == self.me.id:
+    def receive(self, message: MembershipMessage, peer: Peer, now: float) -> None:
+        """A message from a peer, which need not be a member."""
+        assert isinstance(peer, bytes), "members are known by their ids"
+        if self.state is MembershipState.OUT or peer == self.me.id:
             return
         self.heard(peer, now)
         match message:
-            case Hello():
+            case GroupHello():
                 self._hello(message.member, peer, now)
-            case Found():
+            case GroupFound():
                 self._found(message, peer, now)
-            case Beat():
+            case GroupBeat():
                 self._beat(message, peer, now)
-            case Install():
-                self._view(message.view, peer, now)
-            case AskView():
+            case GroupInstall():
+                self._other_view(message.view, peer, now)
+            case GroupAskView():
                 if self.view is not None:
-                    self._effects.append(Send(peer, Install(self.view)))
-            case Leave():
+                    self._effects.append(SendToGroup(peer, GroupInstall(self.view)))
+            case GroupLeave():
                 self._leaves(peer, now)
-            case Suspect():
-                self._suspects(message, now)
-            case Evict():
-                if (
-                    self.is_coordinator
-                    and self.view is not None
-                    and peer in self.view
-                    and peer not in self._evicted
-                ):
-                    self._put_out(message.member, message.why, now)
-            case Evicted():
-                # Of two that put out each other while they were divided, the one with the lower id stays.
+            case GroupSuspect():
+                if self.me.id in message.members and self.view is not None:
+                    self._say(self._own_beat())
+            case GroupEvict():
+                self._evict_requested(message, peer, now)
+            case GroupEvicted():
+                # If two members evicted each other while they were apart, the one with the lower id stays.
                 if peer not in self._evicted or self.me.id > peer:
-                    self._out(message.why)
+                    self._get_out(message.why)
             case _:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Whatever is due."""
-        if self.state is State.JOINING:
-            self._join_on(now)
-        elif self.state is State.LEAVING:
-            self._leave_on(now)
-        if self.state in (State.MEMBER, State.LEAVING):
+        """Do everything that is due."""
+        if self.state is MembershipState.JOINING:
+            self._continue_joining(now)
+        elif self.state is MembershipState.LEAVING:
+            self._continue_leaving(now)
+        if self.state in (MembershipState.MEMBER, MembershipState.LEAVING):
             self._watch(now)
 
     def next_deadline(self) -> float | None:
-        if self.state is State.OUT:
+        if self.state is MembershipState.OUT:
             return None
-        times = [self._beat_at, self._change_at, self._again_at, self._out_at, self._goodbye_at]
-        if self.state is State.JOINING:
+        times = [self._beat_at, self._coordination.next_deadline, self._goodbye.next_deadline]
+        if self.state is MembershipState.JOINING:
             times.append(self._discovery.next_deadline)
         first = min(times)
         return None if first == NEVER else first
 
     def take_effects(self) -> list[MembershipEffect]:
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
     # -- joining
 
     def _say(self, message: AnyGroupMessage) -> None:
-        """To everyone in reach, whether multicast reaches them or not."""
-        self._effects.append(Send(None, message))
-        self._effects += [SendTo(seed, message) for seed in self._seeds]
+        """To everyone in reach, by multicast and at the seeds."""
+        self._effects.append(SendToGroup(None, message))
+        self._effects += [SendToAddress(seed, message) for seed in self._seeds]
 
-    def _join_on(self, now: float) -> None:
+    def _continue_joining(self, now: float) -> None:
         if self._discovery.is_hello_due(now):
-            self._say(Hello(self.me))
+            self._say(GroupHello(self.me))
             if (known := self._discovery.coordinator) is not None:
-                self._effects.append(SendTo(known.address, Hello(self.me)))
+                self._effects.append(SendToAddress(known.address, GroupHello(self.me)))
         if self._discovery.is_founding_due(now):
             self._install(View(1, self.me.id, (self.me,)), now)
 
@@ -204,202 +216,183 @@ class Membership:
         if member.id != peer:
             return
         if member.id in self._evicted:
-            self._effects.append(Send(peer, Evicted(self._evicted[peer])))
+            self._effects.append(SendToGroup(peer, GroupEvicted(self._evicted[peer])))
         elif self.view is None:
             self._discovery.met(member.id)
         elif member.id in self.view:
-            self._effects.append(Send(peer, Install(self.view)))
+            self._effects.append(SendToGroup(peer, GroupInstall(self.view)))
         elif self.is_coordinator:
-            if len(self._joiners) < self._settings.members_max:
-                self._joiners[member.id] = member
-            self._change_soon(now)
+            self._coordination.join(member, now)
         elif (coordinator := self._member(self.coordinator)) is not None:
-            self._effects.append(Send(peer, Found(coordinator)))
+            self._effects.append(SendToGroup(peer, GroupFound(coordinator)))
 
-    def _found(self, message: Found, peer: bytes, now: float) -> None:
+    def _found(self, message: GroupFound, peer: bytes, now: float) -> None:
         if self.view is not None and message.coordinator.id not in self.view:
             self._suspicion.strays(peer, now)
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             if self._discovery.referred(message.coordinator, now):
-                self._effects.append(SendTo(message.coordinator.address, Hello(self.me)))
+                self._effects.append(SendToAddress(message.coordinator.address, GroupHello(self.me)))
         elif self.view is not None and self.is_coordinator and message.coordinator.id not in self.view:
-            self._effects.append(SendTo(message.coordinator.address, self._own_beat()))
+            self._effects.append(SendToAddress(message.coordinator.address, self._own_beat()))
 
     def _member(self, member: bytes | None) -> Member | None:
         return next((m for m in self.view.members if m.id == member), None) if self.view else None
 
     # -- views
 
-    def _change_soon(self, now: float) -> None:
-        self._change_at = min(self._change_at, now + self._settings.gather_s)
-
-    def _change(self, now: float) -> None:
-        """As coordinator: make the view that the joiners, leavers and suspects ask for."""
-        self._change_at = NEVER
-        assert self.view is not None
-        staying = self.view.without(self._leaving | self._suspicion.confirmed(now) | set(self._evicted))
-        joining = [m for m in self._joiners.values() if m.id not in self.view and m.id not in self._evicted]
-        members = (*staying, *joining)[: self._settings.members_max]
-        self._joiners.clear()
-        if members != self.view.members:
-            self._lead(View(self.view.counter + 1, self.me.id, members), now)
-
     def _lead(self, view: View, now: float) -> None:
-        """Install a view of our own making and say it to all, those who are out of it too."""
+        """Install a view of our own making, and send it to all, including those that are not in it any more."""
         told = set(self.view.ids if self.view is not None else ()) | set(view.ids)
         self._install(view, now)
-        self._behind = set(view.ids) - {self.me.id}
-        self._again_at = now + self._settings.repeat_s
-        self._effects.append(Send(None, Install(view)))
-        self._effects += [Send(member, Install(view)) for member in sorted(told - {self.me.id})]
+        self._coordination.lead(view, now)
+        self._effects.append(SendToGroup(None, GroupInstall(view)))
+        self._effects += [SendToGroup(member, GroupInstall(view)) for member in sorted(told - {self.me.id})]
 
     def _install(self, view: View, now: float) -> None:
-        if self.state is State.JOINING:
-            self._become(State.MEMBER)
+        if self.state is MembershipState.JOINING:
+            self._become(MembershipState.MEMBER)
             self._beat_at = now
         self.view = view
         self._leaving &= set(view.ids)
         self._suspicion.keep([member for member in view.ids if member != self.me.id], now)
-        self._behind.clear()
-        self._merging.clear()
-        self._again_at = NEVER
-        self._effects.append(Viewed(view))
+        self._coordination.installed()
+        self._effects.append(ViewInstalled(view))
 
-    def _view(self, view: View, peer: bytes, now: float) -> None:
-        """A view that someone says. The later one wins; another group's, if asked for, is merged."""
+    def _other_view(self, view: View, peer: bytes, now: float) -> None:
+        """A peer sent a view. The later one wins. Another group's view is merged with ours if we asked for it."""
         if self.me.id in view and (self.view is None or view.key > self.view.key):
             self._install(view, now)
-            self._effects.append(Send(view.coordinator, self._own_beat()))
-        elif self._merging.pop(peer, 0.0) > now and self.is_coordinator:
-            self._merge(view, now)
+            self._effects.append(SendToGroup(view.coordinator, self._own_beat()))
+        elif self._coordination.take_merge(peer, now) and self.is_coordinator:
+            assert self.view is not None
+            self._lead(self._coordination.merged_view(self.view, view, self._evicted), now)
         elif self.view is None or peer != view.coordinator:
             return
         elif self.me.id in view:
-            self._effects.append(Send(peer, self._own_beat()))
+            self._effects.append(SendToGroup(peer, self._own_beat()))
         elif peer in self.view and view.key > self.view.key:
-            self._put_outside(view, now)
+            self._left_out(view, now)
 
-    def _put_outside(self, view: View, now: float) -> None:
-        """A later view without us: as we wished, or because we were not heard of for long."""
+    def _left_out(self, view: View, now: float) -> None:
+        """A later view without us: because we are leaving, or because the others did not hear us for long."""
         assert self.view is not None
-        if self.state is State.LEAVING:
-            self._out("")
+        if self.state is MembershipState.LEAVING:
+            self._get_out("")
         elif not self.is_coordinator:
             # A group of our own for now; then the two merge. Its view is later than any that we made.
             counter = max(view.counter, self.view.counter + 1)
             self._lead(View(counter, self.me.id, (self.me,)), now)
 
-    def _merge(self, view: View, now: float) -> None:
+    # -- heartbeats
+
+    def _own_beat(self) -> GroupBeat:
         assert self.view is not None
-        known = set(self.view.ids) | set(self._evicted)
-        members = (*self.view.members, *(member for member in view.members if member.id not in known))
-        counter = max(view.counter, self.view.counter) + 1
-        self._lead(View(counter, self.me.id, members[: self._settings.members_max]), now)
+        return GroupBeat(*self.view.key, self.is_coordinator)
 
-    # -- who is there
-
-    def _own_beat(self) -> Beat:
-        assert self.view is not None
-        return Beat(*self.view.key, self.is_coordinator)
-
-    def _beat(self, message: Beat, peer: bytes, now: float) -> None:
+    def _beat(self, message: GroupBeat, peer: bytes, now: float) -> None:
         if self.view is None:
             self._discovery.heard_of_a_group(now)
             return
-        key = (message.counter, message.coordinator)
-        if key == self.view.key:
+        if (message.counter, message.coordinator) == self.view.key:
             self._suspicion.follows(peer)
         else:
             self._suspicion.strays(peer, now)
-        if not self.is_coordinator:
-            self._refer(message, peer)
-            return
+        if self.is_coordinator:
+            self._coordinate(message, peer, self.view, now)
+        else:
+            self._refer(message, peer, self.view)
+
+    def _coordinate(self, message: GroupBeat, peer: bytes, view: View, now: float) -> None:
+        """As coordinator: bring a member with another view into ours, or merge with another group."""
+        key = (message.counter, message.coordinator)
         if peer in self._evicted:
-            self._effects.append(Send(peer, Evicted(self._evicted[peer])))
-        elif key == self.view.key:
-            self._behind.discard(peer)
-        elif peer in self.view and key < self.view.key and message.coordinator != peer:
-            self._effects.append(Send(peer, Install(self.view)))
+            self._effects.append(SendToGroup(peer, GroupEvicted(self._evicted[peer])))
+        elif key == view.key:
+            self._coordination.confirm(peer)
+        elif peer in view and key < view.key and message.coordinator != peer:
+            self._effects.append(SendToGroup(peer, GroupInstall(view)))
         elif _can_speak_for_all(message, peer) and self.me.id > peer:
-            self._effects.append(Send(peer, self._own_beat()))
-        elif _can_speak_for_all(message, peer) or (
-            peer not in self.view and message.coordinator in self.view
-        ):
-            # Another coordinator, and we lead the merge because our id is lower; or one that was left behind
-            # with a coordinator that is with us now. Ask who is there.
-            self._merging[peer] = now + self._settings.beat_s
-            self._effects.append(Send(peer, AskView()))
+            self._effects.append(SendToGroup(peer, self._own_beat()))
+        elif _can_speak_for_all(message, peer) or (peer not in view and message.coordinator in view):
+            # Another coordinator, and we lead the merge because our id is lower; or a member that was left behind
+            # by a coordinator that is with us now. Ask for its view.
+            self._coordination.ask_merge(peer, now)
+            self._effects.append(SendToGroup(peer, GroupAskView()))
 
-    def _refer(self, message: Beat, peer: bytes) -> None:
-        """Another group's coordinator, where multicast does not reach ours: tell it who that is."""
-        assert self.view is not None
+    def _refer(self, message: GroupBeat, peer: bytes, view: View) -> None:
+        """Another group's coordinator, where multicast does not reach ours: tell it who ours is."""
         ours = self._member(self.coordinator)
-        if _can_speak_for_all(message, peer) and peer not in self.view and ours is not None:
-            self._effects.append(Send(peer, Found(ours)))
-
-    def _leaves(self, peer: bytes, now: float) -> None:
-        if self.view is not None and peer in self.view:
-            self._leaving.add(peer)
-            if self.is_coordinator:
-                self._change_soon(now)
-        elif self.view is not None:
-            self._effects.append(Send(peer, Install(self.view)))
-        self._joiners.pop(peer, None)
-
-    def _suspects(self, message: Suspect, now: float) -> None:
-        if self.me.id in message.members and self.view is not None:
-            self._say(self._own_beat())
-
-    def _put_out(self, member: bytes, why: str, now: float) -> None:
-        if member == self.me.id:
-            self._why_out = why
-            self.leave(now)  # the next by rank makes the view without us
-            return
-        self._evicted[member] = why
-        if len(self._evicted) > EVICTED_MAX:
-            del self._evicted[next(iter(self._evicted))]
-        self._effects.append(Send(member, Evicted(why)))
-        self._change_soon(now)
-
-    def _leave_on(self, now: float) -> None:
-        if self._out_at <= now:
-            self._out("")
-        elif self._goodbye_at <= now:
-            self._goodbye_at = now + self._settings.hello_s
-            self._say(Leave())
-
-    def _out(self, why: str) -> None:
-        if self.state is not State.OUT:
-            self._become(State.OUT)
-            self._effects.append(Left(why or self._why_out))
+        if _can_speak_for_all(message, peer) and peer not in view and ours is not None:
+            self._effects.append(SendToGroup(peer, GroupFound(ours)))
 
     def _watch(self, now: float) -> None:
         assert self.view is not None
         if self._beat_at <= now:
             self._beat_at = now + self._settings.beat_s
             beat = self._own_beat()
-            self._effects.append(Send(None, beat))
+            self._effects.append(SendToGroup(None, beat))
             if self.is_coordinator:
-                self._effects += [SendTo(seed, beat) for seed in self._seeds]
+                self._effects += [SendToAddress(seed, beat) for seed in self._seeds]
             self._suspect(now)
         if not self.is_coordinator:
-            self._change_at = self._again_at = NEVER
+            self._coordination.stand_down()
             return
-        if self._again_at <= now:
-            self._again_at = now + self._settings.repeat_s if self._behind else NEVER
-            self._effects += [Send(member, Install(self.view)) for member in sorted(self._behind)]
-        if self._change_at <= now:
-            self._change(now)
+        for member in self._coordination.due_repeats(now):
+            self._effects.append(SendToGroup(member, GroupInstall(self.view)))
+        if self._coordination.is_change_due(now):
+            leaving = self._leaving | self._suspicion.confirmed(now)
+            view = self._coordination.next_view(self.view, leaving, self._evicted)
+            if view is not None:
+                self._lead(view, now)
 
     def _suspect(self, now: float) -> None:
-        """Who was silent or astray for too long is suspected, and asked to speak up; who stays so goes."""
+        """Suspect members that were silent or astray for too long, and ask them to speak up. Remove the confirmed."""
         silent = self._suspicion.check(now)
         if silent:
-            self._effects.append(Send(None, Suspect(silent)))
+            self._effects.append(SendToGroup(None, GroupSuspect(silent)))
         if self.is_coordinator and (self._suspicion.confirmed(now) or self._leaving):
-            self._change_soon(now)
+            self._coordination.change_soon(now)
+
+    # -- leaving and eviction
+
+    def _leaves(self, peer: bytes, now: float) -> None:
+        if self.view is not None and peer in self.view:
+            self._leaving.add(peer)
+            if self.is_coordinator:
+                self._coordination.change_soon(now)
+        elif self.view is not None:
+            self._effects.append(SendToGroup(peer, GroupInstall(self.view)))
+        self._coordination.cancel_join(peer)
+
+    def _evict_requested(self, message: GroupEvict, peer: bytes, now: float) -> None:
+        if self.is_coordinator and self.view is not None and peer in self.view and peer not in self._evicted:
+            self._evict(message.member, message.why, now)
+
+    def _evict(self, member: bytes, why: str, now: float) -> None:
+        if member == self.me.id:
+            self._evicted_for = why
+            self.leave(now)  # the next by rank makes the view without us
+            return
+        self._evicted[member] = why
+        if len(self._evicted) > EVICTED_MAX:
+            del self._evicted[next(iter(self._evicted))]
+        self._effects.append(SendToGroup(member, GroupEvicted(why)))
+        self._coordination.change_soon(now)
+
+    def _continue_leaving(self, now: float) -> None:
+        if self._goodbye.is_over(now):
+            self._get_out("")
+        elif self._goodbye.is_due(now):
+            self._say(GroupLeave())
+
+    def _get_out(self, why: str) -> None:
+        self._become(MembershipState.OUT)
+        self._effects.append(LeftGroup(why or self._evicted_for))
 
 
-def _can_speak_for_all(beat: Beat, peer: bytes) -> bool:
-    """Whether a peer coordinates its view, or made it. Rank decides who coordinates, so these may be two."""
+def _can_speak_for_all(beat: GroupBeat, peer: bytes) -> bool:
+    """Whether a peer coordinates its view, or made it. Rank decides who coordinates, so these may be two members."""
     return beat.is_coordinating or beat.coordinator == peer
+
+
+_: type[Machine[MembershipMessage, MembershipEffect]] = Membership

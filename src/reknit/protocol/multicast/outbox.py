@@ -1,7 +1,7 @@
-"""What a member sends: the open batch, the window of what is not acked, and the sends that wait for room.
+"""The events that a member sends: the open batch, the window of unacked events, and the sends that wait for room.
 
-Flow control is built in: an event gets its seq when there is room for it and not before, so that a send that
-fails leaves no hole. Who waits is served in order; nothing overtakes it.
+Flow control is built in: an event gets its seq when there is room for it and not before, so a failed send leaves no
+gap. Waiting sends are served in order; nothing overtakes them.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ from typing import cast
 from reknit.batch import HEADER_BYTES, Batch
 from reknit.frame import Buffer, pad8
 from reknit.protocol.multicast.ack_table import AckTable
-from reknit.protocol.multicast.effects import NotSent, Sent
+from reknit.protocol.multicast.effects import SendDone, SendFailed
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.multicast.window import Window
 
 _EVENT_BYTES = 4
-"""What an event costs in a batch beside its payload."""
+"""The size of an event in a batch, without its payload."""
 
 
-class OwnBatch(Batch):
-    """A batch of ours: who delivers it to ourselves reads the payloads that were sent, without a copy."""
+class OwnBatch(Batch, frozen=True, eq=False):
+    """A batch of our own. Our own application reads the payloads that were sent, without a copy."""
 
-    __slots__ = ("_payloads",)
-    _payloads: list[bytes]
+    sent: Sequence[bytes] = ()
 
     def payloads(self) -> list[bytes]:
-        return self._payloads.copy()
+        return list(self.sent)
 
     @classmethod
     def of(cls, batch: Batch, payloads: list[bytes]) -> OwnBatch:
-        own = cls(batch.head, batch.data)
-        own._payloads = payloads
-        return own
+        return cls(batch.head, batch.data, sent=payloads)
 
 
-class Waiting:
-    """A send that found no room for all of it."""
+class WaitingSend:
+    """A send whose events did not all fit."""
 
     __slots__ = ("accepted", "deadline", "payloads", "ticket")
 
     def __init__(self, ticket: Hashable, payloads: Sequence[Buffer], accepted: int, deadline: float) -> None:
         self.ticket, self.payloads, self.accepted, self.deadline = ticket, payloads, accepted, deadline
+
+    def accept(self, accepted: int) -> bool:
+        """So many events have their seqs by now. True if that is new."""
+        is_new = accepted > self.accepted
+        self.accepted = accepted
+        return is_new
 
 
 class Outbox:
@@ -54,17 +57,17 @@ class Outbox:
         self._me, self._topic, self._settings = me, topic, settings
         self.window = Window[Batch](settings.capacity_events, bytes_max=settings.window_bytes)
         self.acks = AckTable({me: 0})
-        self.waiting: deque[Waiting] = deque()
-        self.ended: list[Sent | NotSent] = []
-        """Sends that waited and no longer do; the machine takes them as effects."""
+        self.waiting: deque[WaitingSend] = deque()
+        self._ended: list[SendDone | SendFailed] = []
+        """Sends that no longer wait."""
         self.bytes_limit = settings.window_bytes
         self._overhead = HEADER_BYTES + pad8(len(topic.encode())) + 16
         self._open: list[Buffer] = []
-        """The batch that is being gathered."""
+        """The payloads of the open batch."""
         self._free_events = self._free_bytes = 0
-        """What `offer` may take without a further look."""
-        self.closed: list[Batch] = []
-        """Batches that got their seqs and are to be sent."""
+        """How much `offer` may take without further checks."""
+        self._closed: list[Batch] = []
+        """Batches that have their seqs and are not sent yet."""
         self.is_closed = False
         self._is_admitting = False
 
@@ -72,7 +75,7 @@ class Outbox:
 
     @property
     def high(self) -> int:
-        """The last seq that was given out; the open batch has its seqs too."""
+        """The last seq that was assigned, including the open batch."""
         return self.window.high + len(self._open)
 
     @property
@@ -80,7 +83,7 @@ class Outbox:
         return bool(self._open)
 
     def offer(self, payload: Buffer) -> bool:
-        """Give one event its seq if that needs no further look: it fits the open batch, and nobody waits."""
+        """Give one event its seq if that is simple: it fits into the open batch, and no send waits."""
         size = len(payload) + _EVENT_BYTES
         if size > self._free_bytes or not self._free_events:
             return False
@@ -90,7 +93,7 @@ class Outbox:
         return True
 
     def measure(self) -> None:
-        """What `offer` may take without a look: until the batch is full, or the window, or someone waits."""
+        """Work out how much `offer` may take: until the batch or the window is full, or a send waits."""
         settings, count = self._settings, len(self._open)
         if (self.waiting and not self._is_admitting) or self.is_closed:
             self._free_events = self._free_bytes = 0
@@ -102,7 +105,7 @@ class Outbox:
             self._free_bytes -= sum(map(len, self._open)) + _EVENT_BYTES * count
 
     def fill(self, payloads: Sequence[Buffer], at: int, now: float, wall_s: float) -> int:
-        """Give seqs to as many as fit, from index `at` on; the index behind the last."""
+        """Give seqs to as many payloads as fit, from index `at` on. Returns the index behind the last."""
         self.measure()
         while at < len(payloads):
             if not self.offer(payloads[at]):
@@ -113,9 +116,9 @@ class Outbox:
         return at
 
     def _take_alone(self, payload: Buffer, now: float, wall_s: float) -> bool:
-        """An event larger than a batch should be, as a batch of its own."""
+        """Take an event that is larger than a batch should be, as a batch of its own."""
         size = self._overhead + len(payload) + _EVENT_BYTES
-        is_alone = not self.window.bytes  # one that is larger than a shrunken window still goes
+        is_alone = not self.window.bytes  # an event larger than a shrunken window is still sent
         if self._free_events < 1 or (self.window.bytes + size > self.bytes_limit and not is_alone):
             return False
         self._open.append(payload)
@@ -123,7 +126,7 @@ class Outbox:
         return True
 
     def close_batch(self, now: float, wall_s: float) -> None:
-        """What was gathered becomes a batch in the window."""
+        """The open batch goes into the window."""
         if self._open:
             first, stop = self.window.high + 1, self.window.high + 1 + len(self._open)
             time_us = int((now + wall_s) * 1e6)
@@ -132,13 +135,26 @@ class Outbox:
                 batch = OwnBatch.of(batch, cast(list[bytes], self._open))
             assert self.window.add(first, stop, batch, batch.head.length)
             self._open = []
-            self.closed.append(batch)
+            self._closed.append(batch)
         self.measure()
+
+    def take_closed(self) -> list[Batch]:
+        """Return the batches to send. They count as delivered to ourselves."""
+        closed, self._closed = self._closed, []
+        if closed:
+            self.window.take()
+        return closed
+
+    def limit_bytes(self, limit: int) -> None:
+        """Have at most so many bytes unacked."""
+        if limit != self.bytes_limit:
+            self.bytes_limit = limit
+            self.measure()
 
     # -- waiting
 
-    def wait(self, entry: Waiting) -> bool:
-        """Queue a send; False at the limit of sends that may wait."""
+    def wait(self, entry: WaitingSend) -> bool:
+        """Queue a send. False if too many wait already."""
         if len(self.waiting) >= self._settings.waiting_max:
             return False
         self.waiting.append(entry)
@@ -146,31 +162,30 @@ class Outbox:
         return True
 
     def admit(self, now: float, wall_s: float) -> bool:
-        """Let in who waits, in order, as far as there is room. True if anyone moved."""
+        """Serve the waiting sends in order, as far as there is room. True if any event got its seq."""
         moved = False
         self._is_admitting = True
         while self.waiting:
             entry = self.waiting[0]
             accepted = self.fill(entry.payloads, entry.accepted, now, wall_s)
-            moved |= accepted > entry.accepted
-            entry.accepted = accepted
+            moved |= entry.accept(accepted)
             if accepted < len(entry.payloads):
                 break
             self.waiting.popleft()
-            self.ended.append(Sent(entry.ticket))
+            self._ended.append(SendDone(entry.ticket))
         self._is_admitting = False
         self.measure()
         return moved
 
     def expire(self, now: float) -> None:
-        """End the waits whose time has run out."""
+        """Fail the sends that timed out."""
         if any(entry.deadline <= now for entry in self.waiting):
             over = [entry for entry in self.waiting if entry.deadline <= now]
             self.waiting = deque(entry for entry in self.waiting if entry.deadline > now)
-            self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=True) for entry in over]
+            self._ended += [SendFailed(entry.ticket, entry.accepted, is_timeout=True) for entry in over]
 
     def cancel(self, ticket: Hashable) -> int:
-        """The caller gave up waiting: how many of its events had got their seqs."""
+        """The caller gave up waiting. Returns how many of its events have their seqs."""
         for entry in self.waiting:
             if entry.ticket == ticket:
                 self.waiting.remove(entry)
@@ -179,16 +194,21 @@ class Outbox:
         return 0
 
     def refuse_all(self) -> None:
-        """Release everyone who waits: the group closed."""
+        """The group closed: fail all waiting sends."""
         self.is_closed = True
-        self.ended += [NotSent(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
+        self._ended += [SendFailed(entry.ticket, entry.accepted, is_timeout=False) for entry in self.waiting]
         self.waiting.clear()
         self.measure()
+
+    def take_ended(self) -> list[SendDone | SendFailed]:
+        """Return the sends that no longer wait."""
+        ended, self._ended = self._ended, []
+        return ended
 
     # -- acks
 
     def settle(self) -> bool:
-        """Purge what everyone has acked. True if there is more room than before."""
+        """Purge the events that everyone has acked. True if that made room."""
         moved = self.window.ack(self.acks.minimum)
         self.window.forget(self.window.acked)
         if moved:

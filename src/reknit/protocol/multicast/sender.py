@@ -1,4 +1,9 @@
-"""A member as a sender: what it sends and has acked, what it says when quiet, and whom it waits for."""
+"""A member as a sender: it sends batches, tracks acks, announces itself when quiet, and deals with slow members.
+
+send -> batches and waiting sends      acked -> room, waiting sends are served
+install -> members start and leave     tick -> closed batches, `GroupStart` repeated, `GroupAnnounce` when quiet,
+                                               slow members by policy
+"""
 
 from __future__ import annotations
 
@@ -9,23 +14,23 @@ from reknit.errors import Closed, Full, LocalError
 from reknit.frame import Buffer
 from reknit.outcome import Reason
 from reknit.protocol.multicast.effects import (
-    DeadLettered,
-    Deliver,
+    DeadLetteredEvents,
+    DeliverBatch,
     EvictSlow,
     MulticastEffect,
-    Send,
     SendBatch,
+    SendToGroup,
 )
-from reknit.protocol.multicast.outbox import Outbox, Waiting
+from reknit.protocol.multicast.outbox import Outbox, WaitingSend
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.view import View
-from reknit.wire.groups import Announce, Start
+from reknit.wire.groups import GroupAnnounce, GroupStart
 
 NEVER = float("inf")
 
 
-class Sender:
-    """The sending side of `Multicast`. `emit` takes its effects; `wall_s` makes `now` a time of day."""
+class GroupSender:
+    """The sending side of `Multicast`. `emit` takes its effects; `now + wall_s` is the time of day."""
 
     def __init__(
         self,
@@ -52,7 +57,7 @@ class Sender:
     # -- sending
 
     def send(self, payloads: Sequence[Buffer], now: float, ticket: Hashable, deadline: float) -> int:
-        """Take as many as fit; with a ticket the rest waits."""
+        """Take as many events as fit. With a ticket the rest waits. Raises `Closed`, `Full`, `LocalError`."""
         box = self.outbox
         if box.is_closed:
             raise Closed(f"group {self._topic!r}", "join it again")
@@ -61,7 +66,7 @@ class Sender:
         if accepted < len(payloads) and ticket is not None:
             if not box.waiting:
                 self._progress_at = now
-            if not box.wait(Waiting(ticket, payloads, accepted, deadline)):
+            if not box.wait(WaitingSend(ticket, payloads, accepted, deadline)):
                 raise Full(f"{len(box.waiting)} sends wait for room in the group", "group.waiting_max")
         return accepted
 
@@ -71,43 +76,41 @@ class Sender:
             raise LocalError(f"an event of {largest} bytes is over group.event_bytes_max ({limit}); split it")
 
     def close_batch(self, now: float) -> None:
-        """Deliver to ourselves and send to all what was gathered."""
+        """Deliver the open batch to ourselves, and send it to all."""
         if self.outbox.has_open:
             self.outbox.close_batch(now, self._wall_s)
         self.send_closed(now)
 
     def send_closed(self, now: float) -> None:
-        """The same for batches that are full; the open one may still grow."""
-        box = self.outbox
-        if not box.closed:
+        """Deliver and send the batches that are full. The open one may still grow."""
+        closed = self.outbox.take_closed()
+        if not closed:
             return
-        for batch in box.closed:
-            self._emit(Deliver(self.me, batch))
+        for batch in closed:
+            self._emit(DeliverBatch(self.me, batch))
             self._emit(SendBatch(None, batch, self._settings.piece_bytes))
-        box.closed.clear()
-        box.window.take()
         self._quiet_s = self._settings.quiet_s
         self._quiet_at = now + self._quiet_s
 
     def close(self) -> None:
-        """Release every waiting sender; nothing more is sent."""
+        """Fail all waiting sends; nothing more is sent."""
         self.outbox.refuse_all()
         self._take_ended()
 
     @property
     def is_settled(self) -> bool:
-        """True if everyone has everything that we sent."""
+        """True if everyone has everything that we sent, and no send waits."""
         return self.outbox.acks.all_have(self.outbox.high) and not self.outbox.waiting
 
     # -- acks
 
     def acked(self, member: bytes, seq: int, now: float) -> None:
-        """A member has everything up to and including seq. The lowest ack of all purges and makes room."""
+        """A member has everything up to and including seq. When the lowest ack of all rises, that makes room."""
         acks = self.outbox.acks
         if member not in acks or seq > self.outbox.window.high:
             return
         if seq >= acks[member]:
-            self._starting.pop(member, None)  # an ack from before it was told where to start proves nothing
+            self._starting.pop(member, None)  # an earlier ack does not show that it knows its start
         if acks.ack(member, seq):
             self._progress_at = now
             self._quiet_s = self._settings.quiet_s
@@ -121,14 +124,13 @@ class Sender:
             self._quiet_at = min(self._quiet_at, now + self._quiet_s)
 
     def _take_ended(self) -> None:
-        for ended in self.outbox.ended:
+        for ended in self.outbox.take_ended():
             self._emit(ended)
-        self.outbox.ended.clear()
 
     # -- views
 
     def install(self, view: View, now: float) -> None:
-        """Nobody waits for who left; who joined starts at a seq that is fixed here and told to it."""
+        """Stop waiting for members that left. Fix where new members start, and tell them."""
         self.close_batch(now)
         box = self.outbox
         for member in [member for member in box.acks.members if member not in view]:
@@ -142,33 +144,30 @@ class Sender:
         self._settle(now)
 
     def restart(self, member: bytes, now: float) -> None:
-        """A member lacks our `Start`."""
+        """A member lacks our `GroupStart`."""
         if member in self.outbox.acks and member != self.me:
             self._starting[member] = now
 
     def _tell_start(self, member: bytes, now: float) -> None:
-        """Said again until the member acks. The seq is its place in our ack table, so it is never purged."""
+        """Repeated until the member acks. The seq is its place in our ack table, so events after it are not purged."""
         settings = self._settings
         self._starting[member] = now + settings.repeat_s
         seq = self.outbox.acks[member]
-        start = Start(seq, settings.capacity_events, settings.window_bytes, settings.buffer_bytes)
-        self._emit(Send(member, start))
+        start = GroupStart(seq, settings.capacity_events, settings.window_bytes, settings.buffer_bytes)
+        self._emit(SendToGroup(member, start))
 
     def set_buffer(self, member: bytes, buffer_bytes: int) -> None:
         self._buffers[member] = max(1, buffer_bytes)
 
     def share_buffers(self, senders: int) -> None:
-        """Bytes in flight stay below the smallest socket buffer, shared among those who send."""
+        """Keep the unacked bytes of all senders below the smallest socket buffer."""
         buffer = min([self._settings.buffer_bytes, *self._buffers.values()])
-        limit = min(self._settings.window_bytes, buffer // senders)
-        if limit != self.outbox.bytes_limit:
-            self.outbox.bytes_limit = limit
-            self.outbox.measure()
+        self.outbox.limit_bytes(min(self._settings.window_bytes, buffer // senders))
 
     # -- time
 
     def tick(self, now: float) -> None:
-        """Whatever is due."""
+        """Send everything that is due."""
         if self.outbox.waiting:
             self._wait_on(now)
         self.close_batch(now)
@@ -185,7 +184,7 @@ class Sender:
         return min(times)
 
     def _announce(self, now: float) -> None:
-        """After a quiet interval, say how far we got: the last events may be lost, and acks too."""
+        """After a quiet interval, announce our last seq: the last events, or their acks, may have been lost."""
         window = self.outbox.window
         is_ack_wanted = not self.outbox.acks.all_have(window.high)
         self._quiet_at = NEVER
@@ -194,7 +193,7 @@ class Sender:
             self._quiet_s = min(2 * self._quiet_s, self._settings.quiet_s_max)
         if is_ack_wanted or window.acked > self._stable_told:
             self._stable_told = window.acked
-            self._emit(Send(None, Announce(window.high, window.acked, is_ack_wanted)))
+            self._emit(SendToGroup(None, GroupAnnounce(window.high, window.acked, is_ack_wanted)))
 
     def _wait_on(self, now: float) -> None:
         self.outbox.expire(now)
@@ -215,7 +214,7 @@ class Sender:
                 why = f"took nothing after {acked} of {high} for {self._settings.slow_s} s"
                 self._emit(EvictSlow(member, why))
             case SlowMember.DEAD_LETTER:
-                self._emit(DeadLettered(member, acked + 1, high + 1, Reason.EGRESS_FULL))
+                self._emit(DeadLetteredEvents(member, acked + 1, high + 1, Reason.EGRESS_FULL))
                 self.acked(member, high, now)
                 self._starting[member] = now
             case policy:

@@ -1,4 +1,4 @@
-"""Every limit and interval of a group. Units stand last in a name."""
+"""Every limit and interval of a group."""
 
 from __future__ import annotations
 
@@ -10,81 +10,81 @@ from reknit.config import MulticastSettings
 
 
 class SlowMember(StrEnum):
-    """What happens when a member takes nothing for `slow_s` while senders wait for it."""
+    """What to do when a member acks nothing for `slow_s` while senders wait for it."""
 
     BLOCK = "block"
     """Senders wait for it."""
     EVICT = "evict"
-    """It is put out of the group."""
+    """It is evicted from the group."""
     DEAD_LETTER = "dead_letter"
-    """What it did not take is dead-lettered for it, and it goes on after that."""
+    """The events that it did not take are dead-lettered for it, and it continues after them."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one member. Members may differ: a sender tells the others its window.
+    """The settings of one member, flat as in the configuration. Members may differ: a sender tells its window's size.
 
     >>> GroupSettings(capacity_events=100).ack_events
     25
     """
 
     capacity_events: int = 16_384
-    """The window: how many events of ours may be unacked."""
+    """The window: how many of our events may be unacked."""
     window_bytes: int = 4 << 20
-    """The window in bytes; less is used where the members' socket buffers are smaller."""
+    """The window in bytes. Less is used if the members' socket buffers are smaller."""
     batch_events_max: int = 4_096
-    """A batch is sent at the latest with so many events…"""
+    """A batch has at most this many events…"""
     batch_bytes_max: int = 261_600
-    """…or so many bytes, or as many pieces as one system call sends."""
+    """…and this many bytes, and as many pieces as one system call sends."""
     event_bytes_max: int = 256 << 10
-    """The largest event; a window must hold it."""
+    """The largest event. A window must hold it."""
     piece_bytes: int = 1_400
-    """How much of a batch goes into one datagram."""
+    """How many bytes of a batch go into one datagram."""
     buffer_bytes: int = 4 << 20
-    """What our socket takes in before it loses datagrams; the transport knows better."""
+    """How much our socket buffers before it drops datagrams. The transport sets the real value."""
     waiting_max: int = 10_000
     """How many sends may wait for room."""
     members_max: int = 256
     """How many members a view may have."""
 
     ask_s_max: float = 0.001
-    """A gap is asked for after a random delay of at most this."""
+    """A gap is requested after a random delay of at most this."""
     again_s_min: float = 0.005
-    """The cool-down until a gap is asked for again, at least; it follows the time that answers take."""
+    """The least back-off before a gap is requested again. It follows the time that answers take."""
     again_s_max: float = 0.25
-    """The cool-down, at most."""
+    """The longest back-off before a gap is requested again."""
     ack_s: float = 0.02
-    """An owed ack is sent after this, if not for its number before."""
+    """An ack that is due is sent after this; earlier if many events are unacked."""
     quiet_s: float = 0.01
-    """A sender that was quiet for this long announces its last seq, then ever more rarely…"""
+    """A sender that was quiet for this long announces its last seq, then more and more rarely…"""
     quiet_s_max: float = 0.5
-    """…but at least so often while acks are missing."""
+    """…but at least this often while acks are missing."""
     repeat_s: float = 0.1
-    """What must be answered is said again after this."""
+    """A message that needs an answer is repeated after this."""
     departed_s: float = 10.0
-    """What a departed sender left is exchanged for at most this long."""
+    """The survivors exchange the events of a departed sender for at most this long."""
     slow_member: SlowMember = SlowMember.BLOCK
-    """What happens when a member holds up the senders."""
+    """What to do when a member holds up the senders."""
     slow_s: float = 10.0
-    """How long no ack may come from the member that all wait for."""
+    """How long the member that all wait for may send no ack."""
 
     discover_s: float = 0.5
-    """How long a joiner looks for a group before it founds one."""
+    """How long a joiner looks for a group before it creates one."""
     hello_s: float = 0.1
-    """How often it says so."""
+    """How often a joiner announces itself."""
     gather_s: float = 0.02
-    """Joins and leaves within this become one view."""
+    """Joins and leaves within this time become one view."""
     beat_s: float = 0.5
-    """How often a member shows that it is there."""
+    """How often a member sends a heartbeat."""
     suspect_s: float = 2.5
-    """Not heard of for this long: suspected…"""
+    """A member that was silent for this long is suspected…"""
     confirm_s: float = 1.0
-    """…and after this much longer, out."""
+    """…and evicted after this much longer."""
     leave_s: float = 2.0
-    """How long a leaver waits for the view without it."""
+    """How long a leaving member waits for the view without it."""
 
     @classmethod
     def of(cls, config: MulticastSettings) -> GroupSettings:
-        """As configured. Sizes of pieces and buffers come from the transport.
+        """The settings as configured. The transport sets the sizes of pieces and buffers.
 
         >>> GroupSettings.of(MulticastSettings()) == GroupSettings()
         True
@@ -95,5 +95,5 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ack_events(self) -> int:
-        """An ack is due after so many events: a quarter of the window."""
+        """An ack is due after this many events: a quarter of the window."""
         return max(1, self.capacity_events // 4)

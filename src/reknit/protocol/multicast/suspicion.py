@@ -1,4 +1,4 @@
-"""Who was heard of when, and who has been silent or astray for so long that it is suspected to be gone."""
+"""A failure detector: which members were silent, or in another view, for so long that they may be gone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from reknit.protocol.multicast.settings import GroupSettings
 
 
 class Suspicion:
-    """A failure detector: silence makes a suspect, more silence confirms it, any word clears it.
+    """Silence makes a member a suspect, more silence confirms it, any message clears it.
 
-    Who speaks for as long from another view than ours is astray, and suspected too: it is with others now, and
-    were it to coordinate us by rank, nobody would.
+    A member whose messages come from another view for as long is astray, and suspected too: it is with others now.
+    If it were first by rank, nobody would coordinate us.
 
     >>> watch = Suspicion(GroupSettings(suspect_s=2.0, confirm_s=1.0))
     >>> watch.keep([b"a"], now=0.0)
@@ -40,12 +40,12 @@ class Suspicion:
                 del self._since[member]
 
     def strays(self, member: bytes, now: float) -> None:
-        """It said that its view is not ours."""
+        """A member said that its view is not ours."""
         if member in self._heard:
             self._astray.setdefault(member, now)
 
     def follows(self, member: bytes) -> None:
-        """It said that its view is ours."""
+        """A member said that its view is ours."""
         self._astray.pop(member, None)
 
     def _is_lost(self, member: bytes, now: float) -> bool:
@@ -53,18 +53,18 @@ class Suspicion:
         return now - since >= self._settings.suspect_s
 
     def keep(self, members: Iterable[bytes], now: float) -> None:
-        """In a new view watch these, and no others; new ones count as heard of now."""
+        """In a new view, watch only these members. New ones count as heard now."""
         self._astray.clear()
         self._heard = {member: self._heard.get(member, now) for member in members}
         self._since = {member: at for member, at in self._since.items() if member in self._heard}
 
     def check(self, now: float) -> list[bytes]:
-        """The suspects, as of now."""
+        """The suspects as of now."""
         lost = [member for member in self._heard if self._is_lost(member, now)]
         for member in lost:
             self._since.setdefault(member, now)
         return lost
 
     def confirmed(self, now: float) -> set[bytes]:
-        """The suspects that stayed silent, or astray."""
+        """The suspects that stayed silent or astray for long enough to be removed."""
         return {member for member, at in self._since.items() if now - at >= self._settings.confirm_s}

@@ -1,14 +1,13 @@
-"""The fixed window of one sender: what it sent, as its members hold it.
+"""The fixed window of one sender, as the sender itself and each member keep it.
 
-The same window stands on both sides, and all of it is ranges. Sender: `acked` is the lowest ack of all
-members, `high` the last seq sent. Receiver: `acked` is what its application was handed, `high` the highest
-seq received.
+Both sides use the same class, and all of it is ranges. On the sender, `acked` is the lowest ack of all members, and
+`high` the last seq sent. On a receiver, `acked` is what its application has, and `high` the highest seq received.
 
     forgotten <= acked <= delivered <= high,   high - acked <= capacity,   each only grows
 
-A seq S is taken if `1 <= S - acked <= capacity`: exactly `capacity` events fit. What is acked here is kept
-for others that may ask for it, until it is forgotten: the sender said that everyone has it, or it must be so
-because the sender could not have sent `high` otherwise.
+A seq S is taken if `1 <= S - acked <= capacity`: exactly `capacity` events fit. Events that are acked here are
+retained for other members, until they are forgotten: the sender said that everyone has them, or it could not have
+sent `high` otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 
 class Slot(NamedTuple, Generic[T]):
-    """Events `[start, stop)` in a window: a batch or a part of one; None stands for lost events."""
+    """Events `[start, stop)` in a window: a batch or part of one. The value of lost events is None."""
 
     start: int
     stop: int
@@ -45,14 +44,14 @@ class Window(Generic[T]):
         self.capacity = capacity
         self.bytes_max = bytes_max
         self.is_final = False
-        """The sender is gone, and nothing is forgotten any more: another survivor may lack what everyone must have."""
+        """The sender is gone. Nothing is forgotten any more: another survivor may lack what everyone must have."""
         self.forgotten = self.acked = self.delivered = self.high = offset
         self.bytes = 0
-        """Of everything in the window that is not acked."""
+        """The size of all events that are not acked."""
         self.bytes_kept = 0
-        """Of everything, acked or not."""
+        """The size of all events, acked or not."""
         self.bytes_acked = 0
-        """Of everything that was ever acked."""
+        """The size of all events that were ever acked."""
         self._offset = offset
         self._received = SeqSet.from_ranges([(0, offset + 1)])
         self._starts: list[int] = []
@@ -66,13 +65,21 @@ class Window(Generic[T]):
 
     @property
     def stable(self) -> int:
-        """Everyone has all up to and including this, as far as was shown; where we began shows nothing."""
+        """Everyone has all events up to and including this, as far as is known. The offset itself proves nothing."""
         return self.forgotten if self.forgotten > self._offset else 0
 
     @property
     def room(self) -> int:
         """How many more events fit after `high`."""
         return self.capacity - (self.high - self.acked)
+
+    def resize(self, capacity: int, bytes_max: int) -> None:
+        """Hold as much as this from now on."""
+        self.capacity, self.bytes_max = capacity, bytes_max
+
+    def set_final(self, is_final: bool) -> None:
+        """The sender is gone, or is back."""
+        self.is_final = is_final
 
     def _count(self, start: int, stop: int) -> int:
         return sum(b - a for a, b in self._received.overlap(start, stop))
@@ -84,7 +91,7 @@ class Window(Generic[T]):
     # -- filling
 
     def add(self, start: int, stop: int, value: T, size: int) -> bool:
-        """Take events `[start, stop)`, the first value kept; False if none is new or they do not fit."""
+        """Take events `[start, stop)`. False if none is new, or they do not fit. An event keeps its first value."""
         if stop - 1 - self.acked > self.capacity or start < 1:
             return False
         new = [(start, stop)] if start == self.high + 1 else self._received.missing(start, stop)
@@ -104,14 +111,14 @@ class Window(Generic[T]):
         self.high = max(self.high, slot.stop - 1)
 
     def skip(self, seq: int) -> list[Range]:
-        """Give up what is missing up to and including seq: holes that `take` hands out in their place."""
+        """Give up the missing events up to and including seq: `take` returns slots without a value for them."""
         lost = self._received.missing(self.delivered + 1, seq + 1)
         for start, stop in lost:
             self._insert(Slot(start, stop, None, 0))
         return lost
 
     def lose(self, start: int, stop: int) -> None:
-        """Give up `[start, stop)` where it is not delivered yet, held or not: a hole that `take` hands out."""
+        """Give up the events of `[start, stop)` that are not delivered, held or not: `take` returns an empty slot."""
         start = max(start, self.delivered + 1)
         if start >= stop:
             return
@@ -125,7 +132,7 @@ class Window(Generic[T]):
     # -- emptying
 
     def take(self) -> list[Slot[T]]:
-        """Everything that comes next without a gap; `delivered` moves behind it."""
+        """Return everything that comes next without a gap. `delivered` moves behind it."""
         stop = self._received.first_missing(self.delivered + 1)
         if stop == self.delivered + 1:
             return []
@@ -134,7 +141,7 @@ class Window(Generic[T]):
         return self._slots[low : bisect_left(self._starts, stop)]
 
     def ack(self, seq: int) -> bool:
-        """Everything up to and including seq is done with here: room for as many more. False if not new."""
+        """Everything up to and including seq is processed here, which makes room. False if that is not new."""
         seq = min(seq, self.delivered)
         if seq <= self.acked:
             return False
@@ -148,16 +155,16 @@ class Window(Generic[T]):
         return True
 
     def forget(self, seq: int) -> None:
-        """Everyone has everything up to and including seq: nobody will ask for it."""
+        """Everyone has everything up to and including seq: nobody will request it."""
         seq = min(seq, self.acked)
         if seq > self.forgotten:
             count = min(bisect_right(self._starts, seq), self._acked_slots)
-            # A batch goes as a whole, as it came to everyone.
+            # Everyone got the whole batch, so the whole batch goes.
             self.forgotten = max(seq, self._slots[count - 1].stop - 1) if count else seq
             self._drop(count)
 
     def trim(self) -> None:
-        """Forget what everyone must have, because the sender's own window would have been full otherwise."""
+        """Forget what everyone must have: the sender's own window would have been full otherwise."""
         self.forget(self.high - self.capacity)
         count, over = 0, self.bytes_kept - self.bytes_max
         while over > 0 and count < self._acked_slots:
@@ -171,24 +178,24 @@ class Window(Generic[T]):
         del self._slots[:count], self._starts[:count]
         self._acked_slots -= count
 
-    # -- asking
+    # -- gaps and retransmission
 
     def missing(self, stop: int = 0) -> list[Range]:
         """The gaps after `delivered`, up to `high` or before `stop`, whichever is further."""
         return self._received.missing(self.delivered + 1, max(self.high + 1, stop))
 
     def find(self, start: int, stop: int) -> list[Slot[T]]:
-        """What is held of `[start, stop)`, also if it is acked here."""
+        """The slots held of `[start, stop)`, acked ones too."""
         low = max(0, bisect_right(self._starts, start) - 1)
         high = bisect_left(self._starts, stop)
         return [slot for slot in self._slots[low:high] if slot.stop > start and slot.value is not None]
 
     def held(self) -> list[Range]:
-        """Everything that could be given to others, as ranges."""
+        """Everything that could be sent to other members, as ranges."""
         return SeqSet.from_ranges((s.start, s.stop) for s in self._slots if s.value is not None).ranges()
 
 
 def _around(slot: Slot[T], start: int, stop: int) -> list[Slot[T]]:
-    """What is left of a slot without `[start, stop)`."""
+    """The parts of a slot outside `[start, stop)`."""
     parts = [(slot.start, min(slot.stop, start)), (max(slot.start, stop), slot.stop)]
     return [Slot(*part, slot.value, slot.size) for part in parts if part[0] < part[1]]

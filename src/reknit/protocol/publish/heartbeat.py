@@ -1,7 +1,7 @@
 """A publisher's heartbeat: its last seq, so that subscribers notice a lost tail before the next event.
 
-Periodic, or when the last seq changed. The latter is repeated after every reconnection and then ever more rarely: one
-that was lost in an outage is never the last.
+It is sent periodically, or when the last seq changed. In the second case it is repeated after every reconnection, and
+then less and less often, so that an outage never swallows the last one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from reknit.wire.recovery import Heartbeat
 
 REPEAT_FACTOR_MAX: Final = 64
-"""A heartbeat on change is repeated after 1, 2, 4 … periods, and from there on every so many."""
+"""A heartbeat on change is repeated after 1, 2, 4 … periods, and then every so many periods."""
 
 
 class Heartbeats:
@@ -40,13 +40,13 @@ class Heartbeats:
                 self._due = now + self._period_s
 
     def connected(self, now: float) -> None:
-        """The connection stands again: whoever missed the last heartbeat gets it now."""
+        """The connection is up again: subscribers that missed the last heartbeat get it now."""
         if self._seq:
             self._due = now
             self._factor = 1
 
     def tick(self, now: float) -> list[Heartbeat]:
-        """The heartbeat that is due by now."""
+        """The heartbeat that is due, if any."""
         if self._due is None or now < self._due:
             return []
         self._due = now + self._period_s * self._factor

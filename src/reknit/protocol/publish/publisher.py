@@ -1,7 +1,7 @@
-"""The publishing side of one source: numbers events, holds them until they are kept, sends them again if need be.
+"""The publisher's side of one source: numbers events, holds them until they are durable, resends them if necessary.
 
 The bytes of a batch are made once. A resend is the identical bytes under the same seqs, so that the node can drop
-what it has by a range check.
+what it has by a range check. `TRANSITIONS` is the whole state machine.
 """
 
 from __future__ import annotations
@@ -15,36 +15,34 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.frame import Buffer
-from reknit.protocol.machine import Peer
-from reknit.protocol.publish.storage_acks import Replies
-from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
+from reknit.protocol.effects import SendToNode
+from reknit.protocol.machine import Connected, Disconnected, Machine, Peer
+from reknit.protocol.publish.storage_acks import StorageAcks
+from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 from reknit.wire.recovery import Require, Stored
 
+__all__ = [
+    "RESEND_S", "Confirm", "Connected", "Disconnected", "Effect", "Input", "Numbered", "PublishRefused",
+    "Publisher", "PublisherState", "SendBytes", "SendToNode",
+]  # fmt: skip
+
 RESEND_S: Final = 2.0
-"""How long a publisher that wants its events stored by several caches waits before it sends them again."""
+"""How long a publisher that wants its events stored by several caches waits before it resends them."""
 
 
-class State(Enum):
+class PublisherState(Enum):
     """Where a publisher stands with its node."""
 
-    APART = "apart"
-    """No connection: events are numbered and held."""
+    DISCONNECTED = "disconnected"
+    """Events are numbered and held."""
     DECLARING = "declaring"
     """Connected, and waiting to hear how far this source has got: nothing is numbered yet."""
     FLOWING = "flowing"
-    """Events go out as they are made."""
+    """Events are sent as they are made."""
     HELD = "held"
     """The node asked to wait."""
     REFUSED = "refused"
     """The node will never take this source's events."""
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """A connection to the node stands (again)."""
-
-
-class Disconnected(msgspec.Struct, frozen=True):
-    """The connection is gone."""
 
 
 class SendBytes(msgspec.Struct, frozen=True):
@@ -53,19 +51,13 @@ class SendBytes(msgspec.Struct, frozen=True):
     data: Buffer
 
 
-class SendMessage(msgspec.Struct, frozen=True):
-    """Send a message."""
-
-    message: Message
-
-
 class Confirm(msgspec.Struct, frozen=True):
-    """Everything before `stop` is kept."""
+    """Everything before `stop` is durable."""
 
     stop: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class PublishRefused(msgspec.Struct, frozen=True):
     """Events from `start` on are not taken, and why."""
 
     start: int
@@ -79,31 +71,47 @@ class Numbered(msgspec.Struct, frozen=True):
     next_seq: int
 
 
-Input = Connected | Disconnected | Ack | Expect | Refuse | Hold | Go | Stored
-Effect = SendBytes | SendMessage | Confirm | Refused | Numbered
+FromNode = Ack | Expect | Refuse | Hold | Go | Stored
+Input = Connected | Disconnected | FromNode
+Effect = SendBytes | SendToNode | Confirm | PublishRefused | Numbered
 
-TRANSITIONS: Final[dict[tuple[State, type[Any]], State]] = {
-    (State.APART, Connected): State.FLOWING,  # or DECLARING, for a source with a past that is not known yet
-    (State.FLOWING, Disconnected): State.APART,
-    (State.HELD, Disconnected): State.APART,
-    (State.DECLARING, Disconnected): State.APART,
-    (State.DECLARING, Ack): State.FLOWING,
-    (State.DECLARING, Hold): State.DECLARING,
-    (State.DECLARING, Go): State.DECLARING,
-    (State.FLOWING, Ack): State.FLOWING,
-    (State.FLOWING, Stored): State.FLOWING,
-    (State.HELD, Stored): State.HELD,
-    (State.FLOWING, Expect): State.FLOWING,
-    (State.FLOWING, Go): State.FLOWING,
-    (State.FLOWING, Hold): State.HELD,
-    (State.HELD, Hold): State.HELD,
-    (State.HELD, Ack): State.HELD,
-    (State.HELD, Expect): State.HELD,
-    (State.HELD, Go): State.FLOWING,
-    (State.FLOWING, Refuse): State.REFUSED,
-    (State.HELD, Refuse): State.REFUSED,
-    (State.DECLARING, Refuse): State.REFUSED,
+_State = PublisherState
+TRANSITIONS: Final[dict[tuple[PublisherState, type[Any]], PublisherState]] = {
+    # A lasting source whose past is not known yet goes to DECLARING.
+    (_State.DISCONNECTED, Connected): _State.FLOWING,
+    (_State.FLOWING, Disconnected): _State.DISCONNECTED,
+    (_State.HELD, Disconnected): _State.DISCONNECTED,
+    (_State.DECLARING, Disconnected): _State.DISCONNECTED,
+    (_State.DECLARING, Ack): _State.FLOWING,
+    (_State.DECLARING, Hold): _State.DECLARING,
+    (_State.DECLARING, Go): _State.DECLARING,
+    (_State.FLOWING, Ack): _State.FLOWING,
+    (_State.FLOWING, Stored): _State.FLOWING,
+    (_State.HELD, Stored): _State.HELD,
+    (_State.FLOWING, Expect): _State.FLOWING,
+    (_State.FLOWING, Go): _State.FLOWING,
+    (_State.FLOWING, Hold): _State.HELD,
+    (_State.HELD, Hold): _State.HELD,
+    (_State.HELD, Ack): _State.HELD,
+    (_State.HELD, Expect): _State.HELD,
+    (_State.HELD, Go): _State.FLOWING,
+    (_State.FLOWING, Refuse): _State.REFUSED,
+    (_State.HELD, Refuse): _State.REFUSED,
+    (_State.DECLARING, Refuse): _State.REFUSED,
 }
+WITHOUT_EFFECT: Final[frozenset[tuple[PublisherState, type[Any]]]] = frozenset(
+    [
+        # The node's messages about events that are over, or that crossed a change of state on the way.
+        *[(_State.DISCONNECTED, kind) for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Disconnected)],
+        *[(_State.DECLARING, kind) for kind in (Expect, Stored)],
+        # Refused is final, whatever becomes of the connection.
+        *[
+            (_State.REFUSED, kind)
+            for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Connected, Disconnected)
+        ],
+    ]
+)
+"""Inputs that are legal and change nothing. Any other input that is not in `TRANSITIONS` raises."""
 
 
 class Publisher:
@@ -123,42 +131,42 @@ class Publisher:
     def __init__(self, source: bytes, topic: str, lasting: bool = False, stored_by: int = 1) -> None:
         self.source = source
         self.topic = topic
-        self.state = State.APART
+        self.state = PublisherState.DISCONNECTED
         self.next_seq = 1
         self.lasting = lasting
-        """A lasting source has a past at the node, and is declared on every connection: the last one speaks for it."""
+        """A lasting source has a past at the node. It is declared on every connection: the latest one speaks for it."""
         self.numbered = not lasting
-        """Whether the next seq is known: a lasting source goes on where the node says."""
+        """Whether the next seq is known: a lasting source continues where the node says."""
         self.unacked: deque[Batch] = deque()
         self.unacked_bytes = 0
-        self._replies = Replies(stored_by) if stored_by > 1 else None
+        self._storage_acks = StorageAcks(stored_by) if stored_by > 1 else None
         self._resend_at: float | None = None
         self._effects: list[Effect] = []
 
     def put(self, payloads: Sequence[Buffer], time_us: int, **fields: Any) -> Batch:
-        """Number these events, hold them until they are kept, and send them if that is possible now."""
+        """Number these events, hold them until they are durable, and send them if that is possible now."""
         assert self.numbered, "a lasting source is numbered only after the node has told its past"
         batch = Batch.build(self.source, self.topic, self.next_seq, payloads, time_us, **fields)
-        self.next_seq = batch.stop
-        self.unacked.append(batch)
-        self.unacked_bytes += batch.head.length
-        if self.state is State.FLOWING:
-            self._effects.append(SendBytes(batch.data))
+        self.forward(batch)
         return batch
 
     def forward(self, batch: Batch) -> None:
-        """Hold and send a batch that another made, under its own seqs."""
+        """Hold and send a batch that is built already, under its own seqs."""
         self.next_seq = batch.stop
         self.unacked.append(batch)
         self.unacked_bytes += batch.head.length
-        if self.state is State.FLOWING:
+        if self.state is PublisherState.FLOWING:
             self._effects.append(SendBytes(batch.data))
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """An input from the node or about the connection to it. What does not fit the state changes nothing."""
+        """From the node, or about the connection to it. Raises for an input that no driver may give in this state."""
         state = TRANSITIONS.get((self.state, type(message)))
         if state is None:
-            return
+            if (self.state, type(message)) in WITHOUT_EFFECT:
+                return
+            raise ValueError(
+                f"a publisher that is {self.state.value} can't receive {message!r}: disconnect it first"
+            )
         match message:
             case Connected():
                 self._connected(peer)
@@ -185,22 +193,22 @@ class Publisher:
 
     def _connected(self, peer: Peer) -> None:
         if self.lasting:
-            self._effects.append(SendMessage(Declare(self.source, self.topic)))
-        if self._replies is not None:
-            self._replies.forget(peer)
-            self._effects.append(SendMessage(Require(self.source, self.topic)))
+            self._effects.append(SendToNode(Declare(self.source, self.topic)))
+        if self._storage_acks is not None:
+            self._storage_acks.forget(peer)
+            self._effects.append(SendToNode(Require(self.source, self.topic)))
         if not self.numbered:
-            self.state = State.DECLARING
+            self.state = PublisherState.DECLARING
             return
-        self.state = State.FLOWING
+        self.state = PublisherState.FLOWING
         self._resend(self._first_unacked())
 
     def _first_unacked(self) -> int:
         return self.unacked[0].first if self.unacked else self.next_seq
 
     def _resend(self, seq: int) -> None:
-        """Send everything that is held from `seq` on."""
-        if self.state is not State.FLOWING:
+        """Send everything from `seq` on that is held."""
+        if self.state is not PublisherState.FLOWING:
             return
         self._effects += [SendBytes(batch.data) for batch in self.unacked if batch.stop > seq]
 
@@ -210,8 +218,8 @@ class Publisher:
             self.next_seq = seq + 1
             self._effects.append(Numbered(self.next_seq))
             return
-        if self._replies is not None:
-            seq = self._replies.note(cache, seq)
+        if self._storage_acks is not None:
+            seq = self._storage_acks.note(cache, seq)
         confirmed = 0
         while self.unacked and self.unacked[0].stop <= seq + 1:
             batch = self.unacked.popleft()
@@ -223,17 +231,17 @@ class Publisher:
     def _refuse(self, start: int, code: int, text: str) -> None:
         self.unacked.clear()
         self.unacked_bytes = 0
-        self._effects.append(Refused(start, code, text))
+        self._effects.append(PublishRefused(start, code, text))
 
     def tick(self, now: float) -> None:
-        """A connection that hangs is the driver's to find. Caches that have not stored get it once more."""
-        if self._replies is None or not self.unacked:
+        """Resend events that too few caches have stored. Finding a dead connection is the driver's task."""
+        if self._storage_acks is None or not self.unacked:
             self._resend_at = None
         elif self._resend_at is None:
             self._resend_at = now + RESEND_S
-        elif now >= self._resend_at and self.state is State.FLOWING:
+        elif now >= self._resend_at and self.state is PublisherState.FLOWING:
             self._resend_at = now + RESEND_S
-            self._effects.append(SendMessage(Require(self.source, self.topic)))
+            self._effects.append(SendToNode(Require(self.source, self.topic)))
             self._resend(self._first_unacked())
 
     def next_deadline(self) -> float | None:
@@ -244,3 +252,6 @@ class Publisher:
         """What is to be done, in order."""
         effects, self._effects = self._effects, []
         return effects
+
+
+_MACHINE: type[Machine[Input, Effect]] = Publisher

@@ -1,4 +1,4 @@
-"""Put replies: from how many caches a publisher's events are stored in, and up to which seq."""
+"""Storage acks: how many caches stored a publisher's events, and up to which seq."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from reknit.protocol.machine import Peer
 CACHES_MAX: Final = 1024
 
 
-class Replies:
-    """Counts caches. Each says up to which seq it stored everything.
+class StorageAcks:
+    """Counts caches. Each reports the seq up to which it stored everything.
 
-    >>> replies = Replies(wanted=2)
-    >>> replies.note("node", 9), replies.note("edge", 4), replies.note("core", 7)
+    >>> acks = StorageAcks(wanted=2)
+    >>> acks.note("node", 9), acks.note("edge", 4), acks.note("core", 7)
     (0, 4, 7)
     """
 
@@ -22,13 +22,13 @@ class Replies:
         self._stored: dict[Peer, int] = {}
 
     def note(self, cache: Peer, seq: int) -> int:
-        """A cache stored everything up to `seq`; gives the seq up to which enough have."""
+        """A cache stored everything up to `seq`; returns the seq up to which enough caches have."""
         if cache in self._stored or len(self._stored) < CACHES_MAX:
             self._stored[cache] = max(seq, self._stored.get(cache, 0))
         return self.seq
 
     def forget(self, cache: Peer) -> None:
-        """A cache began anew, and may have lost what it stored."""
+        """A cache started again, and may have lost what it stored."""
         self._stored.pop(cache, None)
 
     @property

@@ -1,8 +1,15 @@
-"""Alignment: two caches that were apart compare digests, cold to hot, and each asks only for what it lacks.
+"""Alignment: two caches that were apart compare digests, and each requests only what it lacks.
 
-What a cache holds is a few ranges per stream, so a digest is small: one fingerprint for everything, the ranges of the
-streams that changed lately, and, only where the fingerprints differ, one fingerprint per bucket of streams and then
-the ranges of those buckets that differ.
+A cache holds a few ranges of each series, so a digest is small: one fingerprint for everything, and the ranges of the
+series that changed lately. Only if the fingerprints differ, one fingerprint for each bucket of series follows, and
+then the ranges in the buckets that differ.
+
+    IDLE    ── start ──> DIGEST: AskDigest
+    DIGEST  ── Digest ──> IDLE (equal, or not comparable): AlignmentDone; or BUCKETS: FetchRanges, AskBuckets
+    BUCKETS ── BucketFingerprints ──> IDLE (equal): AlignmentDone; or SPANS: AskSpans
+    SPANS   ── HeldSpans ──> IDLE: FetchRanges, AlignmentDone
+
+An answer that was not requested in this state comes late, and is ignored.
 """
 
 from __future__ import annotations
@@ -14,129 +21,130 @@ from typing import Any, Final, assert_never
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
+from reknit.protocol.machine import Machine, Peer
 from reknit.seqset import Range, SeqSet
 from reknit.wire.recovery import Span
 
 BUCKETS: Final = 64
 HOT_MAX: Final = 256
-"""So many streams' ranges go with the first digest."""
+"""How many series that changed lately go with the first digest."""
 
-Held = Mapping[Stream, SeqSet]
+Held = Mapping[Series, SeqSet]
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """The first level: everything in one fingerprint, and what changed lately in full."""
+    """The first level: one fingerprint for everything, and the ranges that changed lately."""
 
     config: str
-    """What is held, and how it is digested: digests of different configurations are not compared."""
+    """What is held, and how it is digested. Digests of different configurations are not compared."""
     all: int
     hot: list[Span] = []
 
 
-class Buckets(msgspec.Struct, frozen=True):
-    """The second level: a fingerprint per bucket."""
+class BucketFingerprints(msgspec.Struct, frozen=True):
+    """The second level: one fingerprint for each bucket."""
 
     fingerprints: list[int]
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """The third level: what is held of the streams of some buckets."""
+class HeldSpans(msgspec.Struct, frozen=True):
+    """The third level: the ranges held of the series in some buckets."""
 
     spans: list[Span]
 
 
 class AskDigest(msgspec.Struct, frozen=True):
-    """Ask the other for its digest."""
+    """Ask the other cache for its digest."""
 
 
 class AskBuckets(msgspec.Struct, frozen=True):
-    """… for its buckets."""
+    """Ask the other cache for its bucket fingerprints."""
 
 
-class AskRows(msgspec.Struct, frozen=True):
-    """… for the rows of these buckets."""
+class AskSpans(msgspec.Struct, frozen=True):
+    """Ask the other cache for the ranges in these buckets."""
 
     buckets: list[int]
 
 
-class Want(msgspec.Struct, frozen=True):
-    """The other has these ranges of a stream, and we do not."""
+class FetchRanges(msgspec.Struct, frozen=True):
+    """The other cache holds these ranges of a series, and we do not: fetch them."""
 
-    stream: Stream
+    series: Series
     ranges: list[Range]
 
 
-class Aligned(msgspec.Struct, frozen=True):
-    """There is nothing (more) to compare; `is_comparable` is False where the configurations differ."""
+class AlignmentDone(msgspec.Struct, frozen=True):
+    """The comparison ended. `is_comparable` is False if the configurations differ."""
 
     is_comparable: bool = True
 
 
-Input = Digest | Buckets | Rows
-Effect = AskDigest | AskBuckets | AskRows | Want | Aligned
+Input = Digest | BucketFingerprints | HeldSpans
+Effect = AskDigest | AskBuckets | AskSpans | FetchRanges | AlignmentDone
 
 
-class State(Enum):
+class AlignmentState(Enum):
     """Where a comparison stands."""
 
     IDLE = "idle"
     DIGEST = "digest"
     BUCKETS = "buckets"
-    ROWS = "rows"
+    SPANS = "spans"
 
 
-TRANSITIONS: Final[dict[tuple[State, type[Any]], tuple[State, ...]]] = {
-    (State.DIGEST, Digest): (State.IDLE, State.BUCKETS),
-    (State.BUCKETS, Buckets): (State.IDLE, State.ROWS),
-    (State.ROWS, Rows): (State.IDLE,),
+TRANSITIONS: Final[dict[tuple[AlignmentState, type[Any]], tuple[AlignmentState, ...]]] = {
+    (AlignmentState.DIGEST, Digest): (AlignmentState.IDLE, AlignmentState.BUCKETS),
+    (AlignmentState.BUCKETS, BucketFingerprints): (AlignmentState.IDLE, AlignmentState.SPANS),
+    (AlignmentState.SPANS, HeldSpans): (AlignmentState.IDLE,),
 }
 
 
-# -- the side that is asked
+# -- the side that answers
 
 
-def fingerprint(stream: Stream, seqs: SeqSet) -> int:
-    """A number for what is held of a stream; the same ranges give the same number."""
-    text = f"{stream[0]}\0{stream[1].hex()}\0{seqs.ranges()}"
+def fingerprint(series: Series, seqs: SeqSet) -> int:
+    """A number for the ranges held of a series; the same ranges give the same number."""
+    text = f"{series[0]}\0{series[1].hex()}\0{seqs.ranges()}"
     return xxh3_64_intdigest(text.encode())
 
 
-def bucket(stream: Stream) -> int:
-    """Which bucket a stream belongs to."""
-    return xxh3_64_intdigest(stream[0].encode() + b"\0" + stream[1]) % BUCKETS
+def bucket(series: Series) -> int:
+    """The bucket that a series belongs to."""
+    return xxh3_64_intdigest(series[0].encode() + b"\0" + series[1]) % BUCKETS
 
 
-def digest(held: Held, config: str, hot: Iterable[Stream] = ()) -> Digest:
-    """The first level. `hot` are the streams that changed lately, the latest first."""
-    rows = [Span(*stream, held[stream].ranges(), held[stream].last) for stream in hot if stream in held]
+def digest(held: Held, config: str, hot: Iterable[Series] = ()) -> Digest:
+    """The first level. `hot` are the series that changed lately, the latest first."""
+    rows = [Span(*series, held[series].ranges(), held[series].last) for series in hot if series in held]
     return Digest(config, _joined(held), rows[:HOT_MAX])
 
 
-def buckets(held: Held) -> Buckets:
+def buckets(held: Held) -> BucketFingerprints:
     """The second level."""
     prints = [0] * BUCKETS
-    for stream, seqs in held.items():
-        prints[bucket(stream)] ^= fingerprint(stream, seqs) if seqs else 0
-    return Buckets(prints)
+    for series, seqs in held.items():
+        prints[bucket(series)] ^= fingerprint(series, seqs) if seqs else 0
+    return BucketFingerprints(prints)
 
 
-def rows(held: Held, wanted: Iterable[int]) -> Rows:
+def rows(held: Held, wanted: Iterable[int]) -> HeldSpans:
     """The third level."""
     chosen = set(wanted)
-    return Rows(
+    return HeldSpans(
         [
-            Span(*stream, seqs.ranges(), seqs.last)
-            for stream, seqs in sorted(held.items())
-            if seqs and bucket(stream) in chosen
+            Span(*series, seqs.ranges(), seqs.last)
+            for series, seqs in sorted(held.items())
+            if seqs and bucket(series) in chosen
         ]
     )
 
 
 def _joined(held: Held) -> int:
     total = 0
-    for stream, seqs in held.items():
-        total ^= fingerprint(stream, seqs) if seqs else 0
+    for series, seqs in held.items():
+        total ^= fingerprint(series, seqs) if seqs else 0
     return total
 
 
@@ -144,7 +152,7 @@ def _joined(held: Held) -> int:
 
 
 class Alignment:
-    """One comparison after another with one other cache.
+    """Comparisons with one other cache, one after another.
 
     >>> mine, theirs = ({("a", b"s" * 16): SeqSet.from_ranges([(1, stop)])} for stop in (5, 9))
     >>> alignment = Alignment("**")
@@ -153,40 +161,47 @@ class Alignment:
     [AskDigest()]
     >>> alignment.receive(digest(theirs, "**", hot=theirs))
     >>> alignment.take_effects()
-    [Want(stream=('a', b'ssssssssssssssss'), ranges=[(5, 9)]), Aligned(is_comparable=True)]
+    [FetchRanges(series=('a', b'ssssssssssssssss'), ranges=[(5, 9)]), AlignmentDone(is_comparable=True)]
     """
 
     def __init__(self, config: str) -> None:
-        self.state = State.IDLE
+        self.state = AlignmentState.IDLE
         self._config = config
-        self._held: dict[Stream, SeqSet] = {}
-        self._floors: Mapping[Stream, int] = {}
+        self._held: dict[Series, SeqSet] = {}
+        self._floors: Mapping[Series, int] = {}
         self._effects: list[Effect] = []
 
-    def start(self, held: Held, floors: Mapping[Stream, int]) -> None:
-        """Compare what we hold now. Below its floor a stream was let go on purpose: nothing is asked for there."""
-        self.state = State.DIGEST
-        self._held = {stream: seqs.copy() for stream, seqs in held.items()}
+    def start(self, held: Held, floors: Mapping[Series, int]) -> None:
+        """Compare what we hold now. Below its floor a series was evicted: nothing is fetched there."""
+        self.state = AlignmentState.DIGEST
+        self._held = {series: seqs.copy() for series, seqs in held.items()}
         self._floors = floors
         self._effects.append(AskDigest())
 
-    def receive(self, message: Input) -> None:
-        """The other's answer. One that was not asked for changes nothing."""
+    def receive(self, message: Input, peer: Peer = "", now: float = 0.0) -> None:
+        """An answer of the other cache. One that was not requested in this state changes nothing."""
         if (self.state, type(message)) not in TRANSITIONS:
             return
         match message:
             case Digest():
                 self._compare(message)
-            case Buckets(fingerprints=fingerprints):
+            case BucketFingerprints(fingerprints=fingerprints):
                 self._compare_buckets(fingerprints)
-            case Rows(spans=spans):
+            case HeldSpans(spans=spans):
                 self._want(spans)
                 self._end()
             case _:
                 assert_never(message)
 
+    def tick(self, now: float) -> None:
+        """Nothing has a deadline: the driver gives up a comparison."""
+
+    def next_deadline(self) -> float | None:
+        """Never."""
+        return None
+
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -197,26 +212,26 @@ class Alignment:
             self._end()
         else:
             self._want(other.hot)
-            if other.all == _joined(self._held):  # what changed lately was all that differed
+            if other.all == _joined(self._held):  # only what changed lately differed
                 self._end()
             else:
-                self.state = State.BUCKETS
+                self.state = AlignmentState.BUCKETS
                 self._effects.append(AskBuckets())
 
     def _compare_buckets(self, others: list[int]) -> None:
         mine = buckets(self._held).fingerprints
         differing = [at for at, (one, other) in enumerate(zip(mine, others, strict=False)) if one != other]
         if differing:
-            self.state = State.ROWS
-            self._effects.append(AskRows(differing))
+            self.state = AlignmentState.SPANS
+            self._effects.append(AskSpans(differing))
         else:
             self._end()
 
     def _want(self, spans: Iterable[Span]) -> None:
         for span in spans:
-            stream = (span.topic, span.source)
-            held = self._held.setdefault(stream, SeqSet())
-            floor = self._floors.get(stream, 1)
+            series = (span.topic, span.source)
+            held = self._held.setdefault(series, SeqSet())
+            floor = self._floors.get(series, 1)
             lacking = [
                 part
                 for start, stop in span.ranges
@@ -224,10 +239,13 @@ class Alignment:
                 for part in held.missing(max(start, floor), stop)
             ]
             if lacking:
-                self._effects.append(Want(stream, lacking))
+                self._effects.append(FetchRanges(series, lacking))
             for start, stop in lacking:
                 held.add(start, stop)
 
     def _end(self, is_comparable: bool = True) -> None:
-        self.state = State.IDLE
-        self._effects.append(Aligned(is_comparable))
+        self.state = AlignmentState.IDLE
+        self._effects.append(AlignmentDone(is_comparable))
+
+
+_: type[Machine[Input, Effect]] = Alignment

@@ -1,7 +1,7 @@
-"""The cache: holds the newest events of each stream and gives back what somebody missed.
+"""A cache: it holds the newest events of each series, and answers subscribers that missed some.
 
-A cache may stand anywhere: beside a publisher, in a client, on a node. Per stream it is bounded by events, bytes and
-age. What it let go is known (`floor`), so that nobody brings it back.
+A cache can be anywhere: beside a publisher, in a client, on a node. Each series is bounded by events, bytes and age.
+The cache knows what it evicted (`floor`), so an alignment does not bring it back.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.batch import SOURCE_BYTES, Batch
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 from reknit.wire.recovery import Recover, Span
 
 NO_SOURCE: Final = bytes(SOURCE_BYTES)
-"""The source of events without source information: nobody can tell what is missing between them."""
+"""The source of events without source information: gaps between them can't be known."""
 RANGES_MAX: Final = 4096
-"""So many ranges are looked at in one question; the rest is left uncovered and is asked for again."""
+"""How many ranges of one request are answered. The rest is not covered, and is requested again."""
 
 _first = attrgetter("head.first")
 _stop = attrgetter("stop")
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """How much to hold of each stream; 0 is without limit. The newest batch is always held."""
+class CacheBounds(msgspec.Struct, frozen=True):
+    """How much to hold of each series; 0 means no limit. The newest batch is always held."""
 
     events_max: int = 0
     bytes_max: int = 0
     age_s_max: float = 0.0
 
 
-class Keeper(Protocol):
-    """Who can give back events: a cache in memory, or a node's journal."""
+class EventHolder(Protocol):
+    """Something that holds events and can return them: a cache in memory, or a node's journal."""
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order; with at least one batch, about `bytes_max`."""
+        """The events held of `[start, stop)`, in seq order: about `bytes_max`, and at least one batch."""
         ...
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches, in order of topic and source."""
+        """The ranges held of every series that matches, in order of topic and source."""
         ...
 
 
-def answer(keeper: Keeper, request: Recover) -> tuple[list[Batch], list[Range]]:
-    """What is held of the ranges asked for, and how much of them that speaks for (the rest did not fit).
+def answer(holder: EventHolder, request: Recover) -> tuple[list[Batch], list[Range]]:
+    """The events held of the ranges that were requested, and the ranges that this covers (the rest did not fit).
 
-    >>> cache = Cache(Pattern("plant/**"))
+    >>> cache = MemoryCache(Pattern("plant/**"))
     >>> cache.put(Batch.build(b"s" * 16, "plant/a", 2, [b"x", b"y"], 0), 0)
     True
     >>> batches, covered = answer(cache, Recover(1, "plant/a", b"s" * 16, [(1, 9)], 1000))
@@ -62,7 +62,7 @@ def answer(keeper: Keeper, request: Recover) -> tuple[list[Batch], list[Range]]:
     covered: list[Range] = []
     room = request.bytes_max
     for start, stop in _sound(request.ranges):
-        batches = keeper.find(request.topic, request.source, start, stop, room)
+        batches = holder.find(request.topic, request.source, start, stop, room)
         room -= sum(batch.head.length for batch in batches)
         found += batches
         reached = batches[-1].stop if room <= 0 and batches else stop
@@ -73,27 +73,27 @@ def answer(keeper: Keeper, request: Recover) -> tuple[list[Batch], list[Range]]:
 
 
 def _sound(ranges: Iterable[Range]) -> list[Range]:
-    """What came from a peer, in order and without what is no range."""
+    """The valid ranges among those that a peer sent, in order."""
     return sorted((start, stop) for start, stop in ranges if 0 < start < stop)[:RANGES_MAX]
 
 
-class Shelf:
-    """The events that are held of one stream."""
+class CachedSeries:
+    """The events held of one series."""
 
     __slots__ = ("batches", "bytes", "floor", "held", "last")
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
-        """In seq order, disjoint. The first may reach below the floor."""
+        """In seq order, disjoint. The first one may reach below the floor."""
         self.held = SeqSet()
         self.bytes = 0
         self.floor = 1
-        """Everything below was let go."""
+        """Everything below was evicted."""
         self.last = 0
-        """The last seq that was ever here."""
+        """The last seq that was ever held."""
 
     def put(self, batch: Batch) -> bool:
-        """Take what is not held yet; False if there was nothing new."""
+        """Hold the new events of a batch. False if there are none."""
         if batch.first > self.last:
             self._append(batch)
             return True
@@ -114,10 +114,10 @@ class Shelf:
         self.bytes += batch.head.length
         self.last = max(self.last, batch.stop - 1)
 
-    def bound(self, bounds: Bounds, now_us: int) -> None:
-        """Let go of the oldest until the bounds hold."""
+    def bound(self, bounds: CacheBounds, now_us: int) -> None:
+        """Evict the oldest events until the bounds hold."""
         if 0 < bounds.events_max < self.held.count:
-            self._let_go_events(self.held.count - bounds.events_max)
+            self._evict_events(self.held.count - bounds.events_max)
         oldest_us = now_us - int(bounds.age_s_max * 1e6) if bounds.age_s_max else 0
         gone = 0
         for batch in self.batches:
@@ -130,7 +130,7 @@ class Shelf:
         if gone:
             del self.batches[:gone]
 
-    def _let_go_events(self, count: int) -> None:
+    def _evict_events(self, count: int) -> None:
         while count > 0:
             start = self.held.first
             stop = min(self.held.first_missing(start), start + count)
@@ -143,7 +143,7 @@ class Shelf:
             self.floor = seq
 
     def find(self, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`."""
+        """The events held of `[start, stop)`."""
         found: list[Batch] = []
         start = max(start, self.floor)
         for batch in self.batches[bisect_right(self.batches, start, key=_stop) :]:
@@ -154,7 +154,7 @@ class Shelf:
         return found
 
     def since(self, oldest_us: int) -> list[Range]:
-        """The ranges that are held and no older."""
+        """The ranges held that are no older than this."""
         young = self.held.copy()
         old = 0
         for batch in self.batches:
@@ -165,91 +165,95 @@ class Shelf:
         return young.ranges()
 
 
-class Cache:
-    """Events of all streams that match a pattern, in memory.
+class MemoryCache:
+    """The events of all series that match a pattern, in memory.
 
-    `put` and everything that looks at ages gets the time of day in microseconds: a cache has no clock.
+    A cache has no clock: `put` gets the time of day in microseconds.
     """
 
     def __init__(
-        self, pattern: Pattern, bounds: Bounds | None = None, streams_max: int = 1_000_000, now_us: int = 0
+        self,
+        pattern: Pattern,
+        bounds: CacheBounds | None = None,
+        series_max: int = 1_000_000,
+        now_us: int = 0,
     ) -> None:
         self.pattern = pattern
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or CacheBounds()
         self.now_us = now_us
-        self._streams_max = streams_max
-        self._shelves: dict[Stream, Shelf] = {}
+        self._series_max = series_max
+        self._by_series: dict[Series, CachedSeries] = {}
 
     def put(self, batch: Batch, now_us: int) -> bool:
-        """Hold these events; False where there is nothing to hold: no source, no match, known, too many streams."""
+        """Hold these events. False if there is nothing to hold: no source, no match, known, or too many series."""
         self.now_us = now_us
-        stream = (batch.topic, batch.source)
-        shelf = self._shelves.get(stream)
-        if shelf is None:
+        series = (batch.topic, batch.source)
+        cached = self._by_series.get(series)
+        if cached is None:
             is_ours = batch.source != NO_SOURCE and self.pattern.matches(batch.topic)
-            if not is_ours or len(self._shelves) >= self._streams_max:
+            if not is_ours or len(self._by_series) >= self._series_max:
                 return False
-            shelf = self._shelves[stream] = Shelf()
-        is_new = shelf.put(batch)
-        shelf.bound(self.bounds, now_us)
+            cached = self._by_series[series] = CachedSeries()
+        is_new = cached.put(batch)
+        cached.bound(self.bounds, now_us)
         return is_new
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order."""
-        shelf = self._fresh((topic, source))
-        return [] if shelf is None else shelf.find(start, stop, bytes_max)
+        """The events held of `[start, stop)`, in seq order."""
+        cached = self._fresh((topic, source))
+        return [] if cached is None else cached.find(start, stop, bytes_max)
 
     def recover(self, pattern: Pattern, count: int = 0, age_s: float = 0.0) -> list[Batch]:
-        """By pattern, over all sources: everything, or the last `count` of each, or what is no older than `age_s`."""
+        """The events of all series that match: all, or the last `count` of each, or those no older than `age_s`."""
         found: list[Batch] = []
         for span in self.survey(pattern, age_s):
-            shelf = self._shelves[span.topic, span.source]
+            cached = self._by_series[span.topic, span.source]
             low = (
                 max(span.ranges[0][0], span.last + 1 - count if count else 1)
                 if span.ranges
                 else span.last + 1
             )
-            found += shelf.find(low, span.last + 1, shelf.bytes)
+            found += cached.find(low, span.last + 1, cached.bytes)
         return found
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches."""
+        """The ranges held of every series that matches."""
         oldest_us = self.now_us - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
-        for stream in sorted(self._shelves):
-            if pattern.matches(stream[0]):
-                shelf = self._fresh(stream)
-                assert shelf is not None
-                spans.append(Span(*stream, shelf.since(oldest_us), shelf.last))
+        for series in sorted(self._by_series):
+            if pattern.matches(series[0]):
+                cached = self._fresh(series)
+                assert cached is not None
+                spans.append(Span(*series, cached.since(oldest_us), cached.last))
         return spans
 
-    def holdings(self, pattern: Pattern) -> tuple[dict[Stream, SeqSet], dict[Stream, int]]:
-        """What is held, and below which seq everything was let go: the two sides of an alignment."""
-        streams = [stream for stream in self._shelves if pattern.matches(stream[0])]
-        held = {stream: self._shelves[stream].held.copy() for stream in streams}
-        return held, {stream: self._shelves[stream].floor for stream in streams}
+    def holdings(self, pattern: Pattern) -> tuple[dict[Series, SeqSet], dict[Series, int]]:
+        """The ranges held, and the seq below which everything was evicted: the input of an alignment."""
+        chosen = {series: one for series, one in self._by_series.items() if pattern.matches(series[0])}
+        held = {series: one.held.copy() for series, one in chosen.items()}
+        return held, {series: one.floor for series, one in chosen.items()}
 
-    def stored(self, stream: Stream) -> int:
-        """The last seq up to which everything was stored here, from the first that came on."""
-        shelf = self._shelves.get(stream)
-        return 0 if shelf is None or not shelf.held else shelf.held.first_missing(shelf.held.first) - 1
+    def stored(self, series: Series) -> int:
+        """The last seq before the first gap, counted from the first event that is held."""
+        cached = self._by_series.get(series)
+        return 0 if cached is None or not cached.held else cached.held.first_missing(cached.held.first) - 1
 
-    def forget(self, stream: Stream) -> None:
-        """The stream is of no interest any more: state goes with its publisher."""
-        self._shelves.pop(stream, None)
+    def forget(self, series: Series) -> None:
+        """Forget a series, when its publisher is gone."""
+        self._by_series.pop(series, None)
 
     @property
     def bytes(self) -> int:
-        """What is held, in bytes of batches."""
-        return sum(shelf.bytes for shelf in self._shelves.values())
+        """The size of all batches that are held."""
+        return sum(cached.bytes for cached in self._by_series.values())
 
-    def _fresh(self, stream: Stream) -> Shelf | None:
-        shelf = self._shelves.get(stream)
-        if shelf is not None and self.bounds.age_s_max:
-            shelf.bound(self.bounds, self.now_us)
-        return shelf
+    def _fresh(self, series: Series) -> CachedSeries | None:
+        cached = self._by_series.get(series)
+        if cached is not None and self.bounds.age_s_max:
+            cached.bound(self.bounds, self.now_us)
+        return cached
 
 
 def total(batches: Sequence[Batch]) -> int:
-    """The bytes of some batches."""
+    """The size of some batches."""
     return sum(batch.head.length for batch in batches)

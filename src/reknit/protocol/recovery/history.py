@@ -1,7 +1,7 @@
-"""Asking all caches what they hold: for history at the beginning, for a lost tail, for publishers that were apart.
+"""Surveys: ask all caches what they hold, for history at the start, for lost last events, for partitioned publishers.
 
-A round goes to every cache at once and ends when all have answered or had their time. Streams that one answer says
-everything about are decided at once, so that a cache that hangs delays only what nobody else knows.
+A round goes to every cache at once, and ends when all have answered or timed out. A series is decided at once if one
+answer says everything about it, so a cache that hangs delays only what nobody else knows.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
 from reknit.protocol.machine import Peer
 from reknit.wire.recovery import Span
 
-Bounds = tuple[int, int]
-"""(first, known): begin with `first`; everything before `known` exists."""
+SeriesBounds = tuple[int, int]
+"""(first, known): start with `first`; everything before `known` exists."""
 
 
 class History(msgspec.Struct, frozen=True):
-    """Which of the past is wanted: all that is held, the last `count` of each source, or what is no older."""
+    """Which past events are wanted: all that are held, the last `count` of each source, or those up to `age_s` old."""
 
     count: int = 0
     age_s: float = 0.0
@@ -30,27 +30,27 @@ class History(msgspec.Struct, frozen=True):
 class _Round:
     pending: dict[Peer, int]
     deadline: float
-    firsts: dict[Stream, int] = field(default_factory=dict)
-    lasts: dict[Stream, int] = field(default_factory=dict)
+    firsts: dict[Series, int] = field(default_factory=dict)
+    lasts: dict[Series, int] = field(default_factory=dict)
 
 
 class Surveys:
-    """One round after another.
+    """Survey rounds, one after another.
 
     >>> surveys = Surveys(History(count=2), timeout_s=1.0)
     >>> [(cache, number)] = surveys.ask(["edge"], now=0.0)
-    >>> surveys.told(number, cache, [Span("plant/a", b"s" * 16, [(1, 9)], 8)], is_last=True)
+    >>> surveys.surveyed(number, cache, [Span("plant/a", b"s" * 16, [(1, 9)], 8)], is_last=True)
     {('plant/a', b'ssssssssssssssss'): (7, 9)}
     """
 
     def __init__(self, history: History | None, timeout_s: float) -> None:
         self.history = history
         self.is_wanted_again = False
-        """Something new turned up while a round was under way: it has to be asked for anew."""
+        """A new series turned up during a round: another round has to follow."""
         self._timeout_s = timeout_s
         self._round: _Round | None = None
-        self._is_based = False
-        """Whether a round was finished, so that what is new in a later one began after us."""
+        self._has_finished = False
+        """Whether a round has finished: series that are new in a later one began after us."""
         self._number = 0
 
     @property
@@ -63,7 +63,7 @@ class Surveys:
         return self._round is None
 
     def ask(self, caches: Sequence[Peer], now: float) -> list[tuple[Peer, int]]:
-        """Begin a round: whom to ask, under which numbers. During a round: remember that another is wanted."""
+        """Start a round, or note that another one is wanted. Returns the caches to ask, and their numbers."""
         self.is_wanted_again = self._round is not None
         if self._round is not None:
             return []
@@ -74,19 +74,21 @@ class Surveys:
         self._round = _Round(pending, now + self._timeout_s)
         return list(pending.items())
 
-    def told(self, number: int, cache: Peer, spans: Sequence[Span], is_last: bool) -> dict[Stream, Bounds]:
-        """What a cache holds; gives the streams that are decided by it."""
+    def surveyed(
+        self, number: int, cache: Peer, spans: Sequence[Span], is_last: bool
+    ) -> dict[Series, SeriesBounds]:
+        """A cache said what it holds. Returns the series that are decided by it."""
         current = self._round
         if current is None or current.pending.get(cache) != number:
             return {}
-        decided: dict[Stream, Bounds] = {}
+        decided: dict[Series, SeriesBounds] = {}
         for span in spans:
-            stream = (span.topic, span.source)
+            series = (span.topic, span.source)
             first = span.ranges[0][0] if span.ranges else span.last + 1
-            current.firsts[stream] = min(first, current.firsts.get(stream, first))
-            current.lasts[stream] = max(span.last, current.lasts.get(stream, 0))
+            current.firsts[series] = min(first, current.firsts.get(series, first))
+            current.lasts[series] = max(span.last, current.lasts.get(series, 0))
             if self._is_all(span, first):
-                decided[stream] = self._bounds(stream, current)
+                decided[series] = self._bounds(series, current)
         return decided | self._answered(cache) if is_last else decided
 
     def _is_all(self, span: Span, first: int) -> bool:
@@ -96,29 +98,29 @@ class Surveys:
             return False
         return first == 1 or 0 < history.count <= span.last + 1 - first
 
-    def unreachable(self, cache: Peer) -> dict[Stream, Bounds]:
-        """A cache can't answer: the round goes on without it."""
+    def unreachable(self, cache: Peer) -> dict[Series, SeriesBounds]:
+        """A cache can't answer: the round continues without it."""
         return self._answered(cache)
 
-    def _answered(self, cache: Peer) -> dict[Stream, Bounds]:
+    def _answered(self, cache: Peer) -> dict[Series, SeriesBounds]:
         if self._round is None or self._round.pending.pop(cache, None) is None or self._round.pending:
             return {}
         return self._finish(self._round)
 
-    def _finish(self, done: _Round) -> dict[Stream, Bounds]:
-        decided = {stream: self._bounds(stream, done) for stream in done.lasts}
+    def _finish(self, done: _Round) -> dict[Series, SeriesBounds]:
+        decided = {series: self._bounds(series, done) for series in done.lasts}
         self._round = None
-        self._is_based = True
+        self._has_finished = True
         return decided
 
-    def _bounds(self, stream: Stream, current: _Round) -> Bounds:
-        known, first = current.lasts[stream] + 1, current.firsts[stream]
+    def _bounds(self, series: Series, current: _Round) -> SeriesBounds:
+        known, first = current.lasts[series] + 1, current.firsts[series]
         if self.history is not None:
             return max(first, known - self.history.count) if self.history.count else first, known
-        return 1 if self._is_based else known, known
+        return 1 if self._has_finished else known, known
 
-    def tick(self, now: float) -> dict[Stream, Bounds]:
-        """End a round that took too long, with what is known."""
+    def tick(self, now: float) -> dict[Series, SeriesBounds]:
+        """End a round that took too long, with what is known so far."""
         if self._round is None or now < self._round.deadline:
             return {}
         return self._finish(self._round)

@@ -1,74 +1,84 @@
-"""The subscriber's way from what arrives to what is released: every event once, in seq order, gaps filled from caches.
+"""Recovery on a subscriber: batches arrive, and are released once, in seq order, with gaps filled from caches.
 
-All the burden is here: while nothing is missing, nothing is said. A gap holds the later events of its source and is
-searched for in the caches, nearest first; what nobody has is reported once, with its exact range, in its place.
+While nothing is missing, no message is sent. A gap holds back the later events of its series, and is searched for in
+the caches, the nearest first. Events that nobody has are reported as lost once, with their exact range, in their place.
+
+    arrive (a live batch)     -> ReleaseBatches, or held behind a gap: AskCache
+    BatchesRecovered          -> the gap closes: ReleaseBatches
+    CacheAnswered             -> the next cache is asked; after the last one: UnrecoverableGap
+    CacheSurveyed             -> it is decided where series start; events that did not arrive are missing
+    Heartbeat, note, miss     -> events that did not arrive are missing: AskCache
+    CacheReachable, CacheUnreachable    -> caches are asked again, or passed over
+    tick                      -> caches that are silent are passed over; a periodic survey: SurveyCache
+
+Answers under a number that is not open are ignored: they come late. So are recovered batches of unknown series.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 import msgspec
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
-from reknit.protocol.machine import Peer
+from reknit.delivery import RECOVERED
+from reknit.ledger import Series
+from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.recovery.cache import NO_SOURCE
+from reknit.protocol.recovery.held_series import HeldSeries, HoldLimits
 from reknit.protocol.recovery.history import History, Surveys
-from reknit.protocol.recovery.search import AskCache, Asking, Missing, Search
-from reknit.seqset import Range, SeqSet
+from reknit.protocol.recovery.search import AskCache, Missing, Search, SearchSettings
+from reknit.seqset import Range
 from reknit.wire.recovery import Heartbeat, Span
 
 
-class Found(msgspec.Struct, frozen=True):
+class BatchesRecovered(msgspec.Struct, frozen=True):
     """Batches came from a cache."""
 
     batches: list[Batch]
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """A cache has said all about `covered`; its batches came before."""
+class CacheAnswered(msgspec.Struct, frozen=True):
+    """A cache has answered for the ranges `covered`; its batches came before."""
 
     number: int
     covered: Sequence[Range]
     is_last: bool = True
 
 
-class Told(msgspec.Struct, frozen=True):
-    """A cache said what it holds; more follows unless this is the last."""
+class CacheSurveyed(msgspec.Struct, frozen=True):
+    """A cache said what it holds; more follows unless this is the last message."""
 
     number: int
     spans: Sequence[Span]
     is_last: bool = True
 
 
-class Reachable(msgspec.Struct, frozen=True):
-    """The cache can be asked (again)."""
+class CacheReachable(msgspec.Struct, frozen=True):
+    """A cache can be asked, or asked again."""
 
 
-class Unreachable(msgspec.Struct, frozen=True):
-    """The cache can't be asked for now."""
+class CacheUnreachable(msgspec.Struct, frozen=True):
+    """A cache can't be asked for now."""
 
 
-class Release(msgspec.Struct, frozen=True):
-    """These follow on: hand them out."""
+class ReleaseBatches(msgspec.Struct, frozen=True):
+    """Deliver these batches: nothing is missing before them."""
 
     batches: list[Batch]
 
 
-class Dropped(msgspec.Struct, frozen=True):
-    """So many bytes that were held behind a gap had to go; they are searched for later."""
+class HeldBatchesDropped(msgspec.Struct, frozen=True):
+    """So many bytes that were held behind a gap were dropped; they are searched for later."""
 
     size: int
 
 
-class Gap(msgspec.Struct, frozen=True):
+class UnrecoverableGap(msgspec.Struct, frozen=True):
     """Events `[start, stop)` are lost: nobody has them."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
@@ -81,39 +91,12 @@ class SurveyCache(msgspec.Struct, frozen=True):
     age_s: float
 
 
-Input = Found | Answered | Told | Heartbeat | Reachable | Unreachable
-Effect = Release | Dropped | Gap | AskCache | SurveyCache
-
-
-class Holding(msgspec.Struct, frozen=True):
-    """How much is held behind gaps."""
-
-    events_max: int = 1_000_000
-    """Of one source."""
-    bytes_max: int = 64 << 20
-    """Of all."""
-
-
-@dataclass(slots=True)
-class _Track:
-    """One stream: released before `next`, held from there on, known to exist before `known`."""
-
-    next: int
-    known: int
-    held: SeqSet = field(default_factory=SeqSet)
-    batches: list[tuple[int, Batch]] = field(default_factory=list)
-    """A heap by seq."""
-    lost: SeqSet = field(default_factory=SeqSet)
-    closed_from: int = 0
-    """Beyond this seq nothing is held until the gap closes: there was no room. 0: there is."""
-    is_open: bool = True
-    """Whether it is decided where to begin: not before the caches have said what history there is."""
-    tentative: int = 0
-    """Where it begins if nothing older comes the usual way: what caches said may overtake the events themselves."""
+Input = BatchesRecovered | CacheAnswered | CacheSurveyed | Heartbeat | CacheReachable | CacheUnreachable
+Effect = ReleaseBatches | HeldBatchesDropped | UnrecoverableGap | AskCache | SurveyCache
 
 
 class Recovery:
-    """All streams of one subscription.
+    """All series of one subscription.
 
     >>> recovery = Recovery(caches=["edge"])
     >>> one, two, three = (Batch.build(b"s" * 16, "plant/a", seq, [b"x"], 0) for seq in (1, 2, 3))
@@ -122,7 +105,7 @@ class Recovery:
     >>> [ask] = recovery.take_effects()
     >>> ask.cache, ask.ranges
     ('edge', [(2, 3)])
-    >>> recovery.receive(Found([two]), "edge", now=0.2)
+    >>> recovery.receive(BatchesRecovered([two]), "edge", now=0.2)
     >>> [batch.first for batch in recovery.take_effects()[0].batches]
     [2, 3]
     """
@@ -130,25 +113,25 @@ class Recovery:
     def __init__(
         self,
         caches: Sequence[Peer] = (),
-        asking: Asking | None = None,
-        holding: Holding | None = None,
+        asking: SearchSettings | None = None,
+        holding: HoldLimits | None = None,
         history: History | None = None,
         query_s: float = 0.0,
         after: Mapping[bytes, int] | None = None,
     ) -> None:
-        asking = asking or Asking()
+        asking = asking or SearchSettings()
         self._search = Search(caches, asking)
         self._surveys = Surveys(history, asking.timeout_s)
-        self._holding = holding or Holding()
+        self._limits = holding or HoldLimits()
         self._query_s = query_s
         self._query_at: float | None = None
         self._after = dict(after or {})
-        """Seqs up to which a source was seen before this subscription."""
-        self._tracks: dict[Stream, _Track] = {}
+        """The seqs up to which a source was seen before this subscription."""
+        self._series: dict[Series, HeldSeries] = {}
         self._held_bytes = 0
         self._effects: list[Effect] = []
         self.questions = 0
-        """How often a cache was asked for anything. In stable times it stays 0."""
+        """How often a cache was asked for anything. It stays 0 while nothing is missing."""
 
     @property
     def caches(self) -> Sequence[Peer]:
@@ -158,17 +141,22 @@ class Recovery:
     def held_bytes(self) -> int:
         return self._held_bytes
 
+    def held_events(self, series: Series) -> int:
+        """How many events of a series are held behind a gap."""
+        track = self._series.get(series)
+        return track.held.count if track is not None else 0
+
     @property
     def is_searching(self) -> bool:
         """Whether something is missing that may still be found."""
         return bool(self._search)
 
-    def next_seqs(self) -> dict[Stream, int]:
-        """The first seq of every stream that was not released."""
-        return {stream: track.next for stream, track in self._tracks.items() if track.is_open}
+    def next_seqs(self) -> dict[Series, int]:
+        """The next seq to release of every series."""
+        return {series: track.next for series, track in self._series.items() if track.is_open}
 
     def start(self, now: float) -> None:
-        """The subscription stands. With history or periodic queries the caches are asked what there is."""
+        """The subscription is confirmed. With history or periodic queries, ask the caches what they hold."""
         if self._query_s:
             self._query_at = now + self._query_s
         if self.caches and (self._surveys.history is not None or self._query_s):
@@ -177,171 +165,141 @@ class Recovery:
     # -- live events
 
     def arrive(self, batch: Batch, now: float) -> bool:
-        """A batch came the usual way. True: hand it out as it is, nothing else changed; otherwise see the effects."""
-        stream = (batch.topic, batch.source)
-        track = self._tracks.get(stream)
+        """A live batch arrived. True: deliver it as it is, nothing else changed. False: see the effects."""
+        series = (batch.topic, batch.source)
+        track = self._series.get(series)
         if track is None:
             if batch.source == NO_SOURCE:
                 return True  # "Samples received with no attached SourceInfo metadata are passed to the user."
-            track = self._meet(stream, batch.first, now)
-        if batch.first == track.next == track.known and track.is_open:
-            track.next = track.known = batch.stop
+            track = self._meet(series, batch.first, now)
+        if track.pass_on(batch):
             return True
-        self._take(stream, track, batch, now)
+        self._take(series, track, batch, now)
         self._settle(now)
         return False
 
-    def _meet(self, stream: Stream, first: int, now: float) -> _Track:
+    def _meet(self, series: Series, first: int, now: float) -> HeldSeries:
         """A new source. "The first sample received with a given source_id is also passed to the user.\""""
-        begin = min(first, self._after.get(stream[1], first - 1) + 1)
-        track = self._tracks[stream] = _Track(begin, begin)
-        if first > 1 and self._wants_history() and begin == first:
-            track.is_open = False
+        begin = min(first, self._after.get(series[1], first - 1) + 1)
+        is_open = first <= 1 or begin < first or not self._wants_history()
+        track = self._series[series] = HeldSeries(begin, begin, is_open=is_open)
+        if not is_open:
             self._survey(now)
         return track
 
     def _wants_history(self) -> bool:
         return self._surveys.history is not None and bool(self.caches)
 
-    def _take(self, stream: Stream, track: _Track, batch: Batch, now: float) -> None:
+    def _take(self, series: Series, track: HeldSeries, batch: Batch, now: float) -> None:
         """Hold what is new of a batch, search for what is missing before it, and release what follows on."""
-        if track.tentative == track.next and batch.first < track.next and batch.counted:
-            track.next = track.known = batch.first
+        if batch.counted:
+            track.start_earlier(batch)
         if track.is_open and batch.first > track.known:
-            self._want(stream, track, track.known, batch.first, now)
-        self._hold(stream, track, batch)
-        track.known = max(track.known, batch.stop)
-        self._follow(stream, track, now)
+            self._want(series, track, track.known, batch.first, now)
+        self._hold(series, track, batch)
+        track.extend(batch.stop)
+        self._follow(series, track, now)
 
-    def _hold(self, stream: Stream, track: _Track, batch: Batch) -> None:
-        low = max(batch.first, track.next) if track.is_open else batch.first
-        high = min(batch.stop, track.closed_from) if track.closed_from else batch.stop
-        size = 0
-        missing = track.held.missing(low, high) if low < high else []
-        for first, stop in [part for bounds in missing for part in track.lost.missing(*bounds)]:
-            part = batch.cut(first, stop)
-            part.counted = batch.counted
-            track.held.add(first, stop)
-            heapq.heappush(track.batches, (first, part))
-            size += part.head.length
+    def _hold(self, series: Series, track: HeldSeries, batch: Batch) -> None:
+        size = track.hold(batch)
         self._held_bytes += size
-        self._search.found(stream, batch.first, batch.stop)
+        self._search.found(series, batch.first, batch.stop)
         if batch.counted and size != batch.head.length:
-            self._effects.append(Dropped(batch.head.length - size))
+            self._effects.append(HeldBatchesDropped(batch.head.length - size))
 
-    def _want(self, stream: Stream, track: _Track, start: int, stop: int, now: float) -> None:
+    def _want(self, series: Series, track: HeldSeries, start: int, stop: int, now: float) -> None:
         """Search for what is missing of `[start, stop)`."""
-        stop = min(stop, track.closed_from) if track.closed_from else stop
-        missing = track.held.missing(start, stop) if start < stop else []
-        if parts := [part for bounds in missing for part in track.lost.missing(*bounds)]:
-            self._search.want_all(stream, parts, now)
+        if parts := track.missing(start, stop):
+            self._search.want_all(series, parts, now)
 
-    def _follow(self, stream: Stream, track: _Track, now: float) -> None:
-        """Release what follows on; a loss is told where it is."""
+    def _follow(self, series: Series, track: HeldSeries, now: float) -> None:
+        """Release what follows on. A loss is reported in its place."""
         out: list[Batch] = []
-        while track.is_open:
-            if track.batches and track.batches[0][0] == track.next:
-                batch = heapq.heappop(track.batches)[1]
-                track.held.discard(batch.first, batch.stop)
+        while True:
+            if (batch := track.take_next()) is not None:
                 self._held_bytes -= batch.head.length
-                track.next = batch.stop
                 out.append(batch)
-            elif track.next in track.lost:
+            elif (lost := track.take_lost()) is not None:
                 self._release(out)
                 out = []
-                self._tell_lost(stream, track)
+                self._effects.append(UnrecoverableGap(series, *lost))
             else:
                 break
         self._release(out)
-        if track.closed_from and (track.next >= track.closed_from or not track.batches):
-            track.closed_from = 0
-            self._want(stream, track, track.next, track.known, now)
-        elif track.batches:
+        if track.reopen():
+            self._want(series, track, track.next, track.known, now)
+        elif track.has_batches:
             self._make_room(track)
 
-    def _tell_lost(self, stream: Stream, track: _Track) -> None:
-        start, stop = track.next, track.lost.first_missing(track.next)
-        track.lost.discard(start, stop)
-        track.next = stop
-        self._effects.append(Gap(stream, start, stop))
+    def _make_room(self, track: HeldSeries) -> None:
+        dropped = track.drop_newest(self._limits, self._held_bytes)
+        if dropped:
+            self._held_bytes -= sum(batch.head.length for batch in dropped)
+            if size := sum(batch.head.length for batch in dropped if batch.counted):
+                self._effects.append(HeldBatchesDropped(size))
 
-    def _make_room(self, track: _Track) -> None:
-        """At the limit the newest go: they can be recovered like what is missing before them."""
-        limit = self._holding
-        if track.held.count <= limit.events_max and self._held_bytes <= limit.bytes_max:
-            return
-        track.batches.sort(key=_seq)
-        size = 0
-        while len(track.batches) > 1 and (
-            track.held.count > limit.events_max * 3 // 4 or self._held_bytes > limit.bytes_max * 3 // 4
-        ):
-            first, batch = track.batches.pop()
-            track.held.discard(first, batch.stop)
-            track.closed_from = first
-            self._held_bytes -= batch.head.length
-            size += batch.head.length if batch.counted else 0
-        if size:
-            self._effects.append(Dropped(size))
+    def _release(self, batches: list[Batch]) -> None:
+        if batches:
+            self._effects.append(ReleaseBatches(batches))
 
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """From a cache, about a cache, or about a publisher."""
+        """An input from a cache, about a cache, or about a publisher."""
         match message:
-            case Found(batches=batches):
+            case BatchesRecovered(batches=batches):
                 self._search.heard(peer, now)
                 self._recovered(batches, now)
-            case Answered(number=number, covered=covered, is_last=is_last):
+            case CacheAnswered(number=number, covered=covered, is_last=is_last):
                 self._search.answered(number, covered, is_last, now)
-            case Told(number=number, spans=spans, is_last=is_last):
-                self._decide(self._surveys.told(number, peer, spans, is_last), now)
+            case CacheSurveyed(number=number, spans=spans, is_last=is_last):
+                self._decide(self._surveys.surveyed(number, peer, spans, is_last), now)
             case Heartbeat(topic=topic, source=source, seq=seq):
                 self.note((topic, source), seq + 1, now)
-            case Reachable():
+            case CacheReachable():
                 self._search.reachable(peer, now)
-            case Unreachable():
+            case CacheUnreachable():
                 self._search.unreachable(peer, now)
                 self._decide(self._surveys.unreachable(peer), now)
             case _:
                 assert_never(message)
         self._settle(now)
 
-    def note(self, stream: Stream, known: int, now: float) -> None:
-        """Events before `known` exist: those that did not come are missing, the tail included."""
-        track = self._tracks.get(stream)
+    def note(self, series: Series, known: int, now: float) -> None:
+        """Events before `known` exist: those that did not arrive are missing, including the last ones."""
+        track = self._series.get(series)
         if track is None:
-            self._tracks[stream] = track = _Track(known, known, tentative=known)
-            if known > 1 and self._wants_history():
-                track.is_open = False
+            is_open = known <= 1 or not self._wants_history()
+            self._series[series] = HeldSeries(known, known, is_open=is_open, tentative=known)
+            if not is_open:
                 self._survey(now)
         elif known > track.known:
             if track.is_open:
-                self._want(stream, track, track.known, known, now)
-            track.known = known
+                self._want(series, track, track.known, known, now)
+            track.extend(known)
         self._settle(now)
 
     def look(self, now: float) -> None:
-        """Something happened that may have cost a tail: ask what there is."""
+        """The last events of some series may be missing: ask the caches what they hold."""
         if self.caches:
             self._survey(now)
 
-    def miss(self, stream: Stream, start: int, stop: int, now: float) -> None:
-        """`[start, stop)` will not come the usual way."""
-        self._tracks.setdefault(stream, _Track(start, start))
-        self.note(stream, stop, now)
+    def miss(self, series: Series, start: int, stop: int, now: float) -> None:
+        """Events `[start, stop)` will not arrive live."""
+        self._series.setdefault(series, HeldSeries(start, start))
+        self.note(series, stop, now)
 
     def pause(self, is_paused: bool) -> bool:
-        """Whether there is no room for recovered events; True if there is some again: then `resume`."""
-        was_paused, self._search.is_paused = self._search.is_paused, is_paused
-        return was_paused and not is_paused
+        """Search no further while there is no room for recovered events. True if there is room again: `resume`."""
+        return self._search.pause(is_paused)
 
     def resume(self, now: float) -> None:
-        """There is room again."""
+        """There is room again for recovered events."""
         self._search.resume(now)
         self._settle(now)
 
     def tick(self, now: float) -> None:
-        """Time passed: caches may have been silent, or a periodic query is due."""
+        """Time passed: a cache may have been silent for too long, or a periodic survey is due."""
         self._search.tick(now)
         self._decide(self._surveys.tick(now), now)
         if self._query_at is not None and now >= self._query_at:
@@ -350,31 +308,26 @@ class Recovery:
         self._settle(now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do."""
+        """When `tick` is due."""
         due = (self._search.next_deadline(), self._surveys.next_deadline(), self._query_at)
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
-    # -- what caches say
+    # -- answers from caches
 
     def _recovered(self, batches: Iterable[Batch], now: float) -> None:
         for batch in batches:
-            stream = (batch.topic, batch.source)
-            track = self._tracks.get(stream)
+            series = (batch.topic, batch.source)
+            track = self._series.get(series)
             if track is not None and batch.source != NO_SOURCE:
-                batch.counted = False
-                self._take(stream, track, batch, now)
-
-    def _release(self, batches: list[Batch]) -> None:
-        if batches:
-            self._effects.append(Release(batches))
+                self._take(series, track, batch.delivered(RECOVERED), now)
 
     def _settle(self, now: float) -> None:
-        """Carry out what the search found out."""
+        """Carry out the effects of the search."""
         while True:
             found = self._search.take_effects()
             if not found:
@@ -387,33 +340,31 @@ class Recovery:
                     self._effects.append(effect)
 
     def _lose(self, missing: Missing, now: float) -> None:
-        track = self._tracks[missing.stream]
-        track.lost.add(missing.start, missing.stop)
-        self._follow(missing.stream, track, now)
+        track = self._series[missing.series]
+        track.lose(missing.start, missing.stop)
+        self._follow(missing.series, track, now)
 
-    # -- history, and what there is
+    # -- surveys
 
     def _survey(self, now: float) -> None:
         for cache, number in self._surveys.ask(self.caches, now):
             self.questions += 1
             self._effects.append(SurveyCache(cache, number, self._surveys.age_s))
 
-    def _decide(self, spans: dict[Stream, tuple[int, int]], now: float) -> None:
-        """The caches have said from where to where there is something of these streams."""
-        for stream, (first, known) in sorted(spans.items()):
-            track = self._tracks.get(stream)
+    def _decide(self, spans: dict[Series, tuple[int, int]], now: float) -> None:
+        """The caches have said where these series start and end."""
+        for series, (first, known) in sorted(spans.items()):
+            track = self._series.get(series)
             if track is None:
                 tentative = first if self._surveys.history is None else 0
-                track = self._tracks[stream] = _Track(first, first, tentative=tentative)
+                track = self._series[series] = HeldSeries(first, first, tentative=tentative)
             elif not track.is_open:
-                track.next = min(first, track.held.first or track.known)
-                track.is_open = True
                 known = max(known, track.known)
-                track.known = track.next
+                track.start_at(first)
             if known > track.known:
-                self._want(stream, track, track.known, known, now)
-                track.known = known
-            self._follow(stream, track, now)
+                self._want(series, track, track.known, known, now)
+                track.extend(known)
+            self._follow(series, track, now)
         if not self._surveys.is_done:
             return
         if self._surveys.is_wanted_again:
@@ -422,14 +373,12 @@ class Recovery:
             self._open_all(now)
 
     def _open_all(self, now: float) -> None:
-        """Nobody had more to say about these: they begin with what came."""
-        for stream, track in list(self._tracks.items()):
+        """No cache knows more about the remaining series: they start with what is held."""
+        for series, track in list(self._series.items()):
             if not track.is_open:
-                track.is_open = True
-                track.next = track.held.first or track.known
-                self._want(stream, track, track.next, track.known, now)
-                self._follow(stream, track, now)
+                track.start_at_held()
+                self._want(series, track, track.next, track.known, now)
+                self._follow(series, track, now)
 
 
-def _seq(entry: tuple[int, Batch]) -> int:
-    return entry[0]
+_: type[Machine[Input, Effect]] = Recovery

@@ -1,53 +1,62 @@
-"""Searching caches for missing ranges: the nearest first, then the next one for what is still missing.
+"""Search the caches for missing ranges: the nearest first, then the next one for what is still missing.
 
-A cache answers with what it holds and thereby says what it does not hold. One that is silent is passed over for a
-while and asked again later; a range is given up when every cache said no, or when patience with the silent ones ends.
+A cache answers with what it holds, and so denies what it does not hold. A silent cache is passed over, and asked
+again after a back-off. A range is given up when every cache has denied it, or when it has waited for silent caches
+for too long.
+
+    want, want_all      AskCache for what is not searched for yet
+    found               nobody is asked for it any more
+    answered            what the cache did not have: AskCache for the next one; after the last one: Missing
+    heard               the cache is sending: its timeout starts again
+    unreachable         others are asked; the cache is asked again after a back-off
+    reachable           the cache is asked again, also for what it denied
+    pause, resume       no AskCache meanwhile
+    tick                silent caches are unreachable; back-offs and patience end
+
+Answers under a number that is not open are ignored: they come late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
 from reknit.protocol.machine import Peer
+from reknit.protocol.recovery.series_search import SeriesSearch
 from reknit.seqset import Range, SeqSet
 
 RETRY_S_MIN: Final = 0.1
 RETRY_S_MAX: Final = 5.0
-RANGES_MAX: Final = 1024
-"""So many ranges are asked for at once."""
-FIRST_BYTES: Final = 1 << 20
-"""So much is asked for at first, and twice as much each time: the first events are worked on while others come."""
 
 
-class Asking(msgspec.Struct, frozen=True):
-    """How caches are asked."""
+class SearchSettings(msgspec.Struct, frozen=True):
+    """How long a search waits for caches, and how much it asks for."""
 
     timeout_s: float = 1.0
     patience_s: float = 30.0
     bytes_max: int = 4 << 20
     again_s: float = 0.0
-    """What all deny is asked for once more after so long: it may be on its way to a cache. 0: at once lost."""
+    """Events that all caches deny are requested once more after this: they may be on their way. 0: lost at once."""
 
 
 class AskCache(msgspec.Struct, frozen=True):
-    """Ask a cache for these ranges; the answers come back under this number."""
+    """Ask a cache for these ranges; its answers carry this number."""
 
     cache: Peer
     number: int
-    stream: Stream
+    series: Series
     ranges: list[Range]
     bytes_max: int
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Nobody has these events."""
+    """No cache has these events."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
@@ -56,36 +65,21 @@ Effect = AskCache | Missing
 
 
 @dataclass(slots=True)
-class _Ask:
+class _Request:
+    """A request to a cache that is not answered completely."""
+
     cache: Peer
-    stream: Stream
+    series: Series
     left: SeqSet
     deadline: float
 
-
-@dataclass(slots=True)
-class _Wanted:
-    """What is searched for in one stream."""
-
-    seqs: SeqSet = field(default_factory=SeqSet)
-    asked: SeqSet = field(default_factory=SeqSet)
-    denied: dict[Peer, SeqSet] = field(default_factory=dict)
-    """Who said that it does not hold what."""
-    silent: SeqSet = field(default_factory=SeqSet)
-    """What only caches that are silent may still have, and when the first of them is asked again."""
-    retry_at: float = 0.0
-    resting: list[tuple[float, SeqSet]] = field(default_factory=list)
-    """(until, seqs): denied by all, and to be asked for once more then."""
-    rested: SeqSet = field(default_factory=SeqSet)
-    """What had that second chance."""
-    ask_bytes: int = FIRST_BYTES
-    """How much the next question is for."""
-    patience: list[tuple[float, int, int]] = field(default_factory=list)
-    """(until, start, stop): how long a range waits for caches that are silent."""
+    def extend(self, deadline: float) -> None:
+        """The cache is sending: wait for it longer."""
+        self.deadline = deadline
 
 
 class Search:
-    """Finds ranges in caches, which are in order of nearness.
+    """Finds ranges in caches, which are given in order of nearness.
 
     >>> search = Search(["edge", "core"])
     >>> search.want(("plant/a", b"s" * 16), 3, 7, now=0.0)
@@ -98,209 +92,168 @@ class Search:
     [('core', [(5, 7)])]
     """
 
-    def __init__(self, caches: Sequence[Peer] = (), asking: Asking | None = None) -> None:
+    def __init__(self, caches: Sequence[Peer] = (), asking: SearchSettings | None = None) -> None:
         self.caches = list(caches)
-        self.is_paused = False
-        """No new questions while whoever wants the events has no room for them."""
-        self._asking = asking or Asking()
-        self._wanted: dict[Stream, _Wanted] = {}
-        self._asks: dict[int, _Ask] = {}
+        self._is_paused = False
+        """No new requests while there is no room for the events."""
+        self._settings = asking or SearchSettings()
+        self._wanted: dict[Series, SeriesSearch] = {}
+        self._requests: dict[int, _Request] = {}
         self._away: dict[Peer, tuple[float, float]] = {}
-        """(ask again at, how long to wait after that) for caches that were silent."""
+        """By silent cache: when it is asked again, and the next back-off."""
         self._number = 0
         self._effects: list[Effect] = []
 
     def __bool__(self) -> bool:
         return bool(self._wanted)
 
-    def wanted(self, stream: Stream) -> SeqSet:
-        """What is still searched for."""
-        wanted = self._wanted.get(stream)
+    def wanted(self, series: Series) -> SeqSet:
+        """What is still searched for in a series."""
+        wanted = self._wanted.get(series)
         return SeqSet() if wanted is None else wanted.seqs
 
-    # -- what is wanted
+    # -- missing events
 
-    def want(self, stream: Stream, start: int, stop: int, now: float) -> None:
-        """Search for `[start, stop)`, as far as that is not under way."""
-        self.want_all(stream, [(start, stop)], now)
+    def want(self, series: Series, start: int, stop: int, now: float) -> None:
+        """Search for `[start, stop)`, as far as it is not searched for yet."""
+        self.want_all(series, [(start, stop)], now)
 
-    def want_all(self, stream: Stream, ranges: Sequence[Range], now: float) -> None:
-        """Search for several ranges of a stream at once: they go into one question."""
-        wanted = self._wanted.setdefault(stream, _Wanted())
-        for low, high in [part for bounds in ranges for part in wanted.seqs.missing(*bounds)]:
-            wanted.seqs.add(low, high)
-            wanted.patience.append((now + self._asking.patience_s, low, high))
-        self._plan(stream, wanted, now)
+    def want_all(self, series: Series, ranges: Sequence[Range], now: float) -> None:
+        """Search for several ranges of a series at once: they go into one request."""
+        wanted = self._wanted.setdefault(series, SeriesSearch())
+        wanted.want(ranges, now + self._settings.patience_s)
+        self._plan(series, wanted, now)
 
-    def found(self, stream: Stream, start: int, stop: int) -> None:
-        """These came, from whomever: nobody needs to be asked any more."""
-        wanted = self._wanted.get(stream)
+    def found(self, series: Series, start: int, stop: int) -> None:
+        """These events came, from anywhere: no cache needs to be asked any more."""
+        wanted = self._wanted.get(series)
         if wanted is not None:
-            wanted.seqs.discard(start, stop)
+            wanted.found(start, stop)
             if not wanted.seqs:
-                self._forget(stream)
+                self._forget(series)
 
-    def forget(self, stream: Stream) -> None:
-        """Nothing of this stream is wanted any more."""
-        if stream in self._wanted:
-            self._forget(stream)
+    def forget(self, series: Series) -> None:
+        """Search for nothing of this series any more."""
+        if series in self._wanted:
+            self._forget(series)
 
-    def _forget(self, stream: Stream) -> None:
-        del self._wanted[stream]
-        self._asks = {number: ask for number, ask in self._asks.items() if ask.stream != stream}
+    def _forget(self, series: Series) -> None:
+        del self._wanted[series]
+        self._requests = {number: one for number, one in self._requests.items() if one.series != series}
 
-    # -- what caches say
+    # -- answers from caches
 
     def answered(self, number: int, covered: Sequence[Range], is_last: bool, now: float) -> None:
-        """A cache said all that it has to say about `covered`; what it has of that was `found` before."""
-        ask = self._asks.get(number)
-        if ask is None:
+        """A cache answered for the ranges `covered`; what it has of them was `found` before."""
+        request = self._requests.get(number)
+        if request is None:
             return
-        ask.deadline = now + self._asking.timeout_s
-        self._away.pop(ask.cache, None)
-        wanted = self._wanted[ask.stream]
+        request.extend(now + self._settings.timeout_s)
+        self._away.pop(request.cache, None)
+        wanted = self._wanted[request.series]
         for start, stop in covered:
-            for low, high in ask.left.overlap(start, stop) if 0 < start < stop else ():
-                ask.left.discard(low, high)
-                wanted.asked.discard(low, high)
-                for gap in wanted.seqs.overlap(low, high):
-                    wanted.denied.setdefault(ask.cache, SeqSet()).add(*gap)
+            for low, high in request.left.overlap(start, stop) if 0 < start < stop else ():
+                request.left.discard(low, high)
+                wanted.answered(request.cache, low, high)
         if is_last:
             self._end(number)
-        self._plan(ask.stream, wanted, now)
+        self._plan(request.series, wanted, now)
 
     def heard(self, cache: Peer, now: float) -> None:
-        """Something of an answer came: the cache is at it."""
-        for ask in self._asks.values():
-            if ask.cache == cache:
-                ask.deadline = now + self._asking.timeout_s
+        """Part of an answer came: the cache is sending."""
+        for request in self._requests.values():
+            if request.cache == cache:
+                request.extend(now + self._settings.timeout_s)
 
-    def _end(self, number: int) -> _Ask:
-        ask = self._asks.pop(number)
-        for bounds in ask.left.ranges():
-            self._wanted[ask.stream].asked.discard(*bounds)
-        return ask
+    def _end(self, number: int) -> None:
+        request = self._requests.pop(number)
+        self._wanted[request.series].unanswered(request.left.ranges())
 
     def unreachable(self, cache: Peer, now: float) -> None:
-        """A cache is silent, or its connection is gone: others are asked meanwhile."""
+        """A cache is silent, or its connection is lost: others are asked meanwhile."""
         wait_s = self._away.get(cache, (0.0, RETRY_S_MIN))[1]
         self._away[cache] = (now + wait_s, min(wait_s * 2, RETRY_S_MAX))
         self._end_all(cache)
         self._plan_all(now)
 
     def _end_all(self, cache: Peer) -> None:
-        for number in [number for number, ask in self._asks.items() if ask.cache == cache]:
+        for number in [number for number, one in self._requests.items() if one.cache == cache]:
             self._end(number)
 
     def reachable(self, cache: Peer, now: float) -> None:
-        """A cache is there again. It may have been filled meanwhile: what it denied is asked once more."""
+        """A cache is there again. It may have been filled meanwhile: it is asked again for what it denied."""
         self._away.pop(cache, None)
         self._end_all(cache)
         for wanted in self._wanted.values():
-            wanted.denied.pop(cache, None)
+            wanted.forget_denials(cache)
         self._plan_all(now)
 
+    def pause(self, is_paused: bool) -> bool:
+        """Make no new requests while paused. True if this ends a pause: call `resume`."""
+        was_paused, self._is_paused = self._is_paused, is_paused
+        return was_paused and not is_paused
+
     def resume(self, now: float) -> None:
-        """There is room again."""
-        self.is_paused = False
+        """There is room again for the events."""
+        self._is_paused = False
         self._plan_all(now)
 
     # -- time
 
     def tick(self, now: float) -> None:
-        """Pass over who was silent for too long, ask again who had his time, give up what had enough."""
-        for cache in {ask.cache for ask in self._asks.values() if ask.deadline <= now}:
+        """Pass over caches that were silent for too long, ask others again, and give up what waited for too long."""
+        for cache in {one.cache for one in self._requests.values() if one.deadline <= now}:
             self.unreachable(cache, now)
         self._plan_all(now)
 
     def next_deadline(self) -> float | None:
-        """When somebody was silent for too long, is to be asked again, or patience ends."""
+        """When a request times out, a cache is asked again, or patience ends."""
         if not self._wanted:
             return None
-        due = [ask.deadline for ask in self._asks.values()]
-        if not self.is_paused:
-            waiting = [wanted for wanted in self._wanted.values() if wanted.silent]
-            due += [one.retry_at for one in waiting]
-            due += [until for one in self._wanted.values() for until, _ in one.resting]
-            due += [
-                until for one in waiting for until, *bounds in one.patience if one.silent.overlap(*bounds)
-            ]
+        due = [one.deadline for one in self._requests.values()]
+        if not self._is_paused:
+            due += [at for wanted in self._wanted.values() for at in wanted.deadlines()]
         return min(due, default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
-    # -- whom to ask for what
+    # -- which cache to ask
 
     def _plan_all(self, now: float) -> None:
-        for stream, wanted in list(self._wanted.items()):
-            self._plan(stream, wanted, now)
+        for series, wanted in list(self._wanted.items()):
+            self._plan(series, wanted, now)
 
-    def _plan(self, stream: Stream, wanted: _Wanted, now: float) -> None:
-        if self.is_paused or stream not in self._wanted:
+    def _plan(self, series: Series, wanted: SeriesSearch, now: float) -> None:
+        if self._is_paused or series not in self._wanted:
             return
-        rest = wanted.seqs.difference(wanted.asked)
-        if wanted.resting:
-            wanted.resting = [row for row in wanted.resting if row[0] > now]
-            for _, seqs in wanted.resting:
-                rest = rest.difference(seqs)
-        wanted.silent = silent = SeqSet()
-        wanted.retry_at = float("inf")
+        rest, silent = wanted.start_plan(now), SeqSet()
         for cache in self.caches:
             if not rest:
                 return
-            denied = wanted.denied.get(cache)
-            part = rest.difference(denied) if denied else rest.copy()
+            part = wanted.not_denied(cache, rest)
             if not part:
                 continue
             retry_at = self._away.get(cache, (now, 0.0))[0]
             if retry_at > now:
                 silent = silent.union(part)
-                wanted.retry_at = min(wanted.retry_at, retry_at)
+                wanted.retry_at(retry_at)
                 continue
             rest = rest.difference(part)
-            self._ask(cache, stream, wanted, part, now)
-        self._give_up(stream, wanted, rest, silent, now)
+            self._ask(cache, series, wanted, part, now)
+        again_s = self._settings.again_s if self.caches else 0.0
+        self._effects += [Missing(series, *bounds) for bounds in wanted.give_up(rest, silent, again_s, now)]
+        if not wanted.seqs:
+            self._forget(series)
 
-    def _ask(self, cache: Peer, stream: Stream, wanted: _Wanted, part: SeqSet, now: float) -> None:
-        """One question at a time for each cache and stream: the rest follows its answer."""
-        if any(ask.cache == cache and ask.stream == stream for ask in self._asks.values()):
+    def _ask(self, cache: Peer, series: Series, wanted: SeriesSearch, part: SeqSet, now: float) -> None:
+        """One request at a time for each cache and series: the rest follows its answer."""
+        if any(one.cache == cache and one.series == series for one in self._requests.values()):
             return
         self._number += 1
-        ranges = part.ranges()[:RANGES_MAX]
-        for bounds in ranges:
-            wanted.asked.add(*bounds)
-        deadline = now + self._asking.timeout_s
-        self._asks[self._number] = _Ask(cache, stream, SeqSet.from_ranges(ranges), deadline)
-        ask_bytes = min(wanted.ask_bytes, self._asking.bytes_max)
-        wanted.ask_bytes = 2 * ask_bytes
-        self._effects.append(AskCache(cache, self._number, stream, ranges, ask_bytes))
-
-    def _give_up(self, stream: Stream, wanted: _Wanted, rest: SeqSet, silent: SeqSet, now: float) -> None:
-        """What everyone denied is missing; what only silent ones may have, when patience ends."""
-        gone = rest.difference(silent)
-        wanted.silent = rest.difference(gone)
-        for until, start, stop in wanted.patience:
-            if until <= now:
-                for low, high in rest.overlap(start, stop):
-                    gone.add(low, high)
-        if self._asking.again_s and self.caches:
-            gone = self._rest(wanted, gone, now)
-        if not gone:
-            return
-        self._effects += [Missing(stream, *bounds) for bounds in gone.ranges()]
-        wanted.seqs, wanted.silent = wanted.seqs.difference(gone), wanted.silent.difference(gone)
-        wanted.patience = [row for row in wanted.patience if wanted.seqs.overlap(row[1], row[2])]
-        if not wanted.seqs:
-            self._forget(stream)
-
-    def _rest(self, wanted: _Wanted, gone: SeqSet, now: float) -> SeqSet:
-        """Give what is denied for the first time a second chance; gives what had it."""
-        fresh = gone.difference(wanted.rested)
-        if fresh:
-            wanted.resting.append((now + self._asking.again_s, fresh))
-            wanted.rested = wanted.rested.union(fresh)
-            wanted.denied = {cache: seqs.difference(fresh) for cache, seqs in wanted.denied.items()}
-        return gone.difference(fresh)
+        ranges, size = wanted.request(part, self._settings.bytes_max)
+        deadline = now + self._settings.timeout_s
+        self._requests[self._number] = _Request(cache, series, SeqSet.from_ranges(ranges), deadline)
+        self._effects.append(AskCache(cache, self._number, series, ranges, size))

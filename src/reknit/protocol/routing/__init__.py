@@ -1,1 +1,5 @@
-"""routing."""
+"""Routing: what a node knows of the other nodes, their links and subscriptions, and the routes that follow from it.
+
+May import the nouns, `wire` and `protocol/machine.py`. Open `routes.py` first: it is the machine. `shortest_paths.py`
+computes the routes.
+"""

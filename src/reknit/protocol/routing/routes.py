@@ -1,92 +1,91 @@
-"""What a node knows of the others: which links there are and what they cost, who subscribes to what, and so which way
-anything goes.
+"""What a node knows of the others: their links with costs, and their subscriptions. The routes follow from that.
 
-Every change is passed on at once to all neighbours that may not know it. Each message carries its node's instance (when
-it started) and a seq: old news changes nothing, and a gap asks for the whole. Beats, which neighbours exchange anyway to
-notice a loss, say how much each side knows, so that whatever got lost is asked for.
+Every change is forwarded at once to all neighbours that may not know it. Each message carries its node's instance
+(when it started) and a seq: old news changes nothing, and a node that misses an update requests the full state.
+Heartbeats, which neighbours exchange anyway to detect a lost link, say how much each side knows, so that a lost update
+is requested.
+
+    LinkUp             the neighbour gets everything that is known; our links changed: LinkState to all neighbours
+    LinkDown           our links changed: LinkState to all neighbours
+    Interests          our subscriptions changed: Announce to all neighbours
+    LinkState          newer than known -> Rerouted, forwarded to the other neighbours
+    Announce           the next one -> Rerouted, forwarded; after a gap -> AskWhole
+    AskWhole           LinkState and a whole Announce to the neighbour that asks
+    Beat               AskWhole for every node that the neighbour knows better
+    tick               Beat to all neighbours; a silent neighbour: DropLink
+
+Old news, and AskWhole from a neighbour that is gone or for a node that is not known, change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Final, Literal, assert_never, get_args
 
 import msgspec
 
-from reknit.protocol.machine import Peer
-from reknit.protocol.routing.shortest_paths import Graph, Way, graph_of, shortest
-from reknit.topic import Pattern, TopicIndex
+from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.routing.known_node import Interest, KnownNode
+from reknit.protocol.routing.shortest_paths import Graph, NodeRoute, graph_of, shortest
+from reknit.topic import Pattern
+from reknit.topic_index import TopicIndex
 from reknit.wire.links import Announce, AskWhole, Beat, LinkState
 from reknit.wire.messages import Message
 
-WAYS_MAX: Final = 1024
-"""So many answers to 'which way, without these nodes' are remembered."""
+ROUTES_MAX: Final = 1024
+"""How many answers to 'which routes, without these nodes' are remembered."""
 
 Mode = Literal["journal", "any", "stream"]
-Interest = tuple[str, str]
-"""(pattern, mode)."""
 
 
 class LinkUp(msgspec.Struct, frozen=True):
-    """A neighbour is there: its link's cost from here."""
+    """A neighbour was linked; `cost` is the cost from here."""
 
     cost: int
 
 
 class LinkDown(msgspec.Struct, frozen=True):
-    """The connection to a neighbour is gone."""
+    """The connection to a neighbour was lost."""
 
 
 class Interests(msgspec.Struct, frozen=True):
-    """Subscriptions of this node itself came and went."""
+    """Subscriptions of this node were added and removed."""
 
     added: list[Interest]
     removed: list[Interest] = []
 
 
-class Tell(msgspec.Struct, frozen=True):
-    """Say this to a neighbour."""
+class SendToNeighbour(msgspec.Struct, frozen=True):
+    """Send a message to a neighbour."""
 
     peer: Peer
     message: Message
 
 
-class Drop(msgspec.Struct, frozen=True):
-    """A neighbour gave no sign for too long: close the connection to it."""
+class DropLink(msgspec.Struct, frozen=True):
+    """A neighbour was silent for too long: close the connection to it."""
 
     peer: Peer
 
 
 class Rerouted(msgspec.Struct, frozen=True):
-    """Ways changed, or only subscriptions of others."""
+    """Routes changed; or only subscriptions of other nodes."""
 
-    has_new_ways: bool
+    has_new_routes: bool
 
 
 Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
-Effect = Tell | Drop | Rerouted
-
-
-@dataclass(slots=True)
-class Known:
-    """What is known of one node."""
-
-    state: LinkState
-    instance: int = 0
-    """Of its subscriptions."""
-    seq: int = 0
-    interests: set[Interest] = field(default_factory=set)
+Effect = SendToNeighbour | DropLink | Rerouted
 
 
 class Routes:
-    """One node's view of all.
+    """One node's view of all nodes.
 
     >>> routes = Routes("a", instance=1)
     >>> routes.receive(LinkUp(cost=1), "b", 0.0)
     >>> routes.receive(LinkState("b", 1, 1, {"a": 1}), "b", 0.0)
     >>> routes.receive(Announce("b", 1, 1, [("plant/**", "any")], is_whole=True), "b", 0.0)
-    >>> routes.destinations("plant/temp", "any"), routes.ways()["b"].cost
+    >>> routes.destinations("plant/temp", "any"), routes.reachable()["b"].cost
     (('b',), 1)
     """
 
@@ -107,45 +106,45 @@ class Routes:
         self._heard: dict[str, float] = {}
         self._beat_at = float("-inf")
         self._counts: dict[Interest, int] = {}
-        """How many subscriptions of this node want the same."""
+        """How many subscriptions of this node have the same interest."""
         own = LinkState(name, instance, 1, {}, is_edge)
-        self.known: dict[str, Known] = {name: Known(own, instance, 1)}
+        self.known: dict[str, KnownNode] = {name: KnownNode(own, instance, 1)}
         self._index: dict[str, TopicIndex[str]] = {mode: TopicIndex() for mode in get_args(Mode)}
         self._graph: Graph | None = None
         self._edges: frozenset[str] = frozenset()
-        self._ways: dict[tuple[str, frozenset[str]], dict[str, Way]] = {}
+        self._ways: dict[tuple[str, frozenset[str]], dict[str, NodeRoute]] = {}
         self._effects: list[Effect] = []
 
     # -- questions
 
     def destinations(self, topic: str, mode: Mode) -> tuple[str, ...]:
-        """The other nodes that subscribe to a topic, whether they can be reached or not."""
+        """The other nodes that have subscribers to a topic, whether they can be reached or not."""
         return self._index[mode].match(topic)
 
-    def ways(self, without: Collection[str] = (), start: str = "") -> dict[str, Way]:
-        """The way to every node that can be reached, from here or from another node."""
+    def reachable(self, without: Collection[str] = (), start: str = "") -> dict[str, NodeRoute]:
+        """The route to every node that can be reached, from here or from another node, not through some nodes."""
         key = (start or self.name, frozenset(without))
         found = self._ways.get(key)
         if found is None:
-            if len(self._ways) >= WAYS_MAX:
+            if len(self._ways) >= ROUTES_MAX:
                 self._ways.clear()
             found = self._ways[key] = shortest(self._topology(), key[0], self._edges, key[1])
         return found
 
     @property
     def has_effects(self) -> bool:
-        """Whether there is something to be done."""
+        """Whether effects wait to be taken."""
         return bool(self._effects)
 
     def children(self, origin: str, nodes: Iterable[str], with_lost: bool = False) -> dict[str, list[str]]:
-        """For what is published on `origin`: the neighbours that get it from here, and for which of these nodes.
+        """The neighbours that get events published on `origin` from here, and for which of these nodes.
 
-        With `lost` ones, what is for a node that can't be reached goes as far as possible on the way where it was.
+        With `with_lost`, events for a node that can't be reached go as far as possible along its last route.
         """
-        live = self.ways(start=origin)
+        live = self.reachable(start=origin)
         found: dict[str, list[str]] = {}
         for node in nodes:
-            tree = self._ways_before(origin) if with_lost and node not in live else live
+            tree = self._last_routes(origin) if with_lost and node not in live else live
             at = node
             while at in tree and tree[at].before != self.name:
                 at = tree[at].before
@@ -153,8 +152,8 @@ class Routes:
                 found.setdefault(at, []).append(node)
         return found
 
-    def _ways_before(self, origin: str) -> dict[str, Way]:
-        """The ways with links that only one end still knows of."""
+    def _last_routes(self, origin: str) -> dict[str, NodeRoute]:
+        """The routes, including links that only one end still reports."""
         key = (f"{origin} before", frozenset[str]())
         found = self._ways.get(key)
         if found is None:
@@ -172,13 +171,13 @@ class Routes:
 
     @property
     def neighbours(self) -> dict[str, int]:
-        """Who is linked to this node, and the cost from here."""
+        """The nodes that are linked to this one, and the cost from here."""
         return self._links
 
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """From a neighbour, or about the link to it; `peer` is its name. `Interests` come from this node."""
+        """An input from a neighbour, or about the link to it; `peer` is its name. `Interests` come from this node."""
         name = str(peer)
         if name in self._heard:
             self._heard[name] = now
@@ -201,22 +200,22 @@ class Routes:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Beat, and part with neighbours that do not."""
+        """Send heartbeats, and drop neighbours that do not."""
         for name, heard in list(self._heard.items()):
             if now - heard >= self._timeout_s:
-                self._effects.append(Drop(name))
+                self._effects.append(DropLink(name))
                 self._down(name)
         if self._links and now >= self._beat_at:
             self._beat_at = now + self._beat_s
             beat = self._beat()
-            self._effects += [Tell(name, beat) for name in sorted(self._links)]
+            self._effects += [SendToNeighbour(name, beat) for name in sorted(self._links)]
 
     def next_deadline(self) -> float | None:
-        """The next beat."""
+        """When the next heartbeat is due."""
         return self._beat_at if self._links else None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -237,36 +236,35 @@ class Routes:
 
     def _own_links(self) -> None:
         own = self.known[self.name]
-        own.state = msgspec.structs.replace(own.state, seq=own.state.seq + 1, links=dict(self._links))
+        own.set_links(dict(self._links))
         self._changed()
         self._flood(own.state, "")
 
     def _state(self, state: LinkState, peer: str) -> None:
         known = self.known.get(state.node)
         if state.node == self.name:
-            self._defend(state.instance, state.seq)
-        elif known is None or (state.instance, state.seq) > (known.state.instance, known.state.seq):
+            self._defend(state)
+        elif known is None or known.is_older_than(state):
             if known is None and len(self.known) >= self._nodes_max:
                 self._forget_unreachable()
             if known is None:
-                self.known[state.node] = Known(state)
+                self.known[state.node] = KnownNode(state)
             else:
-                known.state = state
+                known.update_links(state)
             self._changed()
             self._flood(state, peer)
 
-    def _defend(self, instance: int, seq: int) -> None:
-        """News of this node that is newer than its own: it ran before, by a clock that was ahead. Go beyond it."""
+    def _defend(self, state: LinkState) -> None:
+        """News of this node that is newer than its own: it ran before, with a clock that was ahead. Outdo it."""
         own = self.known[self.name]
-        if (instance, seq) > (own.state.instance, own.state.seq):
-            own.state = msgspec.structs.replace(own.state, instance=instance, seq=seq + 1)
-            own.instance = instance
+        if own.is_older_than(state):
+            own.outdo_links(state)
             self._flood(own.state, "")
             self._flood(self._whole(self.name), "")
 
     def _forget_unreachable(self) -> None:
-        """Too many nodes are known: those that can't be reached are forgotten."""
-        reachable = self.ways()
+        """Too many nodes are known: forget those that can't be reached."""
+        reachable = self.reachable()
         for name in [name for name in self.known if name != self.name and name not in reachable]:
             for pattern, mode in self.known.pop(name).interests:
                 self._index[mode].remove(Pattern(pattern), name)
@@ -291,7 +289,7 @@ class Routes:
                 own.interests.discard(interest)
         new, gone = own.interests - before, before - own.interests
         if new or gone:
-            own.seq += 1
+            own.change_interests()
             self._flood(Announce(self.name, own.instance, own.seq, sorted(new), sorted(gone)), "")
 
     def _announce(self, news: Announce, peer: str) -> None:
@@ -299,37 +297,36 @@ class Routes:
         if news.node == self.name:
             own = self.known[self.name]
             if (news.instance, news.seq) > (own.instance, own.seq):
-                own.instance, own.seq = news.instance, news.seq + 1
+                own.outdo_interests(news.instance, news.seq)
                 self._flood(self._whole(self.name), "")
             return
         if known is None:
-            self._effects.append(Tell(peer, AskWhole(news.node)))
+            self._effects.append(SendToNeighbour(peer, AskWhole(news.node)))
             return
         if (news.instance, news.seq) <= (known.instance, known.seq):
             return
         follows = news.instance == known.instance and news.seq == known.seq + 1
         if not news.is_whole and not follows:
-            self._effects.append(Tell(peer, AskWhole(news.node)))
+            self._effects.append(SendToNeighbour(peer, AskWhole(news.node)))
             return
         wanted = set(news.added)
         if not news.is_whole:
             wanted = (known.interests | wanted) - set(news.removed)
-        known.instance, known.seq = news.instance, news.seq
-        self._replace(news.node, known, wanted)
+        self._replace(news, known, wanted)
         self._flood(news, peer)
 
-    def _replace(self, node: str, known: Known, wanted: set[Interest]) -> None:
+    def _replace(self, news: Announce, known: KnownNode, wanted: set[Interest]) -> None:
         for pattern, mode in known.interests - wanted:
-            self._index[mode].remove(Pattern(pattern), node)
+            self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
-            self._index[mode].add(Pattern(pattern), node)
-        known.interests = wanted
+            self._index[mode].add(Pattern(pattern), news.node)
+        known.update_interests(news.instance, news.seq, wanted)
         self._effects.append(Rerouted(False))
 
-    # -- telling
+    # -- messages
 
     def _flood(self, message: Message, but: str) -> None:
-        self._effects += [Tell(name, message) for name in sorted(self._links) if name != but]
+        self._effects += [SendToNeighbour(name, message) for name in sorted(self._links) if name != but]
 
     def _whole(self, node: str) -> Announce:
         known = self.known[node]
@@ -338,9 +335,9 @@ class Routes:
     def _tell_whole(self, node: str, peer: str) -> None:
         known = self.known.get(node)
         if known is not None and peer in self._links:
-            self._effects.append(Tell(peer, known.state))
+            self._effects.append(SendToNeighbour(peer, known.state))
             if known.instance:
-                self._effects.append(Tell(peer, self._whole(node)))
+                self._effects.append(SendToNeighbour(peer, self._whole(node)))
 
     def _beat(self) -> Beat:
         return Beat(
@@ -356,13 +353,16 @@ class Routes:
         )
 
     def _compare(self, rows: list[tuple[str, int, int, int]], peer: str) -> None:
-        """Ask for whatever the neighbour knows better."""
+        """Request the full state of every node that the neighbour knows better."""
         for name, instance, seq, subscriptions in rows:
             known = self.known.get(name)
             if known is None:
-                self._effects.append(Tell(peer, AskWhole(name)))
+                self._effects.append(SendToNeighbour(peer, AskWhole(name)))
                 continue
             ours = known.seq if known.instance == instance else 0
             newer = (instance, seq) > (known.state.instance, known.state.seq)
             if newer or (instance >= known.state.instance and subscriptions > ours):
-                self._effects.append(Tell(peer, AskWhole(name)))
+                self._effects.append(SendToNeighbour(peer, AskWhole(name)))
+
+
+_: type[Machine[Input, Effect]] = Routes

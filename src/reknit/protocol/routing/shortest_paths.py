@@ -1,7 +1,8 @@
-"""Shortest ways through a graph of nodes, with one tie-break everywhere.
+"""Shortest routes through a graph of nodes, with the same tie-break on every node.
 
-A link counts only if both ends name it, and costs what the dearer end says. Among ways of equal cost the one with
-fewer links wins, then the one whose nodes' names come first. An edge node ends a way and never is in the middle of it.
+A link counts only if both ends report it, and its cost is the higher of the two. Among routes of equal cost the one
+with fewer links wins, then the one whose nodes' names come first. A route may end at an edge node, and never passes
+through one.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from reknit.wire.links import LinkState
 Graph = dict[str, dict[str, int]]
 
 
-class Way(NamedTuple):
-    """How to get to a node: what it costs, the first node on the way there, and the last before it."""
+class NodeRoute(NamedTuple):
+    """The route to a node: its cost, the first node on it, and the last one before its end."""
 
     cost: int
     first: str
@@ -24,7 +25,7 @@ class Way(NamedTuple):
 
 
 def graph_of(states: Mapping[str, LinkState], both: bool = True) -> Graph:
-    """The links that both ends know of, or at least one.
+    """The links that both ends report; with `both` False, those that at least one end reports.
 
     >>> a = LinkState("a", 1, 1, {"b": 2, "c": 1})
     >>> b = LinkState("b", 1, 1, {"a": 5})
@@ -42,16 +43,16 @@ def graph_of(states: Mapping[str, LinkState], both: bool = True) -> Graph:
 
 def shortest(
     graph: Graph, start: str, edges: Collection[str] = (), without: Collection[str] = ()
-) -> dict[str, Way]:
-    """The way to every node that can be reached from `start`, not through (nor to) the nodes in `without`.
+) -> dict[str, NodeRoute]:
+    """The route to every node that can be reached from `start`, not through (nor to) the nodes in `without`.
 
     >>> graph = {"a": {"b": 1, "c": 1}, "b": {"a": 1, "d": 1}, "c": {"a": 1, "d": 1}, "d": {"b": 1, "c": 1}}
     >>> shortest(graph, "a")["d"]
-    Way(cost=2, first='b', before='b')
+    NodeRoute(cost=2, first='b', before='b')
     >>> shortest(graph, "a", without={"b"})["d"]
-    Way(cost=2, first='c', before='c')
+    NodeRoute(cost=2, first='c', before='c')
     """
-    ways: dict[str, Way] = {}
+    routes: dict[str, NodeRoute] = {}
     done: set[str] = {start, *without}
     heap: list[tuple[int, int, tuple[str, ...]]] = []
     _reach(graph, heap, done, 0, (), start)
@@ -61,10 +62,10 @@ def shortest(
         if name in done:
             continue
         done.add(name)
-        ways[name] = Way(cost, path[0], path[-2] if hops > 1 else start)
+        routes[name] = NodeRoute(cost, path[0], path[-2] if hops > 1 else start)
         if name not in edges:
             _reach(graph, heap, done, cost, path, name)
-    return ways
+    return routes
 
 
 def _reach(

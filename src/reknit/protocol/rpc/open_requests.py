@@ -1,6 +1,17 @@
-"""Requests that nobody has answered yet: a node's side of RPC, which sees that each gets a response.
+"""A node's side of RPC: it makes sure that every request gets a response.
 
-What can't be delivered is answered by the node, with one of eight codes. A client's side is `rpc_requests`.
+The node answers a request that can't be delivered, or that nobody answers in time, with one of eight codes.
+A client's side is `requests.py`.
+
+    RequestAccepted          the request is open until its deadline
+    RequestsDelivered        a server of the method has them: at the deadline the answer is DEADLINE_EXCEEDED
+    RequestsForwarded        another node has them, and answers first: this node waits a little longer
+    ResponseAccepted         the request is answered: forgotten
+    RequestsUndeliverable    Respond
+    tick                     the deadline: Respond
+
+News of a request that is not open changes nothing: it was answered. So does the same request once more, from a
+publisher that lost its place.
 """
 
 from __future__ import annotations
@@ -12,9 +23,9 @@ from uuid import UUID
 import msgspec
 
 from reknit.envelope.attributes import Attributes
-from reknit.ledger import Stream
+from reknit.ledger import Stream as Series
 from reknit.outcome import Code, Reason
-from reknit.protocol.machine import Peer
+from reknit.protocol.machine import Machine, Peer
 
 CODES: Final = frozenset(
     (
@@ -28,9 +39,9 @@ CODES: Final = frozenset(
         Code.INTERNAL,
     )
 )
-"""What a node may answer with."""
-CARRIED_S: Final = 0.5
-"""How long a node waits after a request's deadline for the word of another node that has it."""
+"""The codes that a node may answer with."""
+FORWARDED_S: Final = 0.5
+"""How long a node waits after a request's deadline for the answer of another node that has it."""
 _BY_REASON: Final = {
     Reason.EGRESS_FULL: Code.RESOURCE_EXHAUSTED,
     Reason.DENIED: Code.PERMISSION_DENIED,
@@ -43,58 +54,58 @@ _BY_REASON: Final = {
 }
 
 
-def answer_code(reason: str, code: int, is_handed: bool) -> Code:
-    """The code with which a node answers a request that ended undelivered.
+def answer_code(reason: str, code: int, is_delivered: bool) -> Code:
+    """The code of a node's answer to a request that ended undelivered.
 
-    >>> answer_code("expired", 4, is_handed=False).name, answer_code("expired", 4, is_handed=True).name
+    >>> answer_code("expired", 4, is_delivered=False).name, answer_code("expired", 4, is_delivered=True).name
     ('UNAVAILABLE', 'DEADLINE_EXCEEDED')
-    >>> answer_code("rejected", Code.NOT_FOUND, is_handed=True).name
+    >>> answer_code("rejected", Code.NOT_FOUND, is_delivered=True).name
     'UNKNOWN'
     """
     if reason == Reason.EXPIRED:
-        return Code.DEADLINE_EXCEEDED if is_handed else Code.UNAVAILABLE
+        return Code.DEADLINE_EXCEEDED if is_delivered else Code.UNAVAILABLE
     if reason == Reason.REJECTED:
         return Code(code) if code in CODES else Code.UNKNOWN
     return _BY_REASON[Reason(reason)] if reason in _BY_REASON else Code.UNKNOWN
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request was taken in; it is event `seq` of a stream, and expires at `deadline`."""
+class RequestAccepted(msgspec.Struct, frozen=True):
+    """A request was accepted; it is event `seq` of a series, and expires at `deadline`."""
 
     request: Attributes
-    stream: Stream
+    series: Series
     seq: int
     deadline: float
-    is_handed: bool = False
-    """Whether it may have been handed over already: before the node was started again."""
+    is_delivered: bool = False
+    """Whether it may have been delivered already: before the node was restarted."""
 
 
-class Handed(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a stream were handed over to who serves them."""
+class RequestsDelivered(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a series were delivered to a server of their method."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
 
-class Carried(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a stream went to another node, which watches over them too and knows more."""
+class RequestsForwarded(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a series went to another node, which answers them too, and knows more."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
 
 
-class Responded(msgspec.Struct, frozen=True):
-    """A response to this id was taken in."""
+class ResponseAccepted(msgspec.Struct, frozen=True):
+    """A response to this id was accepted."""
 
     reqid: UUID
 
 
-class Died(msgspec.Struct, frozen=True):
-    """Who serves them will not get events `[start, stop)` of a stream any more, or refused them."""
+class RequestsUndeliverable(msgspec.Struct, frozen=True):
+    """Events `[start, stop)` of a series will not be delivered any more, or were refused."""
 
-    stream: Stream
+    series: Series
     start: int
     stop: int
     code: int
@@ -103,33 +114,48 @@ class Died(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Answer a request in the name of who does not."""
+    """Answer a request in place of its server."""
 
     request: Attributes
     code: Code
     text: str
-    stream: Stream
+    series: Series
     seq: int
 
 
-Input = Asked | Handed | Carried | Responded | Died
+Input = RequestAccepted | RequestsDelivered | RequestsForwarded | ResponseAccepted | RequestsUndeliverable
 
 
-class _Open:
-    __slots__ = ("asked", "is_carried", "is_handed")
+class _OpenRequest:
+    """A request that nobody has answered yet."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
-        self.is_handed = asked.is_handed
-        self.is_carried = False
+    __slots__ = ("accepted", "is_delivered", "is_forwarded")
+
+    def __init__(self, accepted: RequestAccepted) -> None:
+        self.accepted = accepted
+        self.is_delivered = accepted.is_delivered
+        self.is_forwarded = False
+
+    def deliver(self) -> None:
+        """A server has it."""
+        self.is_delivered = True
+
+    def forward(self) -> None:
+        """Another node has it."""
+        self.is_delivered = self.is_forwarded = True
+
+    def wait_for_node(self) -> bool:
+        """True the first time, if another node has it: its answer should come first."""
+        was_forwarded, self.is_forwarded = self.is_forwarded, False
+        return was_forwarded
 
 
-class Watch:
-    """The requests on one node that nobody has answered yet. Each is answered by the node at most once.
+class OpenRequests:
+    """The requests on one node that nobody has answered yet. The node answers each at most once.
 
-    >>> watch = Watch(requests_max=1000)
-    >>> watch.tick(0.0)
-    >>> watch.take_effects()
+    >>> requests = OpenRequests(requests_max=1000)
+    >>> requests.tick(0.0)
+    >>> requests.take_effects()
     []
     """
 
@@ -137,8 +163,8 @@ class Watch:
         self.answered = 0
         """How many requests the node has answered itself."""
         self._requests_max = requests_max
-        self._open: dict[UUID, _Open] = {}
-        self._by_stream: dict[Stream, dict[int, UUID]] = {}
+        self._open: dict[UUID, _OpenRequest] = {}
+        self._by_series: dict[Series, dict[int, UUID]] = {}
         self._due: list[tuple[float, UUID]] = []
         self._effects: list[Respond] = []
 
@@ -147,75 +173,76 @@ class Watch:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more requests can be taken in for now."""
+        """Whether no more requests can be accepted for now."""
         return len(self._open) >= self._requests_max
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """News of a request."""
         match message:
-            case Asked():
-                self._asked(message)
-            case Handed(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
-                    self._open[id_].is_handed = True
-            case Carried(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
-                    self._open[id_].is_carried = self._open[id_].is_handed = True
-            case Responded(reqid=reqid):
+            case RequestAccepted():
+                self._accept(message)
+            case RequestsDelivered(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
+                    self._open[id_].deliver()
+            case RequestsForwarded(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
+                    self._open[id_].forward()
+            case ResponseAccepted(reqid=reqid):
                 self._forget(reqid)
-            case Died(stream=stream, start=start, stop=stop):
-                for id_ in self._between(stream, start, stop):
+            case RequestsUndeliverable(series=series, start=start, stop=stop):
+                for id_ in self._between(series, start, stop):
                     one = self._open[id_]
-                    self._respond(one, answer_code(message.reason, message.code, one.is_handed), message.text)
+                    self._respond(
+                        one, answer_code(message.reason, message.code, one.is_delivered), message.text
+                    )
             case _:
                 assert_never(message)
 
-    def _asked(self, message: Asked) -> None:
+    def _accept(self, message: RequestAccepted) -> None:
         id_ = message.request.id
-        if id_ in self._open:  # the same request once more, by a publisher that lost its place
+        if id_ in self._open:  # the same request once more, from a publisher that lost its place
             return
-        self._open[id_] = _Open(message)
-        self._by_stream.setdefault(message.stream, {})[message.seq] = id_
+        self._open[id_] = _OpenRequest(message)
+        self._by_series.setdefault(message.series, {})[message.seq] = id_
         heapq.heappush(self._due, (message.deadline, id_))
 
-    def _between(self, stream: Stream, start: int, stop: int) -> list[UUID]:
-        """The open requests among events `[start, stop)`, at the cost of whichever is fewer."""
-        seqs = self._by_stream.get(stream)
+    def _between(self, series: Series, start: int, stop: int) -> list[UUID]:
+        """The open requests among events `[start, stop)`. It looks through whichever are fewer."""
+        seqs = self._by_series.get(series)
         if not seqs:
             return []
         if stop - start <= len(seqs):
             return [seqs[seq] for seq in range(start, stop) if seq in seqs]
         return [id_ for seq, id_ in seqs.items() if start <= seq < stop]
 
-    def _forget(self, id_: UUID) -> _Open | None:
+    def _forget(self, id_: UUID) -> _OpenRequest | None:
         one = self._open.pop(id_, None)
         if one is not None:
-            stream = one.asked.stream
-            seqs = self._by_stream[stream]
-            del seqs[one.asked.seq]
+            series = one.accepted.series
+            seqs = self._by_series[series]
+            del seqs[one.accepted.seq]
             if not seqs:
-                del self._by_stream[stream]
+                del self._by_series[series]
         return one
 
-    def _respond(self, one: _Open, code: Code, text: str) -> None:
-        asked = one.asked
-        if self._forget(asked.request.id) is not None:
+    def _respond(self, one: _OpenRequest, code: Code, text: str) -> None:
+        accepted = one.accepted
+        if self._forget(accepted.request.id) is not None:
             self.answered += 1
-            self._effects.append(Respond(asked.request, code, text, asked.stream, asked.seq))
+            self._effects.append(Respond(accepted.request, code, text, accepted.series, accepted.seq))
 
     def tick(self, now: float) -> None:
-        """Answer what has expired: it was never handed over, or nobody has answered it."""
+        """Answer the requests that expired: they were never delivered, or nobody has answered them."""
         while self._due and (self._due[0][0] <= now or self._due[0][1] not in self._open):
             one = self._open.get(heapq.heappop(self._due)[1])
             if one is None:
                 continue
-            if one.is_carried:  # the word of the node that it went to is to come first
-                one.is_carried = False
-                heapq.heappush(self._due, (now + CARRIED_S, one.asked.request.id))
+            if one.wait_for_node():
+                heapq.heappush(self._due, (now + FORWARDED_S, one.accepted.request.id))
                 continue
-            code = answer_code(Reason.EXPIRED, 0, one.is_handed)
-            sink, ttl_ms = one.asked.request.sink, one.asked.request.ttl_ms
-            if one.is_handed:
+            code = answer_code(Reason.EXPIRED, 0, one.is_delivered)
+            sink, ttl_ms = one.accepted.request.sink, one.accepted.request.ttl_ms
+            if one.is_delivered:
                 text = f"{sink} was asked and did not answer within {ttl_ms} ms"
             else:
                 text = (
@@ -224,10 +251,13 @@ class Watch:
             self._respond(one, code, text)
 
     def next_deadline(self) -> float | None:
-        """When the first request expires; it may have been answered since."""
+        """When the first request expires. It may have been answered meanwhile."""
         return self._due[0][0] if self._due else None
 
     def take_effects(self) -> list[Respond]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
+
+
+_: type[Machine[Input, Respond]] = OpenRequests

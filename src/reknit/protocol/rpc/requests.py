@@ -1,7 +1,12 @@
-"""Requests that wait for their responses: a client's side of RPC.
+"""A client's side of RPC: requests that wait for their responses.
 
-A request is an event to a method's topic, its response one to the requester's. Each request is settled once, by the
-first response to its id; what comes late or twice is counted and dropped.
+A request is an event on a method's topic, its response an event on the requester's topic. Each request is settled once,
+by the first response to its id. Late and duplicate responses are counted and dropped.
+
+    RequestSent        the request is open until `due`; an id that is open already raises
+    ResponseReceived   SettleRequest, or counted: late, a duplicate, or of no known request
+    RequestsFailed     SettleRequest for those that are open
+    tick               SettleRequest with DEADLINE_EXCEEDED for those that are due
 """
 
 from __future__ import annotations
@@ -16,36 +21,39 @@ import msgspec
 
 from reknit.envelope.attributes import Attributes
 from reknit.outcome import Code
-from reknit.protocol.machine import Peer
+from reknit.protocol.machine import Machine, Peer
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A request is on its way; it is given up at `due`."""
+class RequestSent(msgspec.Struct, frozen=True):
+    """A request was sent; it times out at `due`."""
 
     id: UUID
     due: float
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ResponseReceived(msgspec.Struct, frozen=True):
     """A response came."""
 
     attributes: Attributes
     payload: bytes
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """These requests will not be answered, and why."""
+class RequestsFailed(msgspec.Struct, frozen=True):
+    """These requests will not be answered, for this reason."""
 
     ids: Sequence[UUID]
     code: int
     text: str
 
 
-class Settle(msgspec.Struct, frozen=True):
-    """A request ended: with its response, or without."""
+class SettleRequest(msgspec.Struct, frozen=True):
+    """A request ended, with or without its response."""
 
     id: UUID
-    answer: Answered | Failed
+    answer: ResponseReceived | RequestsFailed
+
+
+Input = RequestSent | ResponseReceived | RequestsFailed
 
 
 class Requests:
@@ -53,7 +61,7 @@ class Requests:
 
     >>> from reknit.envelope.ids import make_id
     >>> requests = Requests()
-    >>> requests.receive(Sent(make_id(1, 1), due=2.0), "client", 0.0)
+    >>> requests.receive(RequestSent(make_id(1, 1), due=2.0), "client", 0.0)
     >>> requests.tick(2.0)
     >>> [effect.answer.code.name for effect in requests.take_effects()]
     ['DEADLINE_EXCEEDED']
@@ -61,37 +69,37 @@ class Requests:
 
     def __init__(self, remembered_max: int = 65_536) -> None:
         self.late = 0
-        """Responses that came after their request was given up."""
+        """Responses that came after their request had timed out."""
         self.duplicates = 0
         """Responses that came after another one."""
         self.strays = 0
-        """Responses to requests that are not known here: of an earlier life, or settled long ago."""
+        """Responses to requests that are not known here: sent before a restart, or settled long ago."""
         self._open: dict[UUID, float] = {}
         self._due: list[tuple[float, UUID]] = []
         self._ended: OrderedDict[UUID, bool] = OrderedDict()
-        """Requests that ended last, and whether by a response."""
+        """The requests that ended last, and whether by a response."""
         self._remembered_max = remembered_max
-        self._effects: list[Settle] = []
+        self._effects: list[SettleRequest] = []
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def receive(self, message: Sent | Answered | Failed, peer: Peer, now: float) -> None:
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
         """A request was sent, was answered, or will not be."""
         match message:
-            case Sent(id=id_, due=due):
+            case RequestSent(id=id_, due=due):
                 assert id_ not in self._open, "an id is used once"
                 self._open[id_] = due
                 heapq.heappush(self._due, (due, id_))
-            case Answered(attributes=attributes):
+            case ResponseReceived(attributes=attributes):
                 self._answered(message, attributes.reqid)
-            case Failed(ids=ids):
+            case RequestsFailed(ids=ids):
                 for id_ in ids:
                     self._end(id_, message)
             case _:
                 assert_never(message)
 
-    def _answered(self, message: Answered, reqid: UUID | None) -> None:
+    def _answered(self, message: ResponseReceived, reqid: UUID | None) -> None:
         if reqid is not None and self._end(reqid, message):
             return
         was_answered = None if reqid is None else self._ended.get(reqid)
@@ -102,28 +110,31 @@ class Requests:
         else:
             self.late += 1
 
-    def _end(self, id_: UUID, answer: Answered | Failed) -> bool:
+    def _end(self, id_: UUID, answer: ResponseReceived | RequestsFailed) -> bool:
         """Settle a request, once."""
         if self._open.pop(id_, None) is None:
             return False
-        self._ended[id_] = isinstance(answer, Answered)
+        self._ended[id_] = isinstance(answer, ResponseReceived)
         if len(self._ended) > self._remembered_max:
             self._ended.popitem(last=False)
-        self._effects.append(Settle(id_, answer))
+        self._effects.append(SettleRequest(id_, answer))
         return True
 
     def tick(self, now: float) -> None:
-        """Give up what was not answered in time: whether it was carried out is not known."""
+        """Time out the requests that were not answered: whether they were carried out is not known."""
         while self._due and (self._due[0][0] <= now or self._due[0][1] not in self._open):
             _, id_ = heapq.heappop(self._due)
             text = "no response came in time: whether the request was carried out is not known"
-            self._end(id_, Failed([id_], Code.DEADLINE_EXCEEDED, text))
+            self._end(id_, RequestsFailed([id_], Code.DEADLINE_EXCEEDED, text))
 
     def next_deadline(self) -> float | None:
-        """When the first request is given up; it may have been answered since."""
+        """When the first request times out. It may have been answered meanwhile."""
         return self._due[0][0] if self._due else None
 
-    def take_effects(self) -> list[Settle]:
-        """What is to be done, in order."""
+    def take_effects(self) -> list[SettleRequest]:
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
+
+
+_: type[Machine[Input, SettleRequest]] = Requests

@@ -1,19 +1,23 @@
-"""Streams: an event that goes on its way in pieces while it is still arriving.
+"""Streams: an event is forwarded in chunks while it is still arriving.
 
-Where it goes is anycast's to decide, as for any event. This counts the bytes: a stream is a range `[0, size)` whose end
-is known when the last piece is there.
+Anycast decides where it goes, as for any event. This machine counts the bytes: a stream is a range `[0, size)` whose
+end is known when the last chunk is there.
 
-    ARRIVING -last piece-> WHOLE
-    ARRIVING, WHOLE:
-      handed to a path           -> sent along it from its start, as far as that path has room
-      released, not pinned       -> kept from its start, for the next path
-      received                   -> pinned: what was sent is not kept any more
-      outcome                    -> forgotten
-    ARRIVING:
-      aborted, or upstream lost  -> the path is told, and nobody takes a part for the whole
-    WHOLE, aborted               -> too late: it goes on its way
+    StreamStarted    -> ARRIVING: GrantUpstream for a window of bytes
+    ChunkReceived    -> StoreChunk, SendChunk as far as the path has credit; the last one -> WHOLE
+                        at a wrong offset, beyond the grant or over the limit -> AbandonStream
+    PathAssigned     -> the stream is sent along this path from its start
+    PathReleased     -> the stream is retained from its start, for the next path
+    PathCredit       -> SendChunk
+    StreamPinned     -> bytes that were sent are not retained any more: DiscardBefore
+    StreamSettled    -> ForgetStream
+    StreamAborted, UpstreamGone   while ARRIVING: AbortDownstream, so that nobody takes a part for the whole
+    StreamAborted    while WHOLE: ignored, it is too late to abort
+    StorageFailed    -> AbortDownstream, AbandonStream
 
-Upstream may send so much that at most a window of it waits here. A path that begins anew catches up first.
+Inputs for a stream that is not known are ignored: it has ended. So are chunks, aborts and credit from a peer that is
+neither its upstream nor its path. Upstream may send so much that at most a window of it waits here; a path that starts
+again catches up first.
 """
 
 from __future__ import annotations
@@ -22,187 +26,136 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, assert_never
 
-import msgspec
-
 from reknit.outcome import Code
-from reknit.protocol.machine import Peer
+from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.streams.inputs import (
+    AbandonStream,
+    AbortDownstream,
+    ChunkReceived,
+    DiscardBefore,
+    Effect,
+    ForgetStream,
+    GrantUpstream,
+    Input,
+    PathAssigned,
+    PathCredit,
+    PathReleased,
+    SendChunk,
+    StorageFailed,
+    StoreChunk,
+    StreamAborted,
+    StreamInput,
+    StreamPinned,
+    StreamSettled,
+    StreamStarted,
+    UpstreamGone,
+)
 
-PIECE_BYTES: Final = 64 << 10
-"""What one message carries of a stream, at most."""
-UPSTREAM_LOST: Final = "whoever sent it is gone, with its end"
+UPSTREAM_LOST: Final = "its sender was lost before the end of the stream"
 
 
-class State(Enum):
+class StreamState(Enum):
     """How much of a stream is there."""
 
     ARRIVING = "arriving"
     WHOLE = "whole"
 
 
-class Begun(msgspec.Struct, frozen=True):
-    """A stream begins; `is_resent`: it may have to be sent again from its start."""
-
-    source: bytes
-    is_resent: bool
-
-
-class Came(msgspec.Struct, frozen=True):
-    """Bytes of it, from `offset` on."""
-
-    source: bytes
-    offset: int
-    data: bytes
-    is_last: bool
-
-
-class Handed(msgspec.Struct, frozen=True):
-    """It goes along this path now, from its start."""
-
-    source: bytes
-
-
-class Left(msgspec.Struct, frozen=True):
-    """… and no more: the attempt ended."""
-
-    source: bytes
-
-
-class Roomy(msgspec.Struct, frozen=True):
-    """The path takes so many bytes of it in all."""
-
-    source: bytes
-    total: int
-
-
-class Pinned(msgspec.Struct, frozen=True):
-    """It stays on its path, whatever happens."""
-
-    source: bytes
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """It has its outcome."""
-
-    source: bytes
-
-
-class Aborted(msgspec.Struct, frozen=True):
-    """Who sends it gives it up."""
-
-    source: bytes
-    text: str
-
-
-class Broken(msgspec.Struct, frozen=True):
-    """Its bytes can't be kept here."""
-
-    source: bytes
-    code: Code
-    text: str
-
-
-class Gone(msgspec.Struct, frozen=True):
-    """Who sends is gone. With `is_final` also for what came as a whole: its outcome interests nobody."""
-
-    is_final: bool
-
-
-class Keep(msgspec.Struct, frozen=True):
-    """Have these bytes at hand until they are dropped."""
-
-    source: bytes
-    offset: int
-    data: bytes
-
-
-class Convey(msgspec.Struct, frozen=True):
-    """Send bytes `[start, stop)` along a path."""
-
-    path: Peer
-    source: bytes
-    start: int
-    stop: int
-    is_last: bool
-
-
-class Drop(msgspec.Struct, frozen=True):
-    """What is before `stop` is not needed any more."""
-
-    source: bytes
-    stop: int
-
-
-class GiveRoom(msgspec.Struct, frozen=True):
-    """Tell upstream how many bytes it may send in all."""
-
-    up: Peer
-    source: bytes
-    total: int
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """Tell a path that no more of it comes."""
-
-    path: Peer
-    source: bytes
-    text: str
-
-
-class GiveUp(msgspec.Struct, frozen=True):
-    """It is not to be delivered any more. Upstream is to hear why, if there is a code."""
-
-    up: Peer
-    source: bytes
-    code: int
-    text: str
-
-
-class Forget(msgspec.Struct, frozen=True):
-    """Nothing of it is needed any more."""
-
-    source: bytes
-
-
-OfOne = Came | Handed | Left | Roomy | Pinned | Ended | Aborted | Broken
-Input = Begun | Gone | OfOne
-Effect = Keep | Convey | Drop | GiveRoom | Cut | GiveUp | Forget
+TRANSITIONS: Final[dict[StreamState, frozenset[StreamState]]] = {
+    StreamState.ARRIVING: frozenset((StreamState.WHOLE,)),
+    StreamState.WHOLE: frozenset(),
+}
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
-    """One stream on one node: `[0, got)` came, `[0, sent)` went along the path that it is on."""
+class StreamProgress:
+    """One stream on one node: `[0, received)` came, `[0, sent)` went along the path that it is on."""
 
     source: bytes
-    up: Peer
+    upstream: Peer
     is_resent: bool
-    state: State = State.ARRIVING
-    got: int = 0
-    given: int = 0
-    """Upstream may send so much in all."""
+    state: StreamState = StreamState.ARRIVING
+    received: int = 0
+    granted: int = 0
+    """Upstream may send so much, in total."""
     path: Peer | None = None
-    room: int = -1
-    """The path takes so much in all; -1 while it has not asked for any."""
+    credit: int = -1
+    """The path takes so much, in total; -1 while it has not asked for any."""
     sent: int = 0
     is_end_sent: bool = False
-    kept_from: int = 0
+    stored_from: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state is StreamState.WHOLE
+
+    def receive(self, count: int, is_last: bool) -> None:
+        """So many bytes came."""
+        self.received += count
+        if is_last:
+            assert StreamState.WHOLE in TRANSITIONS[self.state], f"{self.state} can't become WHOLE"
+            self.state = StreamState.WHOLE
+
+    def assign(self, path: Peer) -> None:
+        """It goes along this path, from its start."""
+        assert self.stored_from == 0, "a stream that takes another path is there from its start"
+        self.path, self.credit = path, -1
+        self.sent, self.is_end_sent = 0, False
+
+    def release(self) -> None:
+        """It has no path."""
+        self.path, self.credit = None, -1
+
+    def extend_credit(self, total: int) -> None:
+        """Its path takes more."""
+        self.credit = max(self.credit, total)
+
+    def pin(self) -> None:
+        """It stays on its path."""
+        self.is_resent = False
+
+    def send(self) -> SendChunk | None:
+        """The bytes that may be sent now."""
+        stop = min(self.received, self.credit)
+        is_last = self.is_whole and stop == self.received
+        if self.path is None or not (stop > self.sent or (is_last and not self.is_end_sent)):
+            return None
+        chunk = SendChunk(self.path, self.source, self.sent, stop, is_last)
+        self.sent, self.is_end_sent = stop, is_last
+        return chunk
+
+    def discard(self) -> DiscardBefore | None:
+        """The bytes that nobody will need again."""
+        if self.is_resent or self.sent <= self.stored_from:
+            return None
+        self.stored_from = self.sent
+        return DiscardBefore(self.source, self.sent)
+
+    def grant(self, window: int) -> GrantUpstream | None:
+        """What upstream may send now, once that is at least half a window more."""
+        total = self.sent + window
+        if self.is_whole or 2 * (total - self.granted) < window:
+            return None
+        self.granted = total
+        return GrantUpstream(self.upstream, self.source, total)
 
 
-class Streams:
+class StreamMachine:
     """All streams of one node.
 
-    >>> streams = Streams(window=100, bytes_max=1000)
-    >>> streams.receive(Begun(b"s", is_resent=True), "publisher", 0.0)
-    >>> streams.receive(Handed(b"s"), "subscriber", 0.0)
-    >>> streams.receive(Roomy(b"s", 50), "subscriber", 0.0)
-    >>> streams.receive(Came(b"s", 0, b"abc", is_last=True), "publisher", 0.1)
+    >>> streams = StreamMachine(window=100, bytes_max=1000)
+    >>> streams.receive(StreamStarted(b"s", is_resent=True), "publisher", 0.0)
+    >>> streams.receive(PathAssigned(b"s"), "subscriber", 0.0)
+    >>> streams.receive(PathCredit(b"s", 50), "subscriber", 0.0)
+    >>> streams.receive(ChunkReceived(b"s", 0, b"abc", is_last=True), "publisher", 0.1)
     >>> [type(effect).__name__ for effect in streams.take_effects()]
-    ['GiveRoom', 'Keep', 'Convey']
+    ['GrantUpstream', 'StoreChunk', 'SendChunk']
     """
 
     def __init__(self, window: int, bytes_max: int) -> None:
         self._window = window
         self._bytes_max = bytes_max
-        self._streams: dict[bytes, Stream] = {}
+        self._streams: dict[bytes, StreamProgress] = {}
         self._effects: list[Effect] = []
 
     # -- questions
@@ -220,121 +173,110 @@ class Streams:
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """From upstream, from a path, or about them. What is no longer known here is over."""
-        if isinstance(message, Begun):
-            self._begin(message, peer)
-            return
-        if isinstance(message, Gone):
+        """An input from upstream, from a path, or about them."""
+        if isinstance(message, StreamStarted):
+            self._start(message, peer)
+        elif isinstance(message, UpstreamGone):
             self._upstream_gone(peer, message.is_final)
-            return
-        stream = self._streams.get(message.source)
-        if stream is not None:
-            self._tell(stream, message, peer)
+        else:
+            stream = self._streams.get(message.source)
+            if stream is not None:
+                self._receive(stream, message, peer)
 
     def tick(self, now: float) -> None:
-        """Nothing here has a time: anycast ends what is too old."""
+        """Nothing here has a deadline: anycast expires events."""
 
     def next_deadline(self) -> float | None:
         """Never."""
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
     # -- one stream
 
-    def _begin(self, message: Begun, up: Peer) -> None:
-        assert message.source not in self._streams, "a stream begins once"
-        stream = self._streams[message.source] = Stream(message.source, up, message.is_resent)
+    def _start(self, message: StreamStarted, upstream: Peer) -> None:
+        assert message.source not in self._streams, "a stream starts once"
+        stream = self._streams[message.source] = StreamProgress(message.source, upstream, message.is_resent)
         self._advance(stream)
 
-    def _tell(self, stream: Stream, message: OfOne, peer: Peer) -> None:
+    def _receive(self, stream: StreamProgress, message: StreamInput, peer: Peer) -> None:
         match message:
-            case Came():
-                if peer == stream.up:
-                    self._came(stream, message)
-            case Handed():
-                self._hand(stream, peer)
-            case Left():
-                stream.path, stream.room = None, -1
-            case Roomy(total=total):
+            case ChunkReceived():
+                if peer == stream.upstream:
+                    self._chunk(stream, message)
+            case PathAssigned():
+                stream.assign(peer)
+            case PathReleased():
+                stream.release()
+            case PathCredit(total=total):
                 if peer == stream.path:
-                    stream.room = max(stream.room, total)
+                    stream.extend_credit(total)
                     self._advance(stream)
-            case Pinned():
-                stream.is_resent = False
+            case StreamPinned():
+                stream.pin()
                 self._advance(stream)
-            case Ended():
+            case StreamSettled():
                 self._forget(stream)
-            case Aborted(text=text):
-                if peer == stream.up and stream.state is State.ARRIVING:
+            case StreamAborted(text=text):
+                if peer == stream.upstream and not stream.is_whole:
                     self._abort(stream, Code.OK, text)
-            case Broken(code=code, text=text):
+            case StorageFailed(code=code, text=text):
                 self._abort(stream, code, text)
             case _:
                 assert_never(message)
 
-    def _came(self, stream: Stream, message: Came) -> None:
+    def _chunk(self, stream: StreamProgress, message: ChunkReceived) -> None:
         problem = self._objection(stream, message)
         if problem is not None:
             self._abort(stream, *problem)
             return
         if message.data:
-            self._effects.append(Keep(stream.source, message.offset, message.data))
-            stream.got += len(message.data)
-        if message.is_last:
-            stream.state = State.WHOLE
+            self._effects.append(StoreChunk(stream.source, message.offset, message.data))
+        stream.receive(len(message.data), message.is_last)
         self._advance(stream)
 
-    def _objection(self, stream: Stream, message: Came) -> tuple[Code, str] | None:
-        """Why a piece is none; what comes over a network is never taken for granted."""
+    def _objection(self, stream: StreamProgress, message: ChunkReceived) -> tuple[Code, str] | None:
+        """Why a chunk is not valid: it came over a network."""
         stop = message.offset + len(message.data)
-        if stream.state is State.WHOLE:
-            return Code.INVALID_ARGUMENT, "a piece came after the last"
-        if message.offset != stream.got:
-            return Code.INVALID_ARGUMENT, f"a piece came at {message.offset}, not at {stream.got}"
-        if stop > stream.given:
-            return Code.INVALID_ARGUMENT, f"bytes up to {stop} came where there is room up to {stream.given}"
+        if stream.is_whole:
+            return Code.INVALID_ARGUMENT, "a chunk came after the last one"
+        if message.offset != stream.received:
+            return Code.INVALID_ARGUMENT, f"a chunk came at {message.offset}, not at {stream.received}"
+        if stop > stream.granted:
+            return (
+                Code.INVALID_ARGUMENT,
+                f"bytes up to {stop} came where there is room up to {stream.granted}",
+            )
         if stop > self._bytes_max:
             text = f"a stream has {self._bytes_max} bytes at most (anycast.stream_bytes_max)"
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
-    def _hand(self, stream: Stream, path: Peer) -> None:
-        assert stream.kept_from == 0, "what is handed on is there from its start"
-        stream.path, stream.room = path, -1
-        stream.sent, stream.is_end_sent = 0, False
+    def _advance(self, stream: StreamProgress) -> None:
+        """Send what may be sent, discard what nobody will need, and let more come."""
+        for effect in (stream.send(), stream.discard(), stream.grant(self._window)):
+            if effect is not None:
+                self._effects.append(effect)
 
-    def _advance(self, stream: Stream) -> None:
-        """Send what may be sent, drop what nobody will ask for, and let more come."""
-        stop = min(stream.got, stream.room)
-        is_last = stream.state is State.WHOLE and stop == stream.got
-        if stream.path is not None and (stop > stream.sent or (is_last and not stream.is_end_sent)):
-            self._effects.append(Convey(stream.path, stream.source, stream.sent, stop, is_last))
-            stream.sent, stream.is_end_sent = stop, is_last
-        if not stream.is_resent and stream.sent > stream.kept_from:
-            stream.kept_from = stream.sent
-            self._effects.append(Drop(stream.source, stream.sent))
-        total = stream.sent + self._window
-        if stream.state is State.ARRIVING and 2 * (total - stream.given) >= self._window:
-            stream.given = total
-            self._effects.append(GiveRoom(stream.up, stream.source, total))
-
-    def _abort(self, stream: Stream, code: Code, text: str) -> None:
+    def _abort(self, stream: StreamProgress, code: Code, text: str) -> None:
         if stream.path is not None:
-            self._effects.append(Cut(stream.path, stream.source, text))
-        self._effects.append(GiveUp(stream.up, stream.source, code, text))
+            self._effects.append(AbortDownstream(stream.path, stream.source, text))
+        self._effects.append(AbandonStream(stream.upstream, stream.source, code, text))
         self._forget(stream)
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: StreamProgress) -> None:
         del self._streams[stream.source]
-        self._effects.append(Forget(stream.source))
+        self._effects.append(ForgetStream(stream.source))
 
-    def _upstream_gone(self, up: Peer, is_final: bool) -> None:
-        for stream in [stream for stream in self._streams.values() if stream.up == up]:
-            if stream.state is State.ARRIVING or (is_final and not stream.is_end_sent):
+    def _upstream_gone(self, upstream: Peer, is_final: bool) -> None:
+        for stream in [stream for stream in self._streams.values() if stream.upstream == upstream]:
+            if not stream.is_whole or (is_final and not stream.is_end_sent):
                 self._abort(stream, Code.OK, UPSTREAM_LOST)
             elif is_final:
                 self._forget(stream)
+
+
+_: type[Machine[Input, Effect]] = StreamMachine

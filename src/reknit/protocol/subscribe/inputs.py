@@ -1,63 +1,66 @@
-"""What a subscriber is told and what it wants done, as values."""
+"""The inputs and effects of a subscriber, and the states of a subscription with their transitions."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from reknit.batch import Batch
+from reknit.protocol.effects import SendToNode
+from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.search import AskCache
-from reknit.wire.messages import Lost, Message, Revoked, Settled, Subscribed, Unsubscribed
+from reknit.wire.messages import Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
 NODE: Final = "node"
-"""The node that this subscription is at, as a cache: the nearest one."""
+"""The node of this subscription, as a cache: the nearest one."""
 
 
-class State(Enum):
-    """Where a subscription stands."""
+class SubscriptionOptions(msgspec.Struct, frozen=True):
+    """What the application subscribed to."""
 
-    APART = "apart"
+    sub: int
+    pattern: str
+    name: str = ""
+    """Empty unless the subscription is durable."""
+    start: Start = Start()
+    credit_bytes: int = 8 << 20
+    is_cache: bool = False
+    takes_streams: bool = False
+
+
+class SubscriberState(Enum):
+    """Where a subscription stands with its node."""
+
+    DISCONNECTED = "disconnected"
     ASKING = "asking"
+    """`Subscribe` was sent, and is not confirmed yet."""
     LIVE = "live"
     ENDED = "ended"
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """A connection stands (again), to a journal with this epoch."""
-
-    epoch: str
-
-
-class Disconnected(msgspec.Struct, frozen=True):
-    """The connection is gone."""
+    """The node ended the subscription."""
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Batches came for this subscription; `position` is the journal's place after them."""
+    """Batches arrived for this subscription; `position` is the journal's position after them."""
 
     batches: list[Batch]
     position: int
     attempt: int = 1
     counted: bool = True
+    """Whether they use credit."""
     ordered_to: int = 0
+    """Of an ordered unit: the seq before which it ends."""
 
 
-class SendMessage(msgspec.Struct, frozen=True):
-    """Say this to the node."""
-
-    message: Message
-
-
-class Hand(msgspec.Struct, frozen=True):
-    """Give these batches to the application, in this order."""
+class DeliverBatches(msgspec.Struct, frozen=True):
+    """Deliver these batches to the application, in this order."""
 
     batches: list[Batch]
 
 
-class Report(msgspec.Struct, frozen=True):
+class LossReport(msgspec.Struct, frozen=True):
     """Tell the application that events are lost to it, and why."""
 
     topic: str
@@ -67,21 +70,21 @@ class Report(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Opened(msgspec.Struct, frozen=True):
+class SubscriptionOpened(msgspec.Struct, frozen=True):
     """The node confirmed the subscription."""
 
     resumed: bool
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """The node ended the subscription; code 0 if that was asked for."""
+class SubscriptionEnded(msgspec.Struct, frozen=True):
+    """The node ended the subscription; code 0 if that was requested."""
 
     code: int
     text: str
 
 
-class Booked(msgspec.Struct, frozen=True):
-    """Outcomes up to this number are booked."""
+class OutcomesStored(msgspec.Struct, frozen=True):
+    """The node stored all outcomes up to this number."""
 
     number: int
 
@@ -90,4 +93,31 @@ Input = (
     Connected | Disconnected | Delivered | Subscribed | Unsubscribed | Settled | Lost | Revoked
     | recovering.Input
 )  # fmt: skip
-Effect = SendMessage | Hand | Report | Opened | Ended | Booked | AskCache | recovering.SurveyCache
+Effect = (
+    SendToNode | DeliverBatches | LossReport | SubscriptionOpened | SubscriptionEnded | OutcomesStored | AskCache
+    | recovering.SurveyCache
+)  # fmt: skip
+
+_State = SubscriberState
+TRANSITIONS: Final[dict[tuple[SubscriberState, type[Any]], SubscriberState]] = {
+    (_State.DISCONNECTED, Connected): _State.ASKING,
+    (_State.ASKING, Subscribed): _State.LIVE,
+    (_State.LIVE, Subscribed): _State.LIVE,
+    (_State.ASKING, Disconnected): _State.DISCONNECTED,
+    (_State.LIVE, Disconnected): _State.DISCONNECTED,
+    (_State.DISCONNECTED, Disconnected): _State.DISCONNECTED,
+    (_State.DISCONNECTED, Unsubscribed): _State.ENDED,
+    (_State.ASKING, Unsubscribed): _State.ENDED,
+    (_State.LIVE, Unsubscribed): _State.ENDED,
+    (_State.ENDED, Unsubscribed): _State.ENDED,
+    (_State.ENDED, Disconnected): _State.ENDED,
+}
+"""The inputs that change the state. All others are taken in every state: they are about events."""
+WITHOUT_EFFECT: Final[frozenset[tuple[SubscriberState, type[Any]]]] = frozenset(
+    [
+        (_State.ENDED, Connected),
+        (_State.ENDED, Subscribed),
+        (_State.DISCONNECTED, Subscribed),  # it crossed the end of the connection
+    ]
+)
+"""Inputs that are legal and change nothing. Any other one that is not in `TRANSITIONS` raises."""

@@ -1,27 +1,28 @@
-"""What the application said of events: gathered, sent as one message, and kept until the node has booked it."""
+"""Outcomes on their way to the node: gathered, sent as one message, and held until the node has stored them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.outcome import Outcome
+from reknit.protocol.disposition import Disposition
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Rejection, Row, Settle
 
 
-class Said:
+class OutcomeBuffer:
     """The outcomes of one subscription.
 
-    >>> said = Said(sub=1)
-    >>> said.accept(("plant/a", b"s" * 16), 1, 3)
-    >>> said.accept(("plant/a", b"s" * 16), 3, 9)
-    >>> [(row.start, row.stop) for row in said.flush().rows], said.is_booked
+    >>> buffer = OutcomeBuffer(sub=1)
+    >>> buffer.accept(("plant/a", b"s" * 16), 1, 3)
+    >>> buffer.accept(("plant/a", b"s" * 16), 3, 9)
+    >>> [(row.start, row.stop) for row in buffer.flush().rows], buffer.is_empty
     ([(1, 9)], False)
-    >>> said.book(1)
-    >>> said.is_booked
+    >>> buffer.confirm(1)
+    >>> buffer.is_empty
     True
     """
 
@@ -29,65 +30,89 @@ class Said:
         self._sub = sub
         self.number = 0
         """Of the last message."""
-        self.rows: list[Row] = []
+        self._rows: list[Row] = []
         self._rejected: list[Rejection] = []
-        self._unbooked: deque[Settle] = deque()
+        self._unconfirmed: deque[Settle] = deque()
 
-    def accept(self, stream: Stream, start: int, stop: int) -> None:
-        """Mostly what follows on what was accepted before: one row for all of it."""
-        last = self.rows[-1] if self.rows else None
-        if last is not None and _follows(last, stream, start):
-            self.rows[-1] = Row(*stream, last.start, stop, last.outcome)
+    def accept(self, series: Series, start: int, stop: int) -> None:
+        """Events are accepted. What follows on the last acceptance extends its row."""
+        last = self._rows[-1] if self._rows else None
+        if last is not None and _extends(last, series, start, Outcome.ACCEPTED):
+            self._rows[-1] = Row(*series, last.start, stop, last.outcome)
         else:
-            self.rows.append(Row(*stream, start, stop, int(Outcome.ACCEPTED)))
+            self._rows.append(Row(*series, start, stop, int(Outcome.ACCEPTED)))
 
-    def bury(self, batch: Batch, reason: str, code: int, text: str) -> None:
-        """Events that the node did not hand out: it gets them, to make dead letters of them."""
+    def add(self, series: Series, start: int, stop: int, said: Disposition) -> None:
+        """Events have any other outcome."""
+        row = Row(*series, start, stop, int(said.outcome), said.code, said.text, said.delay_s, said.attempt)
+        self._rows.append(row)
+
+    def add_or_extend(self, series: Series, start: int, stop: int, said: Disposition) -> None:
+        """The same; what follows on a row with the same outcome and no text extends it."""
+        last = self._rows[-1] if self._rows else None
+        if last is not None and not said.text and _extends(last, series, start, said.outcome):
+            self._rows[-1] = Row(*series, last.start, stop, int(said.outcome), said.code)
+        else:
+            self.add(series, start, stop, said)
+
+    def reject_recovered(self, batch: Batch, reason: str, code: int, text: str) -> None:
+        """Send recovered events to the node, which makes dead letters of them: it did not deliver them."""
         self._rejected.append(Rejection(bytes(batch.data), code, text, batch.attempt, reason))
 
     def flush(self) -> Settle | None:
-        """All that gathered, as one message; None if there is nothing."""
-        if not self.rows and not self._rejected:
+        """Everything gathered, as one message; None if there is nothing."""
+        if not self._rows and not self._rejected:
             return None
         self.number += 1
-        message = Settle(self._sub, self.number, self.rows, self._rejected)
-        self.rows, self._rejected = [], []
-        self._unbooked.append(message)
+        message = Settle(self._sub, self.number, self._rows, self._rejected)
+        self._rows, self._rejected = [], []
+        self._unconfirmed.append(message)
         return message
 
-    def unbooked(self) -> list[Settle]:
-        """What the node has not confirmed: it is said again after a reconnection."""
-        return list(self._unbooked)
+    def unconfirmed(self) -> list[Settle]:
+        """The messages that the node has not confirmed: they are sent again after a reconnection."""
+        return list(self._unconfirmed)
 
     def all_rows(self) -> Iterator[Row]:
-        """Everything that the node may not know of yet."""
-        for message in self._unbooked:
+        """All rows that the node may not have stored yet."""
+        for message in self._unconfirmed:
             yield from message.rows
-        yield from self.rows
+        yield from self._rows
 
-    def ranges(self) -> dict[Stream, SeqSet]:
-        """What that is about."""
-        said: dict[Stream, SeqSet] = {}
+    def ended_of(self, series: Series) -> SeqSet:
+        """The events of a series that ended in those rows."""
+        return SeqSet.from_ranges(
+            (row.start, row.stop)
+            for row in self.all_rows()
+            if (row.topic, row.source) == series and Outcome(row.outcome).is_final
+        )
+
+    def release_again(self, given_back: Iterable[tuple[Series, SeqSet]]) -> None:
+        """Release events that were given back and that none of those rows is about."""
+        known: dict[Series, SeqSet] = {}
         for row in self.all_rows():
-            said.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
-        return said
+            known.setdefault((row.topic, row.source), SeqSet()).add(row.start, row.stop)
+        for series, seqs in given_back:
+            for low, high in seqs.difference(known.get(series, SeqSet())).ranges():
+                self.add(series, low, high, Disposition(Outcome.RELEASED))
 
-    def book(self, number: int) -> None:
-        """The node has booked everything up to this number."""
-        while self._unbooked and self._unbooked[0].number <= number:
-            self._unbooked.popleft()
+    def confirm(self, number: int) -> None:
+        """The node has stored everything up to this number."""
+        while self._unconfirmed and self._unconfirmed[0].number <= number:
+            self._unconfirmed.popleft()
 
     def clear(self) -> None:
-        """It is of no interest any more."""
-        self.rows, self._rejected = [], []
-        self._unbooked.clear()
+        """Drop everything: the outcomes do not matter any more."""
+        self._rows, self._rejected = [], []
+        self._unconfirmed.clear()
 
     @property
-    def is_booked(self) -> bool:
-        """Whether the node knows everything."""
-        return not self.rows and not self._rejected and not self._unbooked
+    def is_empty(self) -> bool:
+        """Whether the node has stored every outcome."""
+        return not self._rows and not self._rejected and not self._unconfirmed
 
 
-def _follows(row: Row, stream: Stream, start: int) -> bool:
-    same = row.outcome == Outcome.ACCEPTED and row.stop == start
-    return same and (row.topic, row.source) == stream
+def _extends(row: Row, series: Series, start: int, outcome: Outcome) -> bool:
+    """Whether an outcome of the events from `start` on can extend a row."""
+    is_same = row.stop == start and row.outcome == outcome and not row.text
+    return is_same and (row.topic, row.source) == series

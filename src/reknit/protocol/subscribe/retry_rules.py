@@ -1,29 +1,30 @@
-"""How often, and for how long, a recovered event is tried: the node's rules, as the subscriber was told them.
+"""How often, and for how long, a recovered event is tried: the node's rules, as the node told the subscriber.
 
-The node never handed these events out, so it can't count their attempts; who recovered them does, by the same rules.
+The node did not deliver these events, so it can't count their attempts. The subscriber does, by the same rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from reknit.batch import Batch
 from reknit.outcome import Code, Reason
-from reknit.protocol.dispatch.expiry import overdue_of
+from reknit.protocol.ttl import overdue_of
 from reknit.seqset import Range
 from reknit.topic import Pattern
 from reknit.wire.messages import Handling
 
-NO_HANDLING = Handling("**")
+NO_HANDLING: Final = Handling("**")
 
 
-class Trials:
+class RetryRules:
     """The rules for one subscription's recovered events.
 
-    >>> trials = Trials([Handling("plant/**", attempts_max=2)], never=[3])
-    >>> trials.last("plant/a", 1, 0), trials.last("plant/a", 2, 14), trials.last("else", 9, 0)
+    >>> rules = RetryRules([Handling("plant/**", attempts_max=2)], never=[3])
+    >>> rules.last("plant/a", 1, 0), rules.last("plant/a", 2, 14), rules.last("else", 9, 0)
     (None, (<Reason.ATTEMPTS_EXHAUSTED: 'attempts_exhausted'>, '2 attempts failed'), None)
-    >>> trials.last("else", 1, 3)
+    >>> rules.last("else", 1, 3)
     (<Reason.REJECTED: 'rejected'>, 'INVALID_ARGUMENT is never retried')
     """
 
@@ -36,7 +37,7 @@ class Trials:
         return next((one for pattern, one in self._rules if pattern.matches(topic)), NO_HANDLING)
 
     def last(self, topic: str, failed: int, code: int) -> tuple[Reason, str] | None:
-        """Why this failed attempt was the last one; None where there is another."""
+        """Why this failed attempt was the last one; None if there is another."""
         if code in self._never:
             return Reason.REJECTED, f"{Code(code).name} is never retried"
         if 0 < self.of(topic).attempts_max <= failed:

@@ -1,67 +1,67 @@
-"""Seqs of many streams: a `SeqSet` for each that has some."""
+"""Seqs of many series: a `SeqSet` for each that has some."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.seqset import Range, SeqSet
 
 
-class StreamSeqs:
-    """Ranges by stream. A stream without any is not in it.
+class SeriesSeqs:
+    """Ranges by series. A series without seqs is not in it.
 
-    >>> seqs, stream = StreamSeqs(), ("plant/a", b"s" * 16)
-    >>> seqs.add(stream, 1, 9)
-    >>> seqs.take(stream, 3, 5), seqs.within(stream, 1, 100)
+    >>> seqs, series = SeriesSeqs(), ("plant/a", b"s" * 16)
+    >>> seqs.add(series, 1, 9)
+    >>> seqs.take(series, 3, 5), seqs.within(series, 1, 100)
     ([(3, 5)], [(1, 3), (5, 9)])
-    >>> seqs.take(stream, 1, 9), stream in seqs
+    >>> seqs.take(series, 1, 9), series in seqs
     ([(1, 3), (5, 9)], False)
     """
 
-    __slots__ = ("_by_stream",)
+    __slots__ = ("_by_series",)
 
     def __init__(self) -> None:
-        self._by_stream: dict[Stream, SeqSet] = {}
+        self._by_series: dict[Series, SeqSet] = {}
 
-    def __contains__(self, stream: Stream) -> bool:
-        return stream in self._by_stream
+    def __contains__(self, series: Series) -> bool:
+        return series in self._by_series
 
-    def __iter__(self) -> Iterator[tuple[Stream, SeqSet]]:
+    def __iter__(self) -> Iterator[tuple[Series, SeqSet]]:
         """In order of topic and source."""
-        return iter(sorted(self._by_stream.items()))
+        return iter(sorted(self._by_series.items()))
 
-    def ranges(self) -> list[tuple[Stream, int, int]]:
-        """All of them, in order."""
-        return [(stream, *bounds) for stream, seqs in self for bounds in seqs.ranges()]
+    def ranges(self) -> list[tuple[Series, int, int]]:
+        """All ranges, in order."""
+        return [(series, *bounds) for series, seqs in self for bounds in seqs.ranges()]
 
-    def of(self, stream: Stream) -> SeqSet:
-        """A copy of a stream's."""
-        seqs = self._by_stream.get(stream)
+    def of(self, series: Series) -> SeqSet:
+        """A copy of a series' seqs."""
+        seqs = self._by_series.get(series)
         return SeqSet() if seqs is None else seqs.copy()
 
-    def add(self, stream: Stream, start: int, stop: int) -> None:
-        seqs = self._by_stream.get(stream)
+    def add(self, series: Series, start: int, stop: int) -> None:
+        seqs = self._by_series.get(series)
         if seqs is None:
-            seqs = self._by_stream[stream] = SeqSet()
+            seqs = self._by_series[series] = SeqSet()
         seqs.add(start, stop)
 
-    def within(self, stream: Stream, start: int, stop: int) -> list[Range]:
-        """Those of `[start, stop)` that are in it."""
-        seqs = self._by_stream.get(stream)
+    def within(self, series: Series, start: int, stop: int) -> list[Range]:
+        """What of `[start, stop)` is in it."""
+        seqs = self._by_series.get(series)
         return [] if seqs is None else seqs.overlap(start, stop)
 
-    def take(self, stream: Stream, start: int, stop: int) -> list[Range]:
-        """The same, and take them out."""
-        seqs = self._by_stream.get(stream)
+    def take(self, series: Series, start: int, stop: int) -> list[Range]:
+        """Remove `[start, stop)`; returns what of it was in it."""
+        seqs = self._by_series.get(series)
         if seqs is None:
             return []
         ranges = seqs.overlap(start, stop)
         if ranges:
             seqs.discard(start, stop)
             if not seqs:
-                del self._by_stream[stream]
+                del self._by_series[series]
         return ranges
 
     def clear(self) -> None:
-        self._by_stream.clear()
+        self._by_series.clear()

@@ -1,55 +1,151 @@
-"""The subscribing side of a subscription that shares events with others: each event goes to one of them.
+"""The subscriber's side of a subscription that shares events with others: each event goes to one of them.
 
-Nothing is in order here, nothing is missed and nothing comes again by itself: what is handed over is handed on, and
-what is said of it goes back. What was in hand when the connection broke is in doubt, and not this one's any more.
+Events have no order here, none is missed and none is repeated: a delivered event goes to the application, and its
+outcome goes back. When the connection breaks, the events that the application has are in doubt, and no longer its own.
+
+input           effects (the states and their transitions are in inputs.py)
+Connected       SendToNode(Subscribe): it takes part again, and never resumes
+Disconnected    none: everything that it has is dropped
+Subscribed      SubscriptionOpened
+Unsubscribed    SubscriptionEnded
+Delivered       DeliverBatches
+Settled         OutcomesStored
+Lost            LossReport
+Revoked         none: the events are another subscriber's now
+of recovery     none: there is nothing to recover
 """
 
 from __future__ import annotations
 
-from reknit.ledger import Stream
+import msgspec
+
+from reknit.delivery import Delivery
+from reknit.ledger import Series
 from reknit.outcome import Outcome
-from reknit.protocol.machine import Peer
-from reknit.protocol.subscribe.subscriber import Delivered, Disconnected, Hand, Input, Subscriber
-from reknit.wire.messages import Row, Start
+from reknit.protocol.disposition import Disposition
+from reknit.protocol.machine import Connected, Disconnected, Machine, Peer
+from reknit.protocol.subscribe.held_events import HeldEvents
+from reknit.protocol.subscribe.inputs import (
+    DeliverBatches,
+    Delivered,
+    Effect,
+    Input,
+    LossReport,
+    SubscriberState,
+)
+from reknit.protocol.subscribe.node_subscription import NodeSubscription
+from reknit.protocol.subscribe.retry_rules import RetryRules
+from reknit.protocol.subscribe.subscriber import Subscriber
+from reknit.seqset import SeqSet
+from reknit.wire.messages import Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
 
-class SharedSubscriber(Subscriber):
-    """Takes the place of a plain one when the node says that its topics are shared."""
+class SharedSubscriber:
+    """Replaces a plain subscriber when the node says that its topics are shared."""
+
+    def __init__(self, node: NodeSubscription) -> None:
+        self.sub = node.options.sub
+        self.pattern = node.options.pattern
+        self.lost: dict[Series, SeqSet] = {}
+        self._node = node
+        self._held = HeldEvents()
+        self._rules = RetryRules()
 
     @classmethod
     def taking_over(cls, plain: Subscriber) -> SharedSubscriber:
-        """Go on for a subscription that has just asked the node."""
-        shared = cls(plain.sub, plain.pattern, "", Start(), plain._window, takes_streams=plain._takes_streams)
-        shared.state, shared._epoch = plain.state, plain._epoch
-        shared._granted, shared._owed = plain._granted, plain._owed
-        return shared
+        """Continue for a subscription that has just asked the node."""
+        options = msgspec.structs.replace(plain.node.options, name="", start=Start(), is_cache=False)
+        node = NodeSubscription(options, plain.node.credit.without_buffer())
+        node.become(plain.state)
+        return cls(node)
+
+    @property
+    def state(self) -> SubscriberState:
+        return self._node.state
+
+    # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """From the node, or about the connection to it."""
-        if isinstance(message, Disconnected):
-            self._in_hand.clear()
-            self._said.clear()
-            self._buffered = self._owed = 0
-        if isinstance(message, Delivered):
-            self._hand_over(message)
-        else:
-            super().receive(message, peer, now)
-            self._position = -1  # it never goes on anywhere, it takes part again
+        node = self._node
+        match message:
+            case Delivered():
+                self._deliver(message)
+            case Settled(number=number):
+                node.settled(number)
+            case Connected():
+                if node.change(message):
+                    node.subscribe(Start(), [])
+            case Disconnected():
+                if node.change(message):
+                    self._held.clear()
+                    node.outcomes.clear()
+                    node.credit.clear()
+            case Subscribed():
+                if node.change(message):
+                    self._rules = RetryRules(message.handling, message.never)
+                    node.opened(message.resumed)
+            case Unsubscribed():
+                if node.change(message):
+                    node.ended(message)
+            case Revoked(topic=topic, source=source, start=start, stop=stop):
+                self._held.settle((topic, source), start, stop)
+            case Lost(topic=topic, source=source, start=start, stop=stop, reason=reason):
+                self.lost.setdefault((topic, source), SeqSet()).add(start, stop)
+                node.emit(LossReport(topic, source, start, stop, reason))
+            case _:
+                pass  # about recovery, which a shared subscription does not do
 
-    def _hand_over(self, message: Delivered) -> None:
-        for batch in message.batches:
-            batch.attempt, batch.counted = message.attempt, True
-            self._buffered += batch.head.length
-            self._in_hand.add((batch.topic, batch.source), batch.first, batch.stop)
-        self._effects.append(Hand(message.batches))
+    def tick(self, now: float) -> None:
+        """Send the outcomes that gathered."""
+        self.flush()
 
-    def in_hand(self) -> list[tuple[Stream, int, int]]:
-        """What came and is not settled."""
-        return self._in_hand.ranges()
+    def next_deadline(self) -> float | None:
+        return None
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order."""
+        return self._node.take_effects()
+
+    # -- events
+
+    def _deliver(self, message: Delivered) -> None:
+        delivery = Delivery(message.attempt)
+        batches = [batch.delivered(delivery) for batch in message.batches]
+        for batch in batches:
+            self._node.credit.deliver(batch.head.length)
+            self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
+        self._node.emit(DeliverBatches(batches))
+
+    def taken(self, size: int) -> None:
+        """The application took batches of so many bytes: there is room for more."""
+        if self._node.credit.take(size):
+            self._node.grant()
+
+    def taken_recovered(self, size: int, now: float) -> None:
+        """The application took batches that were recovered before the subscription was shared."""
+
+    def in_hand(self) -> list[tuple[Series, int, int]]:
+        """What was delivered and is not settled."""
+        return self._held.held_ranges()
+
+    def checkpoint(self) -> dict[str, int]:
+        """Empty: nothing is in order here."""
+        return {}
+
+    def settled(self) -> dict[str, int]:
+        """Empty too."""
+        return {}
+
+    def is_ordered(self, topic: str) -> bool:
+        """Whether the topic is ordered for durable subscribers, which this one is not."""
+        return self._rules.of(topic).is_ordered
+
+    # -- outcomes
 
     def settle(
         self,
-        stream: Stream,
+        series: Series,
         start: int,
         stop: int,
         outcome: Outcome,
@@ -58,21 +154,24 @@ class SharedSubscriber(Subscriber):
         delay_s: float = 0.0,
         attempt: int = 0,
     ) -> None:
-        """The application's word on `[start, stop)`; only what it has in hand counts, and only once."""
-        in_hand = self._in_hand.within if outcome is Outcome.RECEIVED else self._in_hand.take
-        for low, high in in_hand(stream, start, stop):
-            rows = self._said.rows
-            last = rows[-1] if rows else None
-            if last is not None and not text and _follows(last, stream, low, outcome):
-                rows[-1] = Row(*stream, last.start, high, int(outcome), code)
-            else:
-                rows.append(Row(*stream, low, high, int(outcome), code, text, delay_s))
+        """The application settles `[start, stop)`; only events that it has count, and only once."""
+        said = Disposition(outcome, code, text, delay_s)
+        held = self._held.held_within if outcome is Outcome.RECEIVED else self._held.settle
+        for low, high in held(series, start, stop):
+            self._node.outcomes.add_or_extend(series, low, high, said)
 
-    def extend(self, stream: Stream, start: int, stop: int) -> None:
-        """The application is at these: a release is not resent from now on."""
-        self.settle(stream, start, stop, Outcome.RECEIVED)
+    def extend(self, series: Series, start: int, stop: int) -> None:
+        """The application processes these: they are not released to others from now on."""
+        self.settle(series, start, stop, Outcome.RECEIVED)
+
+    def flush(self) -> int:
+        """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""
+        return self._node.flush()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the node has stored every outcome."""
+        return self._node.outcomes.is_empty
 
 
-def _follows(row: Row, stream: Stream, start: int, outcome: Outcome) -> bool:
-    same = row.stop == start and row.outcome == outcome and not row.text
-    return same and (row.topic, row.source) == stream
+_MACHINE: type[Machine[Input, Effect]] = SharedSubscriber

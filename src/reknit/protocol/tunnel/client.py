@@ -1,6 +1,14 @@
-"""A client's side of a tunnel: keeps its place through cuts, or signals one error and opens nothing in silence.
+"""A client's side of a tunnel: it resumes after its connection was lost, or signals one error and ends.
 
-Carries out seed 001. The sentences quoted below are its.
+    CLOSED     ── StartTunnel ──> OPENING, or RECOVERING with a checkpoint
+    OPENING    ── StatusReceived ──> LIVE, or LOST;   ConnectionLost ──> WAITING
+    WAITING    ── tick ──> OPENING
+    RECOVERING ── StatusReceived ──> RECOVERED, or LOST;   ConnectionLost ──> RECOVERING, or LOST
+    LIVE, RECOVERED ── ConnectionLost ──> RECOVERING, or LOST
+    any        ── StopTunnel ──> CLOSED
+
+Other inputs are late news of a connection that is gone, and are ignored; a second StartTunnel raises. The sentences
+quoted below are the specification's (mod_pubsub, stateful reconnection).
 """
 
 from __future__ import annotations
@@ -12,102 +20,109 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from reknit.protocol.machine import Peer
+from reknit.errors import LocalError
+from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, LOCATION, SCHEME, STATUS, TIMEOUT, seen_key
-from reknit.protocol.tunnel.seen import ENTRIES_MAX, GRACE_S, Seen
+from reknit.protocol.tunnel.seen_events import ENTRIES_MAX, GRACE_S, SeenEvents
 
 EVENT_HASH: Final = "kn_event_hash"
 BACKOFF_S_MIN: Final = 0.1
 BACKOFF_S_MAX: Final = 5.0
 
 
-class State(Enum):
-    """Where a tunnel is. The last four are what an application can show."""
+class TunnelState(Enum):
+    """Where a tunnel is. An application can show the last four."""
 
     CLOSED = "closed"
     OPENING = "opening"
     WAITING = "waiting"
-    """It could never be opened yet: the next attempt is due."""
+    """It could not be opened yet; another attempt follows."""
     LIVE = "live"
     RECOVERING = "recovering"
-    """It was cut off and is trying to go on."""
+    """It was cut off, and tries to resume."""
     RECOVERED = "recovered"
     LOST = "lost"
-    """It can't go on where it was: an error was signalled, and nothing more comes."""
+    """It can't resume: an error was signalled, and nothing more comes."""
 
 
-class Begin(msgspec.Struct, frozen=True):
-    """Open the tunnel. With a checkpoint of an earlier program, go on from there."""
+class StartTunnel(msgspec.Struct, frozen=True):
+    """Open the tunnel. With a checkpoint of an earlier program, resume from there."""
 
     checkpoint: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
-    """The first event on a tunnel."""
+class StatusReceived(msgspec.Struct, frozen=True):
+    """The first event on a connection: its status."""
 
     elements: Mapping[str, bytes]
 
 
-class Event(msgspec.Struct, frozen=True):
-    """Any later event."""
+class ElementsReceived(msgspec.Struct, frozen=True):
+    """A later event on a connection."""
 
     elements: Mapping[str, bytes]
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """Bytes came, if only a heartbeat: the tunnel was in order up to now."""
+class BytesHeard(msgspec.Struct, frozen=True):
+    """Bytes came, if only a heartbeat: the connection works."""
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """The connection is gone, or could not be opened."""
+class ConnectionLost(msgspec.Struct, frozen=True):
+    """The connection was lost, or could not be opened."""
 
     why: str
 
 
-class End(msgspec.Struct, frozen=True):
-    """The application wants no more."""
+class StopTunnel(msgspec.Struct, frozen=True):
+    """The application closes the tunnel."""
 
 
-class Connect(msgspec.Struct, frozen=True):
-    """Open a connection with these further parameters of the route."""
+class OpenConnection(msgspec.Struct, frozen=True):
+    """Open a connection, with these further parameters for the route."""
 
     parameters: dict[str, str]
 
 
-class Deliver(msgspec.Struct, frozen=True):
-    """An event for the application: it has not been delivered before, as far as can be known."""
+class DeliverElements(msgspec.Struct, frozen=True):
+    """Deliver an event. It has not been delivered before, as far as that can be known."""
 
     elements: Mapping[str, bytes]
 
 
-class Signal(msgspec.Struct, frozen=True):
-    """The one error: why there is no stateful reconnect. Nothing follows it."""
+class SignalError(msgspec.Struct, frozen=True):
+    """The one error: why no stateful reconnect is possible. Nothing follows it."""
 
     why: str
 
 
-class Changed(msgspec.Struct, frozen=True):
+class StateChanged(msgspec.Struct, frozen=True):
     """The state changed."""
 
-    state: State
+    state: TunnelState
 
 
-Input = Begin | Status | Event | Heard | Cut | End
-Effect = Connect | Deliver | Signal | Changed
+Input = StartTunnel | StatusReceived | ElementsReceived | BytesHeard | ConnectionLost | StopTunnel
+Effect = OpenConnection | DeliverElements | SignalError | StateChanged
 
-TRANSITIONS: Final[dict[tuple[State, type[Any]], State]] = {
-    (State.CLOSED, Begin): State.OPENING,  # or RECOVERING, with a checkpoint
-    (State.OPENING, Status): State.LIVE,  # or LOST
-    (State.OPENING, Cut): State.WAITING,
-    (State.RECOVERING, Status): State.RECOVERED,  # or LOST
-    (State.RECOVERING, Cut): State.RECOVERING,  # or LOST, when the grace period is over
-    (State.LIVE, Event): State.LIVE,
-    (State.LIVE, Heard): State.LIVE,
-    (State.LIVE, Cut): State.RECOVERING,  # or LOST, where no stateful reconnect is possible
-    (State.RECOVERED, Event): State.RECOVERED,
-    (State.RECOVERED, Heard): State.RECOVERED,
-    (State.RECOVERED, Cut): State.RECOVERING,  # or LOST
-    **{(state, End): State.CLOSED for state in State},
+TRANSITIONS: Final[dict[tuple[TunnelState, type[Any]], TunnelState]] = {
+    (TunnelState.CLOSED, StartTunnel): TunnelState.OPENING,  # or RECOVERING, with a checkpoint
+    (TunnelState.OPENING, StatusReceived): TunnelState.LIVE,  # or LOST
+    (TunnelState.OPENING, ConnectionLost): TunnelState.WAITING,
+    (TunnelState.RECOVERING, StatusReceived): TunnelState.RECOVERED,  # or LOST
+    (
+        TunnelState.RECOVERING,
+        ConnectionLost,
+    ): TunnelState.RECOVERING,  # or LOST, when the grace period is over
+    (TunnelState.LIVE, ElementsReceived): TunnelState.LIVE,
+    (TunnelState.LIVE, BytesHeard): TunnelState.LIVE,
+    (
+        TunnelState.LIVE,
+        ConnectionLost,
+    ): TunnelState.RECOVERING,  # or LOST, where no stateful reconnect is possible
+    (TunnelState.RECOVERED, ElementsReceived): TunnelState.RECOVERED,
+    (TunnelState.RECOVERED, BytesHeard): TunnelState.RECOVERED,
+    (TunnelState.RECOVERED, ConnectionLost): TunnelState.RECOVERING,  # or LOST
+    **{(state, StopTunnel): TunnelState.CLOSED for state in TunnelState},
 }
 
 
@@ -115,14 +130,15 @@ class TunnelClient:
     """One tunnel.
 
     >>> client = TunnelClient(Random(1))
-    >>> client.receive(Begin(), "app", 0.0)
+    >>> client.receive(StartTunnel(), "app", 0.0)
     >>> client.take_effects()
-    [Changed(state=<State.OPENING: 'opening'>), Connect(parameters={})]
-    >>> client.receive(Status({"status": b"200 OK", "kn_journal_reconnect_scheme": b"kn_event_hash"}), "server", 0.1)
-    >>> client.receive(Cut("reset"), "server", 9.0)
+    [StateChanged(state=<TunnelState.OPENING: 'opening'>), OpenConnection(parameters={})]
+    >>> elements = {"status": b"200 OK", "kn_journal_reconnect_scheme": b"kn_event_hash"}
+    >>> client.receive(StatusReceived(elements), "server", 0.1)
+    >>> client.receive(ConnectionLost("reset"), "server", 9.0)
     >>> client.tick(client.next_deadline())
     >>> client.take_effects()[-1]
-    Connect(parameters={'do_max_age': '60'})
+    OpenConnection(parameters={'do_max_age': '60'})
     """
 
     def __init__(
@@ -132,14 +148,14 @@ class TunnelClient:
         backoff_s_max: float = BACKOFF_S_MAX,
         seen_max: int = ENTRIES_MAX,
     ) -> None:
-        self.state = State.CLOSED
+        self.state = TunnelState.CLOSED
         self.scheme = ""
         self.grace_s = GRACE_S
         self.checkpoint = ""
         """The stored checkpoint: "Default to no saved checkpoint"."""
-        self.seen = Seen(GRACE_S, seen_max)
+        self.seen = SeenEvents(GRACE_S, seen_max)
         self.repeats = 0
-        """Events that came again and were ignored."""
+        """How many events came again and were ignored."""
         self._rng = rng
         self._backoff = (backoff_s_min, backoff_s_max)
         self._attempts = 0
@@ -150,45 +166,49 @@ class TunnelClient:
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """From the application or the connection. What does not fit the state changes nothing."""
+        """An input from the application or from the connection."""
         state = TRANSITIONS.get((self.state, type(message)))
         if state is None:
+            if isinstance(message, StartTunnel):
+                raise LocalError(
+                    f"a tunnel is started once: this one is {self.state.value}; open another one"
+                )
             return
         match message:
-            case Begin(checkpoint=checkpoint):
+            case StartTunnel(checkpoint=checkpoint):
                 self._begin(checkpoint)
-            case Status(elements=elements):
+            case StatusReceived(elements=elements):
                 self._status(elements, state, now)
-            case Event(elements=elements):
+            case ElementsReceived(elements=elements):
                 self._event(elements, now)
-            case Heard():
+            case BytesHeard():
                 self._heard_at = now
-            case Cut(why=why):
+            case ConnectionLost(why=why):
                 self._cut(why, state, now)
-            case End():
+            case StopTunnel():
                 self._due = None
                 self._become(state)
             case _:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Try again, when that is due."""
+        """Try to connect again, if that is due."""
         if self._due is None or now < self._due:
             return
         self._due = None
-        if self.state is State.WAITING:
-            self._become(State.OPENING)
-            self._effects.append(Connect({}))
+        if self.state is TunnelState.WAITING:
+            self._become(TunnelState.OPENING)
+            self._effects.append(OpenConnection({}))
         elif why := self._impossible(now):
             self._lose(why)
         else:
-            self._effects.append(Connect(self._parameters()))
+            self._effects.append(OpenConnection(self._parameters()))
 
     def next_deadline(self) -> float | None:
         return self._due
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -196,10 +216,10 @@ class TunnelClient:
 
     def _begin(self, checkpoint: str) -> None:
         self.checkpoint = checkpoint
-        self._become(State.RECOVERING if checkpoint else State.OPENING)
-        self._effects.append(Connect(self._parameters() if checkpoint else {}))
+        self._become(TunnelState.RECOVERING if checkpoint else TunnelState.OPENING)
+        self._effects.append(OpenConnection(self._parameters() if checkpoint else {}))
 
-    def _status(self, elements: Mapping[str, bytes], state: State, now: float) -> None:
+    def _status(self, elements: Mapping[str, bytes], state: TunnelState, now: float) -> None:
         status = elements.get(STATUS, b"").decode("utf-8", "replace")
         if status.partition(" ")[0] != "200":
             # "no stateful reconnect is possible and you MUST signal an error to the app or user"
@@ -209,8 +229,8 @@ class TunnelClient:
         self._heard_at = now
         self.scheme = elements.get(SCHEME, b"").decode("utf-8", "replace")
         self.grace_s = _seconds(elements.get(TIMEOUT))
-        # what is replayed at the grace period's very end still has to be known when it arrives
-        self.seen.grace_s = 2 * self.grace_s
+        # an event that is replayed at the very end of the grace period still has to be recognised when it arrives
+        self.seen.set_grace(2 * self.grace_s)
         self._note_checkpoint(elements)
         self._become(state)
 
@@ -225,17 +245,17 @@ class TunnelClient:
             if not self.seen.add(seen_key(location, elements[HASH].decode("ascii", "replace")), now):
                 self.repeats += 1
                 return  # "If the event is already in the cache, ignore it"
-        self._effects.append(Deliver(elements))
+        self._effects.append(DeliverElements(elements))
 
     def _note_checkpoint(self, elements: Mapping[str, bytes]) -> None:
         """ "any event with a kn_route_checkpoint header sets the stored checkpoint" """
         if CHECKPOINT in elements:
             self.checkpoint = elements[CHECKPOINT].decode("utf-8", "replace")
 
-    # -- going on
+    # -- resuming
 
-    def _cut(self, why: str, state: State, now: float) -> None:
-        if self.state is not State.OPENING and (impossible := self._impossible(now)):
+    def _cut(self, why: str, state: TunnelState, now: float) -> None:
+        if self.state is not TunnelState.OPENING and (impossible := self._impossible(now)):
             self._lose(f"{why}; {impossible}")
             return
         self._become(state)
@@ -244,7 +264,7 @@ class TunnelClient:
         self._attempts += 1
 
     def _impossible(self, now: float) -> str:
-        """Why no stateful reconnect is possible, or nothing."""
+        """Why no stateful reconnect is possible, or an empty text."""
         if self.scheme == EVENT_HASH:
             # the timeout is "how many seconds a stateful reconnect is theoretically possible"
             away_s = now - self._heard_at
@@ -253,7 +273,7 @@ class TunnelClient:
         elif not self.checkpoint:
             # "If you haven't seen a kn_route_checkpoint header yet, no stateful reconnect is possible and an
             # error SHOULD be signalled to the app or user."
-            return "no kn_route_checkpoint was seen yet, so there is no place to go on from"
+            return "no kn_route_checkpoint was seen yet, so there is no place to resume from"
         return ""
 
     def _parameters(self) -> dict[str, str]:
@@ -263,13 +283,16 @@ class TunnelClient:
 
     def _lose(self, why: str) -> None:
         self._due = None
-        self._become(State.LOST)
-        self._effects.append(Signal(why))
+        self._become(TunnelState.LOST)
+        self._effects.append(SignalError(why))
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: TunnelState) -> None:
         if state is not self.state:
             self.state = state
-            self._effects.append(Changed(state))
+            self._effects.append(StateChanged(state))
+
+
+_: type[Machine[Input, Effect]] = TunnelClient
 
 
 def _seconds(text: bytes | None) -> float:

@@ -1,6 +1,6 @@
-"""An event as mod_pubsub has it: named elements, of which some are for one hop only.
+"""An event as mod_pubsub has it: named elements, some of which are for one hop only.
 
-Beside the application's there are `kn_payload`, `kn_id`, `kn_time_t`, `kn_expires`, `content-type`, `deleted`.
+Besides those of the application there are `kn_payload`, `kn_id`, `kn_time_t`, `kn_expires`, `content-type`, `deleted`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ STATUS: Final = "status"
 CONTROL: Final = frozenset(
     ("do_method", "kn_from", "kn_to", "kn_status_from", "kn_status_to", "kn_response_format", "kn_batch")
 )
-"""Parameters of a request that are no part of the event."""
+"""Parameters of a request that are not part of the event."""
 ROUTE: Final = frozenset(("do_max_age", "do_max_n", "do_since_checkpoint", "kn_content_filter"))
 """Parameters of a route."""
 REFUSED: Final = {
     "kn_content_filter": "a client's regular expression is not run here: filter where you read, or use more topics",
-    "kn_content_transform": "no other server is asked to change events: do it where you read",
+    "kn_content_transform": "events are not sent to another server to be changed: do it where you read",
 }
-"""Parameters of a route that change which events come, or how. Who got them ignored would take all for some."""
+"""Parameters of a route that would change which events come, or how. Ignoring them would mislead the client."""
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Why a route with these parameters can't be had, or nothing.
+    """Why a route with these parameters is refused, or an empty text.
 
     >>> refusal(["kn_from", "kn_content_transform"])
-    'kn_content_transform: no other server is asked to change events: do it where you read'
+    'kn_content_transform: events are not sent to another server to be changed: do it where you read'
     """
     return next((f"{name}: {REFUSED[name]}" for name in names if name in REFUSED), "")
 

@@ -1,8 +1,17 @@
-"""A server's tunnels: who is at the live edge and gets the same bytes as everyone there, who is behind and reads
-the journal at its own pace, and who has to go.
+"""A server's tunnels. Those at the live edge all get the same bytes; those behind read the journal at their own pace.
 
-A tunnel that does not take what it is sent falls behind and costs a cursor, not a queue. One that takes nothing
-for too long is closed with a reason, and can go on later from its checkpoint.
+A tunnel whose client reads slowly falls behind, and costs a cursor rather than a queue. If the client reads nothing
+for too long, the tunnel is closed with a reason, and the client can resume later from its checkpoint.
+
+    TunnelOpened       at the live edge -> LIVE; before it -> BEHIND: ReadJournal; over a limit: RefuseTunnel
+    LIVE, BEHIND       ── TunnelBlocked(True) ──> BLOCKED
+    BLOCKED            ── TunnelBlocked(False) ──> BEHIND: ReadJournal;   after `stall_s_max`: CloseTunnel
+    BEHIND             ── TunnelCaughtUp at the live edge ──> LIVE;   before it ──> BEHIND: ReadJournal
+    TunnelClosed       the tunnel is forgotten
+    LiveEdgeMoved      live tunnels have everything before it
+
+Inputs for a tunnel that is not known are late news of a connection that is gone, and are ignored. So is a report
+that a tunnel is blocked, or is not, if that is known.
 """
 
 from __future__ import annotations
@@ -14,113 +23,137 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from reknit.protocol.machine import Peer
-from reknit.protocol.tunnel.place import Place
+from reknit.protocol.machine import Machine, Peer
+from reknit.protocol.tunnel.journal_place import JournalPlace
 
 
-class State(Enum):
+class ServedTunnelState(Enum):
     """Where a tunnel is."""
 
     LIVE = "live"
-    """It has everything up to the live edge, and gets what comes."""
+    """It has everything up to the live edge, and gets new events."""
     BEHIND = "behind"
-    """It reads what it missed."""
+    """It reads the events that it missed."""
     BLOCKED = "blocked"
-    """Its buffer is full: it gets nothing until that drains."""
+    """Its buffer is full: it gets nothing until the buffer drains."""
 
 
-class Open(msgspec.Struct, frozen=True):
-    """A tunnel was granted a place. Tunnels of one `group` get the same bytes."""
+class TunnelOpened(msgspec.Struct, frozen=True):
+    """A tunnel starts at a place. Tunnels of one `group` get the same bytes."""
 
     group: Hashable
     address: str
-    place: Place
+    place: JournalPlace
     journal: str = ""
-    """The client's journal that it is on: only one tunnel may be."""
+    """The client's journal that it is on, which may have only one tunnel."""
 
 
-class Closed(msgspec.Struct, frozen=True):
-    """The tunnel's connection is gone."""
+class TunnelClosed(msgspec.Struct, frozen=True):
+    """The tunnel's connection was closed or lost."""
 
 
-class Blocked(msgspec.Struct, frozen=True):
+class TunnelBlocked(msgspec.Struct, frozen=True):
     """The tunnel's buffer is full, or has room again."""
 
     is_blocked: bool
 
 
-class Grown(msgspec.Struct, frozen=True):
-    """The live edge moved: whoever is live has been or is being sent what is before it."""
+class LiveEdgeMoved(msgspec.Struct, frozen=True):
+    """The live edge moved. Everything before it was sent to all live tunnels, or is being sent."""
 
     position: int
 
 
-class Caught(msgspec.Struct, frozen=True):
-    """A tunnel that was behind has been or is being sent what is before this place."""
+class TunnelCaughtUp(msgspec.Struct, frozen=True):
+    """Everything before this place was sent to a tunnel that was behind, or is being sent."""
 
-    place: Place
-
-
-Input = Open | Closed | Blocked | Grown | Caught
+    place: JournalPlace
 
 
-class Read(msgspec.Struct, frozen=True):
-    """Send the tunnel what follows this place, then tell with `Caught`."""
-
-    peer: Peer
-    place: Place
+Input = TunnelOpened | TunnelClosed | TunnelBlocked | LiveEdgeMoved | TunnelCaughtUp
 
 
-class Close(msgspec.Struct, frozen=True):
-    """Tell the tunnel why, and close it."""
+class ReadJournal(msgspec.Struct, frozen=True):
+    """Send the tunnel the events after this place, then report `TunnelCaughtUp`."""
 
     peer: Peer
-    why: str
+    place: JournalPlace
 
 
-class Refuse(msgspec.Struct, frozen=True):
-    """The tunnel can't be opened now, and why."""
+class CloseTunnel(msgspec.Struct, frozen=True):
+    """Tell the client why, and close the tunnel."""
 
     peer: Peer
     why: str
 
 
-Effect = Read | Close | Refuse
+class RefuseTunnel(msgspec.Struct, frozen=True):
+    """Refuse to open the tunnel now, and say why."""
 
-TRANSITIONS: Final[dict[tuple[State, type[Any], bool], State]] = {
-    (State.LIVE, Blocked, True): State.BLOCKED,
-    (State.BEHIND, Blocked, True): State.BLOCKED,
-    (State.BLOCKED, Blocked, False): State.BEHIND,
-    (State.BEHIND, Caught, False): State.BEHIND,
-    (State.BEHIND, Caught, True): State.LIVE,  # it reached the live edge
-    (State.BLOCKED, Caught, False): State.BLOCKED,
-    (State.BLOCKED, Caught, True): State.BLOCKED,
+    peer: Peer
+    why: str
+
+
+Effect = ReadJournal | CloseTunnel | RefuseTunnel
+
+TRANSITIONS: Final[dict[tuple[ServedTunnelState, type[Any], bool], ServedTunnelState]] = {
+    (ServedTunnelState.LIVE, TunnelBlocked, True): ServedTunnelState.BLOCKED,
+    (ServedTunnelState.BEHIND, TunnelBlocked, True): ServedTunnelState.BLOCKED,
+    (ServedTunnelState.BLOCKED, TunnelBlocked, False): ServedTunnelState.BEHIND,
+    (ServedTunnelState.BEHIND, TunnelCaughtUp, False): ServedTunnelState.BEHIND,
+    (ServedTunnelState.BEHIND, TunnelCaughtUp, True): ServedTunnelState.LIVE,  # it reached the live edge
+    (ServedTunnelState.BLOCKED, TunnelCaughtUp, False): ServedTunnelState.BLOCKED,
+    (ServedTunnelState.BLOCKED, TunnelCaughtUp, True): ServedTunnelState.BLOCKED,
 }
 
 
 @dataclass(slots=True, eq=False)
-class Tunnel:
-    """One tunnel, as the machine knows it."""
+class ServedTunnel:
+    """One tunnel and its state."""
 
     group: Hashable
     address: str
     journal: str
-    state: State
-    place: Place
-    """Behind what it was sent; of a live one it is the live edge."""
+    state: ServedTunnelState
+    place: JournalPlace
+    """After the last event that it was sent. A live tunnel is at the live edge."""
     blocked_at: float = 0.0
+
+    def go_live(self) -> None:
+        """It has everything up to the live edge."""
+        self.state = ServedTunnelState.LIVE
+
+    def set_blocked(self, is_blocked: bool, edge: JournalPlace, now: float) -> bool:
+        """Its buffer is full, or has room again. False if that is not new. A live one stops at the live edge."""
+        state = TRANSITIONS.get((self.state, TunnelBlocked, is_blocked))
+        if state is None:
+            return False
+        if self.state is ServedTunnelState.LIVE:
+            self.place = edge
+        if is_blocked:
+            self.blocked_at = now
+        self.state = state
+        return True
+
+    def catch_up(self, place: JournalPlace, is_at_edge: bool) -> ServedTunnelState | None:
+        """It was sent everything before a place. Returns its state; None if it was not behind."""
+        self.place = place
+        state = TRANSITIONS.get((self.state, TunnelCaughtUp, is_at_edge))
+        if state is not None:
+            self.state = state
+        return state
 
 
 class TunnelServer:
     """All tunnels of one node.
 
     >>> server = TunnelServer("a1", position=64)
-    >>> server.receive(Open("simple what/chat", "10.0.0.7", Place("a1", 64)), "ann", 0.0)
+    >>> server.receive(TunnelOpened("simple what/chat", "10.0.0.7", JournalPlace("a1", 64)), "ann", 0.0)
     >>> server.live("simple what/chat")
     {'ann': None}
-    >>> server.receive(Open("simple what/chat", "10.0.0.7", Place("a1", 0)), "bob", 0.0)
+    >>> server.receive(TunnelOpened("simple what/chat", "10.0.0.7", JournalPlace("a1", 0)), "bob", 0.0)
     >>> server.take_effects()
-    [Read(peer='bob', place=Place(epoch='a1', position=0, index=0))]
+    [ReadJournal(peer='bob', place=JournalPlace(epoch='a1', position=0, index=0))]
     """
 
     def __init__(
@@ -134,7 +167,7 @@ class TunnelServer:
         self.position = position
         """The live edge."""
         self._epoch = epoch
-        self._tunnels: dict[Peer, Tunnel] = {}
+        self._tunnels: dict[Peer, ServedTunnel] = {}
         self._live: dict[Hashable, dict[Peer, None]] = {}
         self._by_journal: dict[str, Peer] = {}
         self._by_address: dict[str, int] = {}
@@ -148,14 +181,14 @@ class TunnelServer:
         return len(self._tunnels)
 
     def live(self, group: Hashable) -> dict[Peer, None]:
-        """Who is at the live edge of a group, oldest first."""
+        """The tunnels of a group at the live edge, the oldest first."""
         return self._live.get(group, {})
 
     def groups(self) -> list[Hashable]:
-        """The groups that have somebody at the live edge."""
+        """The groups that have tunnels at the live edge."""
         return list(self._live)
 
-    def tunnel(self, peer: Peer) -> Tunnel | None:
+    def tunnel(self, peer: Peer) -> ServedTunnel | None:
         return self._tunnels.get(peer)
 
     def counts(self) -> dict[str, int]:
@@ -167,29 +200,29 @@ class TunnelServer:
     # -- the contract
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """About a tunnel, or from the journal."""
+        """An input about a tunnel, or about the journal."""
         match message:
-            case Grown(position=position):
+            case LiveEdgeMoved(position=position):
                 self.position = position
-            case Caught(place=place):
+            case TunnelCaughtUp(place=place):
                 self._caught(peer, place)
-            case Blocked(is_blocked=is_blocked):
+            case TunnelBlocked(is_blocked=is_blocked):
                 self._block(peer, is_blocked, now)
-            case Open():
+            case TunnelOpened():
                 self._open(message, peer)
-            case Closed():
+            case TunnelClosed():
                 self._forget(peer)
             case _:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Close those that took nothing for too long."""
+        """Close the tunnels whose clients read nothing for too long."""
         for peer in list(self._blocked):
             blocked_s = now - self._tunnels[peer].blocked_at
             if blocked_s < self._stall_s_max:
                 break  # the others are blocked for less
             self._dismiss(
-                peer, f"slow: it took nothing for {blocked_s:.0f} s; go on from the last checkpoint"
+                peer, f"slow: the client read nothing for {blocked_s:.0f} s; resume from the last checkpoint"
             )
 
     def next_deadline(self) -> float | None:
@@ -198,46 +231,48 @@ class TunnelServer:
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Return the effects, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects
 
     # -- opening and closing
 
     def refusal(self, address: str) -> str:
-        """Why one more tunnel from this address can't be opened now, or nothing."""
+        """Why another tunnel from this address can't be opened now, or an empty text."""
         if len(self._tunnels) >= self._tunnels_max:
             return f"the server has {self._tunnels_max} tunnels (http.tunnels_max)"
         if self._by_address.get(address, 0) >= self._per_address_max:
             return f"{address} has {self._per_address_max} tunnels (http.tunnels_per_address_max)"
         return ""
 
-    def _open(self, request: Open, peer: Peer) -> None:
+    def _open(self, request: TunnelOpened, peer: Peer) -> None:
         rival = self._by_journal.get(request.journal) if request.journal else None
         if rival is not None:
-            # the old connection's later timeout finds no tunnel, and changes nothing
+            # when the old connection times out later, it finds no tunnel
             self._dismiss(rival, "another tunnel was opened on this journal")
         if why := self.refusal(request.address):
-            self._effects.append(Refuse(peer, why))
+            self._effects.append(RefuseTunnel(peer, why))
             return
         if request.journal:
             self._by_journal[request.journal] = peer
         self._by_address[request.address] = self._by_address.get(request.address, 0) + 1
-        tunnel = Tunnel(request.group, request.address, request.journal, State.BEHIND, request.place)
+        tunnel = ServedTunnel(
+            request.group, request.address, request.journal, ServedTunnelState.BEHIND, request.place
+        )
         self._tunnels[peer] = tunnel
         if self._is_at_edge(request.place):
-            self._join(peer, tunnel)
+            self._join_edge(peer, tunnel)
         else:
-            self._effects.append(Read(peer, request.place))
+            self._effects.append(ReadJournal(peer, request.place))
 
-    def _is_at_edge(self, place: Place) -> bool:
+    def _is_at_edge(self, place: JournalPlace) -> bool:
         return place.position >= self.position and not place.index
 
-    def _join(self, peer: Peer, tunnel: Tunnel) -> None:
-        tunnel.state = State.LIVE
+    def _join_edge(self, peer: Peer, tunnel: ServedTunnel) -> None:
+        tunnel.go_live()
         self._live.setdefault(tunnel.group, {})[peer] = None
 
-    def _part(self, peer: Peer, tunnel: Tunnel) -> None:
+    def _leave_edge(self, peer: Peer, tunnel: ServedTunnel) -> None:
         members = self._live.get(tunnel.group)
         if members is not None:
             members.pop(peer, None)
@@ -246,13 +281,13 @@ class TunnelServer:
 
     def _dismiss(self, peer: Peer, why: str) -> None:
         self._forget(peer)
-        self._effects.append(Close(peer, why))
+        self._effects.append(CloseTunnel(peer, why))
 
     def _forget(self, peer: Peer) -> None:
         tunnel = self._tunnels.pop(peer, None)
         if tunnel is None:
             return
-        self._part(peer, tunnel)
+        self._leave_edge(peer, tunnel)
         self._blocked.pop(peer, None)
         if self._by_journal.get(tunnel.journal) == peer:
             del self._by_journal[tunnel.journal]
@@ -263,7 +298,7 @@ class TunnelServer:
             del self._by_address[tunnel.address]
 
     def lose(self, peer: Peer, why: str) -> None:
-        """What the tunnel has to read next is not there any more."""
+        """The events that the tunnel has to read next were removed."""
         if peer in self._tunnels:
             self._dismiss(peer, why)
 
@@ -271,29 +306,25 @@ class TunnelServer:
 
     def _block(self, peer: Peer, is_blocked: bool, now: float) -> None:
         tunnel = self._tunnels.get(peer)
-        if tunnel is None:
+        edge = JournalPlace(self._epoch, self.position)
+        if tunnel is None or not tunnel.set_blocked(is_blocked, edge, now):
             return
-        state = TRANSITIONS.get((tunnel.state, Blocked, is_blocked))
-        if state is None:
-            return
-        if tunnel.state is State.LIVE:
-            tunnel.place = Place(self._epoch, self.position)
-            self._part(peer, tunnel)
-        tunnel.state = state
         if is_blocked:
-            tunnel.blocked_at = now
+            self._leave_edge(peer, tunnel)
             self._blocked[peer] = None
         else:
             self._blocked.pop(peer, None)
-            self._effects.append(Read(peer, tunnel.place))
+            self._effects.append(ReadJournal(peer, tunnel.place))
 
-    def _caught(self, peer: Peer, place: Place) -> None:
+    def _caught(self, peer: Peer, place: JournalPlace) -> None:
         tunnel = self._tunnels.get(peer)
         if tunnel is None:
             return
-        tunnel.place = place
-        state = TRANSITIONS.get((tunnel.state, Caught, self._is_at_edge(place)))
-        if state is State.LIVE:
-            self._join(peer, tunnel)
-        elif state is State.BEHIND:
-            self._effects.append(Read(peer, place))
+        state = tunnel.catch_up(place, self._is_at_edge(place))
+        if state is ServedTunnelState.LIVE:
+            self._join_edge(peer, tunnel)
+        elif state is ServedTunnelState.BEHIND:
+            self._effects.append(ReadJournal(peer, place))
+
+
+_: type[Machine[Input, Effect]] = TunnelServer

@@ -19,7 +19,7 @@ _COUNT = re.compile(rb"[ \t\r\n\0]*+(\d*)(\r?\n)?")
 
 
 def quote(text: bytes) -> bytes:
-    """Escape what would end a name or a value: control characters, colon, equals sign, outer spaces.
+    """Escape characters that would end a name or a value: control characters, colon, equals sign, outer spaces.
 
     >>> quote(b" a=b: c")
     b'=20a=3Db=3A c'
@@ -32,7 +32,7 @@ def _quoted(found: re.Match[bytes]) -> bytes:
 
 
 def unquote(text: bytes) -> bytes:
-    """Undo `quote`, whatever else was escaped. A lone `=` stays."""
+    """Undo `quote`, and any other escape. A lone `=` stays."""
     return _QUOTED.sub(lambda found: bytes((int(found[1], 16),)), text) if b"=" in text else text
 
 
@@ -48,7 +48,7 @@ def encode(elements: Iterable[tuple[str, str]], payload: bytes) -> bytes:
 
 
 def decode(body: bytes) -> dict[str, bytes]:
-    """The elements of one encoded event, its payload among them. Raises `MalformedFrame`."""
+    """The elements of one encoded event, including its payload. Raises `MalformedFrame`."""
     elements: dict[str, bytes] = {}
     at = 0
     while not body.startswith(b"\n", at):
@@ -67,7 +67,7 @@ def decode(body: bytes) -> dict[str, bytes]:
 
 
 class SimpleDecoder:
-    """Cuts a stream into events, wherever it was cut on the way.
+    """Decodes events from bytes that come in any portions.
 
     >>> decoder = SimpleDecoder()
     >>> decoder.feed(b"  16\\nkn_id: m1"), decoder.feed(b"\\n\\nfirst\\n \\n")
@@ -77,12 +77,12 @@ class SimpleDecoder:
     def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
         self._buffer = bytearray()
         self._at = 0
-        """Where the rest begins that was not taken yet."""
+        """Where the bytes begin that are not decoded yet."""
         self._size = -1
         self._bytes_max = event_bytes_max
 
     def feed(self, data: bytes) -> list[dict[str, bytes]]:
-        """The events that are whole by now. Raises `MalformedFrame`."""
+        """Add bytes, and return the events that are complete. Raises `MalformedFrame`."""
         self._buffer += data
         events: list[dict[str, bytes]] = []
         while self._size >= 0 or self._read_size():
@@ -94,16 +94,16 @@ class SimpleDecoder:
         return events
 
     def _read_size(self) -> bool:
-        """Skip heartbeats and read the byte count, once it is there as a whole."""
+        """Skip heartbeats and read the byte count, if it is complete."""
         found = _COUNT.match(self._buffer, self._at)
-        assert found is not None, "it matches nothing, too"
+        assert found is not None, "the pattern matches an empty text too"
         self._at = found.start(1)
         digits, is_whole = found[1], bool(found[2])
         if not is_whole and len(digits) <= _COUNT_DIGITS_MAX and found.end(1) == len(self._buffer):
             return False
         if not is_whole or not digits or len(digits) > _COUNT_DIGITS_MAX:
             start = bytes(self._buffer[self._at : self._at + 40])
-            raise MalformedFrame(f"{start!r} is no byte count", "the start of an event")
+            raise MalformedFrame(f"{start!r} is not a byte count", "the start of an event")
         self._size = int(digits)
         if self._size > self._bytes_max:
             raise MalformedFrame(f"an event of {self._size} bytes is over the limit", f"of {self._bytes_max}")

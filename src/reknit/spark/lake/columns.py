@@ -1,7 +1,7 @@
-"""Columns added, replaced and left out by plain selections.
+"""Adds, replaces and drops columns by plain selections.
 
-A declarative pipeline describes what is read before there is a table to look at; Spark's own `withColumn` and `drop`
-want to look, and so does a schema that is written as text.
+A declarative pipeline describes its queries before their tables exist. Spark's own `withColumn` and `drop`, and a
+schema that is written as text, need to see the table.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _TYPES: Final[dict[str, DataType]] = {
 
 
 def add(frame: DataFrame, **columns: Column) -> DataFrame:
-    """With more columns, which it does not have yet."""
+    """The frame with columns that it does not have yet."""
     return frame.select("*", *(column.alias(name) for name, column in columns.items()))
 
 
 def replace(frame: DataFrame, **columns: Column) -> DataFrame:
-    """With other values in columns that it has."""
+    """The frame with other values in columns that it has."""
     return frame.select(_except(columns), *(column.alias(name) for name, column in columns.items()))
 
 
 def without(frame: DataFrame, *names: str) -> DataFrame:
-    """Without columns that it has."""
+    """The frame without some of its columns."""
     return frame.select(_except(names))
 
 
@@ -56,7 +56,7 @@ def _except(names: dict[str, Column] | tuple[str, ...]) -> Column:
 
 
 def struct(ddl: str) -> StructType:
-    """Columns written as text, read without Spark.
+    """A schema from text, parsed without Spark.
 
     >>> struct("topic string, seqs array<bigint>").names
     ['topic', 'seqs']

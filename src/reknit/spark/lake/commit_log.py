@@ -5,8 +5,8 @@
     LAKE/_log/<stage>/<id>.folded.json  the same for all commits up to this id (made by compaction)
     LAKE/_lock                          locked by the pipeline that writes
 
-A file that no commit names does not exist for a reader: it is left from a writer that died. A commit's id is the
-micro-batch's, so a micro-batch that runs again after a crash finds that it is done.
+Readers ignore a file that no commit names: a writer that died left it. A capture commit has the id of its
+micro-batch, so a micro-batch that runs again after a crash finds its commit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import msgspec
 from reknit.errors import LocalError
 from reknit.spark.lake.tables import FORMAT, TABLE_OF, TABLES
 
-__all__ = ["Commit", "File", "Lake", "LakeError", "Log"]
+__all__ = ["Commit", "Lake", "LakeError", "LakeFile", "StageLog"]
 
 STAGES: Final = tuple(dict.fromkeys(table.stage for table in TABLES))
 COMPACT: Final = "compact"
 
 
 class LakeError(LocalError):
-    """A lake can't be used as it is.
+    """A lake is missing, damaged, in use, or of another format.
 
     >>> print(LakeError("./lake", "there is no lake", "run the pipeline first"))
     ./lake: there is no lake; run the pipeline first
@@ -46,7 +46,7 @@ class LakeError(LocalError):
         return f"{self.where}: {self.what}; {self.do}"
 
 
-class File(msgspec.Struct, frozen=True, omit_defaults=True):
+class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Parquet file. `path` is relative to the lake."""
 
     table: str
@@ -59,19 +59,19 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one commit says."""
+    """One commit of a stage: the files that it adds, and what the stage notes about it."""
 
     stage: str
     id: int
     time_us: int
-    files: list[File] = []
+    files: list[LakeFile] = []
     removes: list[str] = []
-    """Paths that count no longer: only compaction and expiry remove."""
+    """Paths that no longer count: only compaction and expiry remove files."""
     meta: dict[str, Any] = {}
 
 
-class Label(msgspec.Struct, frozen=True):
-    """What `lake.json` says."""
+class LakeLabel(msgspec.Struct, frozen=True):
+    """The content of `lake.json`."""
 
     format: int
     id: str
@@ -80,8 +80,8 @@ class Label(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Commit)
 
 
-class Log:
-    """One stage's commits."""
+class StageLog:
+    """The commits of one stage."""
 
     def __init__(self, root: Path, stage: str) -> None:
         self.stage = stage
@@ -89,34 +89,34 @@ class Log:
         self._known: dict[str, Commit] = {}
 
     def commits(self) -> list[Commit]:
-        """Every commit, oldest first; those that were folded are one."""
+        """Every commit, oldest first; folded commits appear as one."""
         names = self._names()
         folded = max((name for name in names if name.endswith(".folded.json")), default="")
         wanted = [name for name in names if name[:20] > folded[:20] and not name.endswith(".folded.json")]
         return [self._read(name) for name in sorted([folded, *wanted] if folded else wanted)]
 
     def last(self) -> Commit | None:
-        """The newest."""
+        """The newest commit."""
         newest = max(self._names(), default="")
         return self._read(newest) if newest else None
 
     def has(self, id: int) -> bool:
-        """True if this commit was made."""
+        """True if this commit exists."""
         if (self.folder / f"{id:020d}.json").exists():
             return True
         return any(int(name[:20]) >= id for name in self._names() if name.endswith(".folded.json"))
 
     def add(self, commit: Commit) -> None:
-        """Make a commit. Its files are on disk already. An id is given out once."""
+        """Add a commit, whose files are already on disk. Raises `LakeError` if the id exists."""
         if self.has(commit.id):
             raise LakeError(
-                str(self.folder), f"commit {commit.id} is there already", "run one pipeline a lake"
+                str(self.folder), f"commit {commit.id} already exists", "run one pipeline per lake"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_file(self.folder / f"{commit.id:020d}.json", msgspec.json.encode(commit))
 
     def fold(self, through: int) -> int:
-        """Put all commits up to this id into one file; gives how many there were. Nobody may wait for one of them."""
+        """Fold all commits up to this id into one file; returns how many. No stage may still need one of them alone."""
         old = [commit for commit in self.commits()[:-1] if commit.id <= through]
         if len(old) < 2:
             return 0
@@ -147,7 +147,7 @@ class Log:
         if commit is None:
             try:
                 commit = _decoder.decode((self.folder / name).read_bytes())
-            except FileNotFoundError:  # folded at this moment
+            except FileNotFoundError:  # it was folded just now
                 newest = max(n for n in self._names() if n.endswith(".folded.json"))
                 return self._read(newest)
             except msgspec.DecodeError as error:
@@ -158,7 +158,7 @@ class Log:
 
 
 class Lake:
-    """A lake's files, as its commits name them. Needs no Spark.
+    """A lake: its files, as its commits name them. Works without Spark.
 
     >>> import tempfile
     >>> lake = Lake.create(tempfile.mkdtemp())
@@ -169,38 +169,40 @@ class Lake:
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
         try:
-            label = msgspec.json.decode((self.root / "lake.json").read_bytes(), type=Label)
+            label = msgspec.json.decode((self.root / "lake.json").read_bytes(), type=LakeLabel)
         except FileNotFoundError:
             what = "there is no lake" if self.root.exists() else "there is no such folder"
-            do = "name the folder that `reknit pipeline run --lake` wrote"
+            do = "use the folder that `reknit pipeline run --lake` wrote"
             raise LakeError(str(root), what, do) from None
         except (msgspec.DecodeError, NotADirectoryError) as error:
-            raise LakeError(str(root), f"its label can't be read ({error})", "restore lake.json") from None
+            raise LakeError(
+                str(root), f"lake.json can't be read ({error})", "restore it from a copy"
+            ) from None
         if label.format != FORMAT:
-            do = f"read it with the reknit that wrote it, or start a new one: this one reads format {FORMAT}"
+            do = f"read it with the reknit that wrote it, or start a new lake: this reknit reads format {FORMAT}"
             raise LakeError(str(root), f"it has format {label.format}", do)
         self.id = label.id
-        self._logs = {stage: Log(self.root, stage) for stage in (*STAGES, COMPACT)}
+        self._logs = {stage: StageLog(self.root, stage) for stage in (*STAGES, COMPACT)}
 
     @classmethod
     def create(cls, root: str | Path) -> Lake:
-        """The lake in a folder, made if it is not there."""
+        """The lake in a folder; creates it if it does not exist."""
         path = Path(root)
         if not (path / "lake.json").exists():
             try:
                 path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                do = "name a folder that can be written"
-                raise LakeError(str(root), f"can't be made ({error.strerror})", do) from None
-            write_file(path / "lake.json", msgspec.json.encode(Label(FORMAT, uuid4().hex)))
+                do = "use a folder that can be written"
+                raise LakeError(str(root), f"can't be created ({error.strerror})", do) from None
+            write_file(path / "lake.json", msgspec.json.encode(LakeLabel(FORMAT, uuid4().hex)))
         return cls(path)
 
-    def log(self, stage: str) -> Log:
+    def log(self, stage: str) -> StageLog:
         return self._logs[stage]
 
     @contextmanager
     def locked(self, name: str = "_lock") -> Iterator[None]:
-        """Hold the lake for writing; goes with the process, however that ends. Raises `LakeError` if it is held."""
+        """Lock the lake; the lock ends with the process. Raises `LakeError` if another process holds it."""
         with open(self.root / name, "a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -215,10 +217,10 @@ class Lake:
         after: int | None = None,
         through: int | None = None,
         topic_keys: Iterable[str] | None = None,
-    ) -> list[File]:
+    ) -> list[LakeFile]:
         """The files of a table that count.
 
-        Of the commits `(after, through]` alone where given: that must not reach behind what compaction has touched.
+        With `after` or `through`, only those of the commits `(after, through]`, which must not have been compacted.
         """
         about = TABLE_OF[table]
         if about.is_state:
@@ -240,17 +242,17 @@ class Lake:
             found = [file for file in found if file.topic_key in wanted]
         return found
 
-    def _added(self, stage: str) -> Iterator[File]:
+    def _added(self, stage: str) -> Iterator[LakeFile]:
         for commit in self.log(stage).commits():
             for file in commit.files:
                 yield file if file.commit else msgspec.structs.replace(file, commit=commit.id)
 
-    def paths(self, files: Iterable[File]) -> list[str]:
+    def paths(self, files: Iterable[LakeFile]) -> list[str]:
         return [str(self.root / file.path) for file in files]
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there as a whole or not at all, also after a power cut."""
+    """Write a small file atomically and durably: after a power cut it is complete or absent."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     with open(draft, "wb") as file:
         file.write(data)
@@ -261,10 +263,10 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the file names in a folder durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some shared file systems refuse it, and need it not
+        with suppress(OSError):  # some shared file systems refuse it, and do not need it
             os.fsync(fd)
     finally:
         os.close(fd)

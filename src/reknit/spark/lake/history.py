@@ -1,4 +1,4 @@
-"""History: the lake as the archive for what is too deep for a node's journal. Needs pyarrow, not Spark."""
+"""History: the lake as an archive for events that are too old for a node's journal. Needs pyarrow, not Spark."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reknit.spark.lake.tables import topic_key
 __all__ = ["Archive"]
 
 FRAMES_MAX: Final = 10_000
-"""One answer holds at most so many batches; ask on from where it ends."""
+"""One answer has at most this many batches; ask again from where it ends."""
 
 
 class Archive:
-    """Answers recovery from a lake: `find(topic, source, start, stop)`, as a node's journal does.
+    """Answers recovery requests from a lake: `find(topic, source, start, stop)`, as a node's journal does.
 
     >>> import tempfile
     >>> archive = Archive(Lake.create(tempfile.mkdtemp()))
@@ -33,7 +33,7 @@ class Archive:
         self.lake = lake if isinstance(lake, Lake) else Lake(lake)
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
-        """The events `[start, stop)` that are archived, each once, in seq order, as batches cut to the range."""
+        """The archived events of `[start, stop)`, each once, in seq order, as batches cut to the range."""
         rows = self._rows(topic, source, start, stop).sort_by(
             [("first", "ascending"), ("stop", "descending")]
         )
@@ -47,7 +47,7 @@ class Archive:
         return sorted(found, key=lambda batch: batch.first)
 
     def held(self, topic: str, source: bytes) -> SeqSet:
-        """Which of a stream's events are archived."""
+        """The seqs of a series that are archived."""
         rows = self._rows(topic, source, 0, 1 << 62, ["first", "stop"])
         bounds = zip(rows.column("first").to_pylist(), rows.column("stop").to_pylist(), strict=True)
         return SeqSet.from_ranges(sorted(bounds))
@@ -55,7 +55,7 @@ class Archive:
     def _rows(
         self, topic: str, source: bytes, start: int, stop: int, columns: list[str] | None = None
     ) -> pa.Table:
-        """Only the topic's own folders are opened, and of those only the row groups that can hold the range."""
+        """Rows that overlap the range. Opens only the topic's folders, and only row groups that can hold the range."""
         columns = columns or ["first", "stop", "data"]
         keys = [topic_key(topic)]
         tables = []

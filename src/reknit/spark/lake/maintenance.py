@@ -1,7 +1,7 @@
-"""Keeping a lake small: small files become larger ones, old days go, and what nobody names is deleted.
+"""Maintenance of a lake: compacts small files, expires old days, and deletes files that no longer count.
 
-Runs beside a pipeline. Only files that no stage still waits for are touched, and a file that counts no longer stays
-for a while, for whoever is reading it.
+Safe while a pipeline runs. It touches only files that no stage still has to process. A replaced file stays for a
+while, for readers that have it open.
 """
 
 from __future__ import annotations
@@ -9,27 +9,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 import pyarrow.parquet as pq
 
-from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, File, Lake, sync_folder
+from reknit.spark.lake.commit_log import COMPACT, STAGES, Commit, Lake, LakeFile, sync_folder
 from reknit.spark.lake.tables import TABLES
 
-__all__ = ["Upkeep", "compact", "expire", "settled_floor"]
+__all__ = ["MaintenanceReport", "compact", "expire", "settled_floor"]
 
 FILE_BYTES: Final = 128 << 20
-"""Files are put together up to about this size."""
+"""Files are compacted up to about this size."""
 KEEP_S: Final = 3600.0
 ORPHAN_S: Final = 86_400.0
-"""A file that no commit names may be about to be committed; after a day it is left over from a crash."""
+"""A file that no commit names may be about to be committed; after a day it must be left from a crash."""
 
 
-class Upkeep(msgspec.Struct):
-    """What was done."""
+class MaintenanceReport(msgspec.Struct, frozen=True):
+    """What compaction or expiry did."""
 
     files_before: int = 0
     files_after: int = 0
@@ -41,7 +40,7 @@ class Upkeep(msgspec.Struct):
 
 
 def settled_floor(lake: Lake) -> tuple[int, int]:
-    """(settle, capture): the last commits of each that no stage will look at again."""
+    """(settle, capture): the last commit of each that no stage will read again."""
     settles = lake.log("settle").commits()
     lasts = [lake.log(stage).last() for stage in ("events", "dead_letters")]
     seen = [int(last.meta["through"]) for last in lasts if last is not None]
@@ -52,55 +51,67 @@ def settled_floor(lake: Lake) -> tuple[int, int]:
     return behind, min([*waiting, int(settles[-1].meta["since"]), int(settles[-1].meta["through"])])
 
 
-def _touchable(lake: Lake, table: str) -> list[File]:
+def _touchable(lake: Lake, table: str) -> list[LakeFile]:
     settle, capture = settled_floor(lake)
     limit = {"batches": capture, "settled": settle}.get(table)
     return [file for file in lake.files(table) if limit is None or file.commit <= limit]
 
 
-def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> Upkeep:
-    """Put small files together and commits into one, then delete what is no longer needed."""
-    done = Upkeep()
+def compact(lake: Lake, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> MaintenanceReport:
+    """Compact small files and fold commits, then delete files that no longer count."""
     with lake.locked("_upkeep"):
-        made: list[File] = []
-        gone: list[str] = []
-        for table in TABLES:
-            if table.is_state:
-                continue
-            folders: dict[tuple[str, str], list[File]] = {}
-            for file in _touchable(lake, table.name):
-                folders.setdefault((file.day, file.topic_key), []).append(file)
-            for files in folders.values():
-                for group in _groups(files, file_bytes):
-                    made.append(_join(lake, group))
-                    gone += [file.path for file in group]
-        done.files_before, done.files_after = len(gone), len(made)
+        groups = [
+            group
+            for table in TABLES
+            if not table.is_state
+            for files in _by_folder(_touchable(lake, table.name))
+            for group in _groups(files, file_bytes)
+        ]
+        made = [_join(lake, group) for group in groups]
+        gone = [file.path for group in groups for file in group]
         if made:
             _commit(lake, made, gone)
         settle, capture = settled_floor(lake)
-        for stage in STAGES:
-            through = {"capture_batches": capture, "settle": settle}.get(stage, 1 << 62)
-            done.commits_folded += lake.log(stage).fold(through)
-        _delete(lake, keep_s, done)
-    return done
+        limits = {"capture_batches": capture, "settle": settle}
+        folded = sum(lake.log(stage).fold(limits.get(stage, 1 << 62)) for stage in STAGES)
+        deleted = _delete(lake, keep_s)
+    return MaintenanceReport(
+        files_before=len(gone),
+        files_after=len(made),
+        commits_folded=folded,
+        files_deleted=len(deleted),
+        bytes_deleted=sum(deleted),
+    )
 
 
-def expire(lake: Lake, before_day: str, tables: Iterable[str] = (), keep_s: float = KEEP_S) -> Upkeep:
+def expire(
+    lake: Lake, before_day: str, tables: Iterable[str] = (), keep_s: float = KEEP_S
+) -> MaintenanceReport:
     """Remove the days before `before_day` (2026-01-31) from these tables, or from all that are split by day."""
-    done = Upkeep()
     wanted = set(tables) or {table.name for table in TABLES if table.time and not table.is_state}
     with lake.locked("_upkeep"):
         old = [f for t in sorted(wanted) for f in _touchable(lake, t) if f.day and f.day < before_day]
-        done.files_expired, done.rows_expired = len(old), sum(file.rows for file in old)
         if old:
             _commit(lake, [], [file.path for file in old])
-        _delete(lake, keep_s, done)
-    return done
+        deleted = _delete(lake, keep_s)
+    return MaintenanceReport(
+        files_expired=len(old),
+        rows_expired=sum(file.rows for file in old),
+        files_deleted=len(deleted),
+        bytes_deleted=sum(deleted),
+    )
 
 
-def _groups(files: list[File], file_bytes: int) -> list[list[File]]:
-    """Runs of small files, in commit order, each run about one file's size."""
-    groups: list[list[File]] = [[]]
+def _by_folder(files: list[LakeFile]) -> Iterable[list[LakeFile]]:
+    folders: dict[tuple[str, str], list[LakeFile]] = {}
+    for file in files:
+        folders.setdefault((file.day, file.topic_key), []).append(file)
+    return folders.values()
+
+
+def _groups(files: list[LakeFile], file_bytes: int) -> list[list[LakeFile]]:
+    """Runs of small files, in commit order, each with about `file_bytes` in total."""
+    groups: list[list[LakeFile]] = [[]]
     size = 0
     for file in sorted(files, key=lambda file: file.commit):
         if file.bytes >= file_bytes:
@@ -113,7 +124,7 @@ def _groups(files: list[File], file_bytes: int) -> list[list[File]]:
     return [group for group in groups if len(group) > 1]
 
 
-def _join(lake: Lake, files: list[File]) -> File:
+def _join(lake: Lake, files: list[LakeFile]) -> LakeFile:
     first = files[0]
     place = (lake.root / first.path).parent / f"compact-{uuid4().hex[:12]}.parquet"
     schema = pq.read_schema(lake.root / first.path)
@@ -126,24 +137,28 @@ def _join(lake: Lake, files: list[File]) -> File:
     sync_folder(place.parent)
     rows_total, newest = sum(file.rows for file in files), max(file.commit for file in files)
     relative = str(place.relative_to(lake.root))
-    return File(
+    return LakeFile(
         first.table, relative, rows_total, place.stat().st_size, first.day, first.topic_key, commit=newest
     )
 
 
-def _commit(lake: Lake, made: list[File], gone: list[str]) -> None:
+def _commit(lake: Lake, made: list[LakeFile], gone: list[str]) -> None:
     log = lake.log(COMPACT)
     last = log.last()
     log.add(Commit(COMPACT, 0 if last is None else last.id + 1, time.time_ns() // 1000, made, gone))
 
 
-def _delete(lake: Lake, keep_s: float, done: Upkeep) -> None:
-    """Delete what was removed long enough ago, and what a crashed writer left."""
+def _delete(lake: Lake, keep_s: float) -> list[int]:
+    """Delete files that were removed at least `keep_s` ago, and files that a crashed writer left.
+
+    Returns their sizes.
+    """
     now = time.time()
     named = {file.path for stage in STAGES for commit in lake.log(stage).commits() for file in commit.files}
     changes = lake.log(COMPACT).commits()
     named |= {file.path for commit in changes for file in commit.files}
     removed = {path: commit.time_us / 1e6 for commit in changes for path in commit.removes}
+    sizes: list[int] = []
     for table in (*(table.name for table in TABLES), "_staging"):
         for path in (lake.root / table).rglob("*.parquet"):
             relative = str(path.relative_to(lake.root))
@@ -152,10 +167,6 @@ def _delete(lake: Lake, keep_s: float, done: Upkeep) -> None:
             else:
                 is_due = relative not in named and now - path.stat().st_mtime >= ORPHAN_S
             if is_due:
-                _unlink(path, done)
-
-
-def _unlink(path: Path, done: Upkeep) -> None:
-    done.bytes_deleted += path.stat().st_size
-    done.files_deleted += 1
-    path.unlink()
+                sizes.append(path.stat().st_size)
+                path.unlink()
+    return sizes

@@ -1,7 +1,7 @@
-"""Reading and writing a lake's tables with Spark.
+"""Reads and writes a lake's tables with Spark.
 
-A `Transaction` writes files where nobody looks, moves them to their places, makes data and folders durable, and
-then commits them all at once. Until the commit no reader sees any of it; a crash leaves files that nobody names.
+A `Transaction` writes files to a staging folder, moves them to their places, makes data and folders durable, and then
+commits them all at once. Readers see nothing before the commit; a crash leaves only files that no commit names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -21,10 +20,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
-from reknit.spark.lake.commit_log import Commit, File, Lake, sync_folder
+from reknit.spark.lake.commit_log import Commit, Lake, LakeFile, sync_folder
 from reknit.spark.lake.tables import SLUG_CHARS_MAX, TABLE_OF, Table
 
-__all__ = ["Transaction", "check_format", "read", "read_files"]
+__all__ = ["Transaction", "check_format", "day_of", "key_of", "read"]
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _PACKAGES: Final = {
@@ -37,33 +36,28 @@ _PARTITIONS: Final = ["day", "topic_key"]
 def read(
     spark: SparkSession, lake: Lake, table: str, after: int | None = None, through: int | None = None
 ) -> DataFrame:
-    """A table, or what the commits `(after, through]` added to it."""
-    return read_files(spark, lake, table, lake.files(table, after, through))
-
-
-def read_files(spark: SparkSession, lake: Lake, table: str, files: Iterable[File]) -> DataFrame:
-    """These files of a table."""
-    about = TABLE_OF[table]
-    paths = lake.paths(files)
+    """A table, or the rows that the commits `(after, through]` added to it."""
+    paths = lake.paths(lake.files(table, after, through))
     if not paths:
-        return empty(spark, table)
-    return spark.read.schema(about.ddl).parquet(*paths)
+        return _empty(spark, table)
+    return spark.read.schema(TABLE_OF[table].ddl).parquet(*paths)
 
 
-def empty(spark: SparkSession, table: str) -> DataFrame:
-    """No rows, with a table's columns; Spark sees that, and leaves out what would be done with them."""
+def _empty(spark: SparkSession, table: str) -> DataFrame:
+    """No rows, with a table's columns. Spark knows that it is empty, and prunes the query."""
     columns = TABLE_OF[table].columns
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
 def with_places(frame: DataFrame, about: Table) -> DataFrame:
-    """Add the columns that say in which folder a row lies."""
+    """Add the columns that give a row's folder."""
     if not about.time:
         return frame
     return frame.withColumn("day", day_of(F.col(about.time))).withColumn("topic_key", key_of(F.col("topic")))
 
 
 def day_of(time: Column) -> Column:
+    """The day of a time, as the name of a folder."""
     return F.coalesce(F.date_format(time, "yyyy-MM-dd"), F.lit("none"))
 
 
@@ -81,7 +75,7 @@ class Transaction:
         self.lake, self.stage, self.id = lake, stage, id
         self._name = f"{stage}-{id}-{uuid4().hex[:8]}"
         self._staging = lake.root / "_staging" / self._name
-        self._files: list[File] = []
+        self._files: list[LakeFile] = []
 
     def __enter__(self) -> Transaction:
         return self
@@ -90,7 +84,7 @@ class Transaction:
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def write(self, table: str, frame: DataFrame) -> int:
-        """Write rows of one table; gives how many."""
+        """Write rows of one table; returns how many."""
         about = TABLE_OF[table]
         placed = with_places(frame.select(*about.names), about)
         return self.write_parts(placed, {"": table}, _PARTITIONS if about.time else [])
@@ -101,7 +95,7 @@ class Transaction:
         `tables` gives the table for each value of `what`.
         """
         staging = self._staging / uuid4().hex[:8]
-        # Spark's default is a kind of time that other tools can't write back, and that has no statistics.
+        # Spark's default is INT96, which other tools can't write, and which has no statistics.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         by = ([] if "" in tables else ["what"]) + partitions
         writer = frame.write.mode("errorifexists").option("compression", "zstd")
@@ -112,7 +106,7 @@ class Transaction:
         return sum(file.rows for file in self._files[before:])
 
     def write_arrow(self, table: str, rows: pa.Table) -> None:
-        """Write a few rows from the driver itself."""
+        """Write a few rows directly from the driver."""
         if rows.num_rows == 0:
             return
         self._staging.mkdir(parents=True, exist_ok=True)
@@ -134,22 +128,14 @@ class Transaction:
         os.rename(path, place)
         relative = str(place.relative_to(self.lake.root))
         day, key = parts.get("day", ""), parts.get("topic_key", "")
-        self._files.append(File(table, relative, rows, place.stat().st_size, day, key))
+        self._files.append(LakeFile(table, relative, rows, place.stat().st_size, day, key))
 
-    def rows(self, table: str) -> int:
-        """How many rows were written to a table."""
-        return sum(file.rows for file in self._files if file.table == table)
-
-    @property
-    def files(self) -> list[File]:
-        return self._files
-
-    def commit(self, meta: dict[str, Any] | None = None, removes: Iterable[str] = ()) -> Commit:
-        """From here on everything that was written counts."""
+    def commit(self, meta: dict[str, Any] | None = None) -> Commit:
+        """Commit: from now on all written files count."""
         for folder in _folders(self.lake.root, self._files):
             sync_folder(folder)
         now_us = time.time_ns() // 1000
-        commit = Commit(self.stage, self.id, now_us, self._files, list(removes), meta or {})
+        commit = Commit(self.stage, self.id, now_us, self._files, meta=meta or {})
         self.lake.log(self.stage).add(commit)
         return commit
 
@@ -162,7 +148,7 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _folders(root: Path, files: Iterable[File]) -> Iterator[Path]:
+def _folders(root: Path, files: Iterable[LakeFile]) -> Iterator[Path]:
     """Every folder above these files, innermost first, each once."""
     seen: set[Path] = {root}
     yield root
@@ -175,21 +161,16 @@ def _folders(root: Path, files: Iterable[File]) -> Iterator[Path]:
 
 
 def check_format(spark: SparkSession, name: str) -> str:
-    """The table format for `events`, if this Spark can write it. Raises `LocalError` where it can't."""
+    """The table format for `events`. Raises `LocalError` if this Spark can't write it."""
     if name not in FORMATS:
-        raise LocalError(f"{name!r} is no table format: use {', '.join(FORMATS)}")
+        raise LocalError(f"{name!r} is not a table format: use {', '.join(FORMATS)}")
     if name == "parquet":
         return name
     try:
         spark.read.format(name).schema("seq bigint").load("/nowhere").isEmpty()
-    except Exception as error:  # only Spark knows which kinds there are
+    except Exception as error:  # Spark raises many types here
         if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
             add = f"add its package, as in --conf spark.jars.packages={_PACKAGES[name]}"
-            do = f"{add} with what fits this Spark's version ({spark.version}), or leave --format {name} away"
+            do = f"{add} with the version for this Spark ({spark.version}), or leave out --format {name}"
             raise LocalError(f"this Spark has no table format {name!r}: {do}") from None
     return name
-
-
-def timestamp(time_us: int) -> datetime:
-    """Microseconds since 1970 as Spark takes them."""
-    return datetime.fromtimestamp(time_us / 1e6, UTC)

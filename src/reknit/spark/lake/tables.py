@@ -1,7 +1,7 @@
 """The tables of a lake: their columns, what each is for, and where its files lie.
 
 A lake is a folder. `LAKE/<table>/day=…/topic_key=…/*.parquet` holds the rows, `LAKE/_log/<stage>/*.json` says which
-of those files count (see `tables_log`). Nothing here needs Spark, so that an archive can be read without it.
+of those files count (see `commit_log`). Nothing here needs Spark, so that an archive can be read without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["FORMAT", "TABLES", "TABLE_OF", "Column", "Table", "topic_key"]
 
 FORMAT: Final = 1
-"""The version of layout and columns. A lake of another version is refused, never guessed at."""
+"""The version of layout and columns. A lake of another version is refused."""
 
 SLUG_CHARS_MAX: Final = 48
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
@@ -38,13 +38,13 @@ class Table:
     doc: str
     columns: tuple[Column, ...]
     is_state: bool = False
-    """A stage's memory: only what its newest commit wrote counts."""
+    """A stage's state: only the rows of its newest commit count."""
     time: str = "time"
-    """The column whose day says in which folder a row lies; empty where the table is not split."""
+    """The column whose day gives a row's folder; empty if the table is not split."""
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark reads a schema.
+        """The columns as a schema for Spark.
 
         >>> TABLE_OF["redrives"].ddl.split(", ")[0]
         'run bigint'
@@ -67,41 +67,41 @@ def topic_key(topic: str) -> str:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Columns from lines of `name | type | what it is`."""
+    """Columns from lines of `name | type | description`."""
     rows = (line.split("|") for line in text.splitlines() if line)
     return tuple(Column(*(cell.strip() for cell in row)) for row in rows)
 
 
-_STREAM = """
-topic    | string    | what the events were published on
+_SERIES = """
+topic    | string    | the topic that the events were published on
 source   | binary    | the publisher's id, 16 bytes
 """
 _BATCH = """
-node     | string    | whose journal it was read from
-position | bigint    | where in that journal
-topic    | string    | what the events were published on
+node     | string    | the node whose journal it was read from
+position | bigint    | its position there
+topic    | string    | the topic that the events were published on
 source   | binary    | the publisher's id, 16 bytes
 first    | bigint    | the first event's seq
 stop     | bigint    | the seq after the last
-count    | int       | how many events; 0 for a note that retention was passed over
+count    | int       | number of events; 0 in a row that reports events removed by retention
 time     | timestamp | when it was published
-ttl_ms   | int       | how long it was worth delivering; 0 is for ever
+ttl_ms   | int       | time to live; 0 means for ever
 priority | int       | 0 to 6
 type     | int       | 1 publish, 2 request, 3 response, 4 notification
 length   | int       | bytes of the frame
-data     | binary    | the frame as it was published, payloads and all
-columns_bytes | int  | bytes of what differs from event to event (headers, fingerprints); 0: nothing
+data     | binary    | the whole frame as it was published, with the payloads
+columns_bytes | int  | bytes of the values that differ between events (headers, fingerprints); 0 if there are none
 """
 _PIECE = """
 start    | bigint    | the first seq
 stop     | bigint    | the seq after the last
 first    | bigint    | the first seq of the batch that holds them
-node     | string    | that batch's journal
-position | bigint    | that batch's place in it
+node     | string    | the node with that batch
+position | bigint    | that batch's position there
 origin   | string    | `batches` or `recovered`: the table with that batch
 time     | timestamp | when it was published
 columns_bytes | int  | as in `batches`
-skip     | array<bigint> | seqs in it that repeat another event's fingerprint
+skip     | array<bigint> | seqs in the range that repeat the fingerprint of another event
 """
 
 TABLES: Final = (
@@ -109,50 +109,50 @@ TABLES: Final = (
     Table(
         "outcomes",
         "capture_outcomes",
-        "How events ended for durable subscribers, and when those came and went.",
+        "How events ended for durable subscribers, and when those were opened and closed.",
         _columns("""
-node     | string    | whose journal it was read from
-position | bigint    | where in that journal
-row      | int       | counts within the record at that position
-kind     | string    | outcomes, opened, closed, skipped (never came to this node) or gone
-subscriber | string  | its name
-topic    | string    | null where the row is about the subscriber alone
+node     | string    | the node whose journal it was read from
+position | bigint    | its position there
+row      | int       | number of the row within the record at that position
+kind     | string    | outcomes, opened, closed, skipped (never reached this node) or gone
+subscriber | string  | the subscriber's name
+topic    | string    | null if the row is about the subscriber alone
 source   | binary    | the publisher's id
-start    | bigint    | the first seq that ended, or was skipped
+start    | bigint    | the first seq that ended or was skipped
 stop     | bigint    | the seq after the last
 end      | string    | ACCEPTED, DEAD_LETTERED or LOST
-code     | int       | google.rpc
-reason   | string    | of the closed set; empty where accepted
-text     | string    | for people
-attempts | int       | hand-overs until then
+code     | int       | the google.rpc code
+reason   | string    | one of the defined reasons; empty if accepted
+text     | string    | an explanation for people
+attempts | int       | number of attempts until then
 time     | timestamp | when it ended
-pattern  | string    | what an opened subscriber wants
-since    | bigint    | the first seq of this stream that an opened subscriber is owed
-floor    | bigint    | the position before which nothing is owed
+pattern  | string    | the pattern of an opened subscriber
+since    | bigint    | the first seq of this series that an opened subscriber is owed
+floor    | bigint    | nothing before this position is owed any more
 """),
     ),
     Table(
         "settled",
         "settle",
         "Each event once and in order per source: ranges, and the batches that hold them.",
-        _columns(_STREAM + _PIECE),
+        _columns(_SERIES + _PIECE),
     ),
     Table(
         "recovered",
         "settle",
-        "Batches that filled gaps, from another node or the archive.",
+        "Batches that filled gaps, from another node or an archive.",
         _columns(_BATCH),
     ),
     Table(
         "losses",
         "settle",
-        "Events that were numbered and that nobody has: ranges.",
+        "Ranges of events that have seqs but are in no journal and no archive.",
         _columns(
-            _STREAM
+            _SERIES
             + """
 start    | bigint    | the first missing seq
 stop     | bigint    | the seq after the last
-reason   | string    | missing: a hole; beginning: before the first that was ever captured
+reason   | string    | missing: a gap; beginning: before the first event that was ever captured
 noticed  | timestamp | when the gap was first seen
 time     | timestamp | when it was given up
 """
@@ -161,33 +161,33 @@ time     | timestamp | when it was given up
     Table(
         "late",
         "settle",
-        "Events that came after they had been given up, never thrown away.",
-        _columns(_STREAM + _PIECE + "arrived | timestamp | when they came"),
+        "Events that came after they had been given up; they are stored here.",
+        _columns(_SERIES + _PIECE + "arrived | timestamp | when they were captured"),
     ),
     Table(
         "duplicates",
         "settle",
-        "Events with another id and the fingerprint of an earlier one.",
+        "Events with a new id but the fingerprint of an earlier event.",
         _columns(
-            _STREAM
+            _SERIES
             + """
-seq      | bigint    | the repeated event's
-fingerprint | string | what both have in common
-first_source | binary | the earlier event's source
-first_seq | bigint   | the earlier event's seq
-time     | timestamp | when the repeated one was published
+seq      | bigint    | the seq of the repeated event
+fingerprint | string | the fingerprint of both events
+first_source | binary | the source of the earlier event
+first_seq | bigint   | the seq of the earlier event
+time     | timestamp | when the repeated event was published
 """
         ),
     ),
     Table(
         "coverage",
         "settle",
-        "How far every stream is decided: a row a stream.",
+        "How far each series is decided: one row per series.",
         _columns(
-            _STREAM
+            _SERIES
             + """
-next     | bigint    | everything before it is settled or lost
-lost     | array<struct<start:bigint,stop:bigint>> | what of it is lost
+next     | bigint    | all events before this seq are settled or lost
+lost     | array<struct<start:bigint,stop:bigint>> | the lost ranges among them
 """
         ),
         is_state=True,
@@ -196,20 +196,20 @@ lost     | array<struct<start:bigint,stop:bigint>> | what of it is lost
     Table(
         "held",
         "settle",
-        "Ranges behind a gap that may still be filled.",
-        _columns(_STREAM + _PIECE + "noticed | timestamp | when it was captured"),
+        "Ranges after a gap that may still be filled.",
+        _columns(_SERIES + _PIECE + "noticed | timestamp | when it was captured"),
         is_state=True,
         time="",
     ),
     Table(
         "fingerprints",
         "settle",
-        "Fingerprints of the grace period.",
+        "Fingerprints of the last ten minutes of each topic.",
         _columns(
-            _STREAM
+            _SERIES
             + """
-seq      | bigint    | the event's
-fingerprint | string | its content's hash, from the batch's column of that name
+seq      | bigint    | the seq of the event
+fingerprint | string | the hash of its content, from the batch's column of that name
 time     | timestamp | when it was published
 """
         ),
@@ -219,17 +219,17 @@ time     | timestamp | when it was published
     Table(
         "events",
         "events",
-        "A row an event, for every tool that reads Parquet.",
+        "One row per event, for any tool that reads Parquet.",
         _columns(
-            _STREAM
+            _SERIES
             + """
 seq      | bigint    | with source, the event's id
 time     | timestamp | when it was published
-ttl_ms   | int       | how long it was worth delivering; 0 is for ever
+ttl_ms   | int       | time to live; 0 means for ever
 priority | int       | 0 to 6
 type     | int       | 1 publish, 2 request, 3 response, 4 notification
-payload  | binary    | as it was published
-headers  | map<string,string> | the publisher's
+payload  | binary    | the payload as it was published
+headers  | map<string,string> | the publisher's headers
 """
         ),
     ),
@@ -238,20 +238,20 @@ headers  | map<string,string> | the publisher's
         "dead_letters",
         "Events that ended undelivered, with their payloads.",
         _columns(
-            _STREAM
+            _SERIES
             + """
 seq      | bigint    | with source, the event's id
 time     | timestamp | when it was published
-payload  | binary    | as it was published
-subscriber | string  | who did not get it
-code     | int       | google.rpc
-reason   | string    | of the closed set
-text     | string    | for people
-attempts | int       | hand-overs
-node     | string    | where it ended
+payload  | binary    | the payload as it was published
+subscriber | string  | the subscriber that did not get it
+code     | int       | the google.rpc code
+reason   | string    | one of the defined reasons
+text     | string    | an explanation for people
+attempts | int       | number of attempts
+node     | string    | the node where it ended
 died     | timestamp | when it ended
-letter_source | binary | with letter_seq, the dead letter's own id
-letter_seq | bigint  | its seq on the dead-letter topic
+letter_source | binary | with letter_seq, the id of the dead letter itself
+letter_seq | bigint  | the dead letter's seq on the dead-letter topic
 """
         ),
         time="died",
@@ -259,14 +259,14 @@ letter_seq | bigint  | its seq on the dead-letter topic
     Table(
         "redrives",
         "redrive",
-        "Which dead letters were published again, and as what.",
+        "Which dead letters were published again, and with which source.",
         _columns("""
-run      | bigint    | which redrive
+run      | bigint    | the number of the redrive
 letter_source | binary | the dead letter's id
 letter_seq | bigint  | the dead letter's id
-topic    | string    | where it was published again
+topic    | string    | the topic on which it was published again
 source   | binary    | the new event's source; its header `redriven` names the original
-time     | timestamp | when the redrive was decided
+time     | timestamp | when the redrive was planned
 """),
         time="",
     ),

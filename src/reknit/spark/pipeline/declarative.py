@@ -17,7 +17,7 @@ from reknit.spark.stages.audit import ledger, segments
 from reknit.spark.stages.capture import batch_rows, outcome_rows
 from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, letter_row
 from reknit.spark.stages.settle import settle
-from reknit.spark.stages.settle_expand import joined
+from reknit.spark.stages.settle.expand import join_batches
 
 __all__ = ["DATASETS", "define"]
 
@@ -25,15 +25,15 @@ DATASETS: Final = ("batches", "outcomes", "settled", "losses", "events", "dead_l
 
 
 def define(nodes: str, dead_letter_topic: str = DEAD_LETTER_TOPIC, **options: str) -> None:
-    """Define all of `DATASETS`, reading these nodes; `options` are the source's.
+    """Define all `DATASETS` over these nodes; `options` are options of the source.
 
-    `batches` and `outcomes` are streaming tables: each update adds what is new, once. The others are materialized
-    views of them: each update works them out anew. Call it in a file that the pipeline's `libraries` name.
+    `batches` and `outcomes` are streaming tables: each update appends new rows, once. The others are materialized
+    views of them: each update computes them again. Call this in a file that the pipeline's `libraries` name.
     """
     for name, rows in (("batches", batch_rows), ("outcomes", outcome_rows)):
         _capture(name, rows, {"nodes": nodes, **options})
-    _view("settled", lambda: _slim("settled"))
-    _view("losses", lambda: _slim("losses"))
+    _view("settled", lambda: _decided("settled"))
+    _view("losses", lambda: _decided("losses"))
     _view("events", _events)
     _view("dead_letters", lambda: _dead_letters(dead_letter_topic))
     _view("ledger", _ledger)
@@ -58,27 +58,28 @@ def _table(name: str) -> DataFrame:
     return SparkSession.active().read.table(name)
 
 
-def _slim(name: str) -> DataFrame:
-    """What settle decides, of all batches that there are: nothing is waited for."""
+def _decided(name: str) -> DataFrame:
+    """What settle decides about all batches so far, without a grace period."""
     what, time = {"settled": ("settled", "time"), "losses": ("lost", "noticed")}[name]
     rows = settle(_table("batches")).where(F.col("what") == what)
     own = {"skip": F.lit(None).cast("array<bigint>"), "time": F.col(time)}
     return rows.select(*(own[one].alias(one) if one in own else F.col(one) for one in TABLE_OF[name].names))
 
 
-# A function over whole frames, as the stages use them, would look at its input first. One over values does not.
+# The stages use functions over whole frames (mapInArrow), which need their input's schema while the pipeline is still
+# being defined. Functions over values do not.
 
 
 def _events() -> DataFrame:
     parts = ArrayType(struct("seq bigint, payload binary, headers map<string,string>"))
-    frames = joined(_table("batches"), _table("settled"))
+    frames = join_batches(_table("batches"), _table("settled"))
     opened = F.explode(F.udf(_open, parts, useArrow=False)("data", "start", "stop")).alias("event")
     common = ("topic", "source", "time", "ttl_ms", "priority", "type")
     return frames.select(*common, opened).select(*common, "event.*").select(*TABLE_OF["events"].names)
 
 
 def _open(data: bytes, start: int, stop: int) -> list[dict[str, Any]]:
-    """The events of a frame, less those outside the range."""
+    """The events of a frame that are in the range."""
     batch = Batch.parse(bytes(data)).cut(start, stop)
     headers = batch.columns().get("headers") or [None] * batch.count
     rows = zip(range(batch.first, batch.stop), batch.payloads(), headers, strict=True)

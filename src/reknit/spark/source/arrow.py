@@ -1,8 +1,8 @@
-"""Batches as Arrow record batches, without Python per event.
+"""Batches as Arrow record batches, without Python code per event.
 
-A column that is the same for a whole batch is repeated by numpy. Payloads lie in the batch as Arrow wants them:
-where a record batch is one batch, its column is the journal's own bytes; where it is several, their blocks are
-joined. About ten thousand rows make a record batch, which is what Spark takes fastest.
+A value that a whole batch shares is repeated by numpy. A batch stores its payloads in Arrow's layout: a record batch
+made of one batch uses the journal's own bytes, one made of several joins their blocks. A record batch has about ten
+thousand rows, the size that Spark processes fastest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reknit.spark.source.frame_scan import Frames
+from reknit.spark.source.frame_scan import ScannedFrames
 
 __all__ = ["ROWS", "BatchTables", "EventTables", "groups"]
 
@@ -28,11 +28,11 @@ HEADERS: Final = pa.map_(pa.string(), pa.string())
 _columns_decoder: Final = msgspec.msgpack.Decoder(dict[str, list[Any]])
 
 Ints = npt.NDArray[np.int64]
-Column = Callable[["Group"], "pa.Array[Any]"]
+Column = Callable[["FrameGroup"], "pa.Array[Any]"]
 
 
-def groups(frames: Frames, counts: Ints) -> Iterator[Frames]:
-    """Consecutive frames, so many that about `ROWS` rows or `GROUP_BYTES` come together."""
+def groups(frames: ScannedFrames, counts: Ints) -> Iterator[ScannedFrames]:
+    """Groups of consecutive frames, each of about `ROWS` rows or `GROUP_BYTES`."""
     if not len(frames):
         return
     sizes = frames.heads["length"].astype(np.int64)
@@ -42,23 +42,23 @@ def groups(frames: Frames, counts: Ints) -> Iterator[Frames]:
         yield frames.pick(slice(low, high))
 
 
-class Group:
-    """Frames that become one record batch, and what more than one column needs of them."""
+class FrameGroup:
+    """Frames that become one record batch, with what several columns need of them."""
 
     __slots__ = ("_columns", "counts", "frames", "rows", "topics")
 
-    def __init__(self, frames: Frames, counts: Ints) -> None:
+    def __init__(self, frames: ScannedFrames, counts: Ints) -> None:
         self.frames, self.counts = frames, counts
         self.rows = int(counts.sum())
         self.topics: list[str] | None = None
         self._columns: list[dict[str, list[Any]]] | None = None
 
     def repeat(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A value a frame as a value a row."""
+        """One value per frame, repeated for each of its rows."""
         return np.repeat(values, self.counts)
 
     def columns(self) -> list[dict[str, list[Any]]]:
-        """What differs from event to event, of each frame."""
+        """The columns of each frame: values that differ between its events."""
         if self._columns is None:
             frames = self.frames
             sizes = frames.heads["columns_len"].tolist()
@@ -73,7 +73,7 @@ class Group:
         return bool(self.frames.heads["columns_len"].any())
 
     def values(self, name: str, default: Callable[[int], Any]) -> list[Any]:
-        """A column that some frames have: their values, and `default(index)` where there is none."""
+        """A column that some frames have; `default(index)` gives the value for frame `index` without it."""
         out: list[Any] = []
         skips, counts = self.frames.skips.tolist(), self.counts.tolist()
         for index, (columns, skip, count) in enumerate(zip(self.columns(), skips, counts, strict=True)):
@@ -90,101 +90,101 @@ class _Tables:
         self._node = node
         self._repeated: dict[Any, pa.Array[Any]] = {}
 
-    def _tables(self, frames: Frames, counts: Ints) -> Iterator[pa.RecordBatch]:
+    def _tables(self, frames: ScannedFrames, counts: Ints) -> Iterator[pa.RecordBatch]:
         kinds = [cast(Column, getattr(self, f"col_{name}")) for name in self.schema.names]
         for part in groups(frames, counts):
-            group = Group(part, self._counts(part))
+            group = FrameGroup(part, self._counts(part))
             arrays = [column(group) for column in kinds]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _counts(self, frames: Frames) -> Ints:
+    def _counts(self, frames: ScannedFrames) -> Ints:
         raise NotImplementedError
 
     def same(self, key: Any, rows: int, make: Callable[[int], pa.Array[Any]]) -> pa.Array[Any]:
-        """One value in every row. Arrays are frozen, so the longest so far serves all."""
+        """One value in every row. Arrays are immutable, so slices of the longest one so far are shared."""
         found = self._repeated.get(key)
         if found is None or len(found) < rows:
             if len(self._repeated) > 1000:
                 self._repeated.clear()
-            # A little longer than needed: the next record batch may have a few rows more.
+            # Longer than needed: the next record batch may have a few more rows.
             found = self._repeated[key] = make(rows + rows // 4)
         return found.slice(0, rows)
 
     def _text(self, value: bytes | str, rows: int) -> pa.Array[Any]:
         return self.same(value, rows, lambda count: repeated([value], np.array([count])))
 
-    def _number(self, group: Group, name: str) -> pa.Array[Any]:
-        """A field of the header, mostly the same in all of them."""
+    def _number(self, group: FrameGroup, name: str) -> pa.Array[Any]:
+        """A field of the header, which is often the same in all frames."""
         values = group.frames.heads[name]
         low = int(values[0])
         if (values == low).all():
             return self.same((name, low), group.rows, lambda count: pa.array(np.full(count, low, np.int32)))
         return pa.array(group.repeat(values.astype(np.int32)))
 
-    def _texts(self, group: Group, values: Sequence[bytes | str]) -> pa.Array[Any]:
+    def _texts(self, group: FrameGroup, values: Sequence[bytes | str]) -> pa.Array[Any]:
         first = values[0]
         if all(value == first for value in values):
             return self._text(first, group.rows)
         return repeated(values, group.counts)
 
-    # -- columns, found by name
+    # -- columns, called by name
 
-    def col_node(self, group: Group) -> pa.Array[Any]:
+    def col_node(self, group: FrameGroup) -> pa.Array[Any]:
         return self._text(self._node, group.rows)
 
-    def col_position(self, group: Group) -> pa.Array[Any]:
+    def col_position(self, group: FrameGroup) -> pa.Array[Any]:
         return pa.array(group.repeat(group.frames.positions()))
 
-    def col_topic(self, group: Group) -> pa.Array[Any]:
+    def col_topic(self, group: FrameGroup) -> pa.Array[Any]:
         return self._texts(group, group.frames.topics())
 
-    def col_source(self, group: Group) -> pa.Array[Any]:
+    def col_source(self, group: FrameGroup) -> pa.Array[Any]:
         return self._texts(group, group.frames.sources())
 
-    def col_time(self, group: Group) -> pa.Array[Any]:
+    def col_time(self, group: FrameGroup) -> pa.Array[Any]:
         return times(group.repeat(group.frames.heads["time_us"]))
 
-    def col_ttl_ms(self, group: Group) -> pa.Array[Any]:
+    def col_ttl_ms(self, group: FrameGroup) -> pa.Array[Any]:
         return self._number(group, "ttl_ms")
 
-    def col_priority(self, group: Group) -> pa.Array[Any]:
+    def col_priority(self, group: FrameGroup) -> pa.Array[Any]:
         return self._number(group, "priority")
 
-    def col_type(self, group: Group) -> pa.Array[Any]:
+    def col_type(self, group: FrameGroup) -> pa.Array[Any]:
         return self._number(group, "type")
 
 
 class EventTables(_Tables):
-    """A row an event."""
+    """One row per event."""
 
-    def tables(self, frames: Frames) -> Iterator[pa.RecordBatch]:
-        """Record batches of all events of the frames, in their order."""
+    def tables(self, frames: ScannedFrames) -> Iterator[pa.RecordBatch]:
+        """Record batches with all events of the frames, in order."""
         return self._tables(frames, frames.counts())
 
-    def _counts(self, frames: Frames) -> Ints:
+    def _counts(self, frames: ScannedFrames) -> Ints:
         return frames.counts()
 
-    def col_seq(self, group: Group) -> pa.Array[Any]:
+    def col_seq(self, group: FrameGroup) -> pa.Array[Any]:
         frames, counts = group.frames, group.counts
         begins = frames.heads["first"] + frames.skips - (np.cumsum(counts) - counts)
         return pa.array(np.arange(group.rows, dtype=np.int64) + group.repeat(begins))
 
-    def col_payload(self, group: Group) -> pa.Array[Any]:
+    def col_payload(self, group: FrameGroup) -> pa.Array[Any]:
         return payloads(group.frames, group.counts)
 
-    def col_time(self, group: Group) -> pa.Array[Any]:
+    def col_time(self, group: FrameGroup) -> pa.Array[Any]:
         if not group.has_columns():
             return super().col_time(group)
         given = group.frames.heads["time_us"].tolist()
         return times(np.array(group.values("time", given.__getitem__), dtype=np.int64))
 
-    def col_ttl_ms(self, group: Group) -> pa.Array[Any]:
+    def col_ttl_ms(self, group: FrameGroup) -> pa.Array[Any]:
         if not group.has_columns():
             return super().col_ttl_ms(group)
         given = group.frames.heads["ttl_ms"].tolist()
         return _int32(np.array(group.values("ttl", given.__getitem__), dtype=np.int64))
 
-    def col_headers(self, group: Group) -> pa.Array[Any]:
+    def col_headers(self, group: FrameGroup) -> pa.Array[Any]:
         if not group.has_columns():
             return self.same(None, group.rows, lambda count: pa.nulls(count, HEADERS))
         rows = [None if not one else list(one.items()) for one in group.values("headers", lambda _: None)]
@@ -192,36 +192,36 @@ class EventTables(_Tables):
 
 
 class BatchTables(_Tables):
-    """A row a batch."""
+    """One row per batch."""
 
-    def tables(self, frames: Frames) -> Iterator[pa.RecordBatch]:
-        """Record batches with a row for each of the frames, in their order."""
+    def tables(self, frames: ScannedFrames) -> Iterator[pa.RecordBatch]:
+        """Record batches with one row per frame, in order."""
         return self._tables(frames, self._counts(frames))
 
-    def _counts(self, frames: Frames) -> Ints:
+    def _counts(self, frames: ScannedFrames) -> Ints:
         return np.ones(len(frames), dtype=np.int64)
 
-    def col_first(self, group: Group) -> pa.Array[Any]:
+    def col_first(self, group: FrameGroup) -> pa.Array[Any]:
         return pa.array(np.ascontiguousarray(group.frames.heads["first"]))
 
-    def col_stop(self, group: Group) -> pa.Array[Any]:
+    def col_stop(self, group: FrameGroup) -> pa.Array[Any]:
         heads = group.frames.heads
         return pa.array(heads["first"] + heads["count"].astype(np.int64))
 
-    def col_count(self, group: Group) -> pa.Array[Any]:
+    def col_count(self, group: FrameGroup) -> pa.Array[Any]:
         return _int32(group.frames.heads["count"])
 
-    def col_length(self, group: Group) -> pa.Array[Any]:
+    def col_length(self, group: FrameGroup) -> pa.Array[Any]:
         return _int32(group.frames.heads["length"])
 
-    def col_data(self, group: Group) -> pa.Array[Any]:
+    def col_data(self, group: FrameGroup) -> pa.Array[Any]:
         frames = group.frames
         lengths = frames.heads["length"].astype(np.int64)
         return _binary(_offsets(lengths), _joined(frames.view, frames.offsets, lengths))
 
 
-def payloads(frames: Frames, counts: Ints) -> pa.Array[Any]:
-    """The payloads of all events, less those that are skipped, as one binary column."""
+def payloads(frames: ScannedFrames, counts: Ints) -> pa.Array[Any]:
+    """The payloads of all events that are not skipped, as one binary column."""
     view = frames.view
     places = frames.lengths_places() // 4 + frames.skips
     numbers = np.frombuffer(view[: len(view) & ~3], dtype="<u4")
@@ -242,7 +242,7 @@ def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 
 
 def _joined(view: memoryview, begins: Ints, sizes: Ints) -> pa.Buffer:
-    """The bytes at these places, back to back: without a copy where they are already."""
+    """The bytes at these offsets, back to back; not copied if they already are."""
     ends = begins + sizes
     if bool((begins[1:] == ends[:-1]).all()):
         return pa.py_buffer(view[int(begins[0]) : int(ends[-1])])
@@ -252,12 +252,12 @@ def _joined(view: memoryview, begins: Ints, sizes: Ints) -> pa.Buffer:
 def _binary(
     offsets: npt.NDArray[np.int32], data: pa.Buffer, kind: pa.DataType | None = None
 ) -> pa.Array[Any]:
-    assert 0 <= int(offsets[-1]) <= data.size, "lengths that their block does not have"
+    assert 0 <= int(offsets[-1]) <= data.size, "lengths exceed their block"
     return pa.Array.from_buffers(kind or pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
 
 def repeated(values: Sequence[bytes | str], counts: Ints) -> pa.Array[Any]:
-    """Each value so many times, as text or as bytes.
+    """Each value repeated `count` times, as text or as bytes.
 
     >>> repeated(["a", "bc"], np.array([2, 1])).to_pylist()
     ['a', 'a', 'bc']

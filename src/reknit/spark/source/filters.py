@@ -1,7 +1,7 @@
-"""What of a journal is wanted: by topic, source, seq, time and position, decided for whole batches at once.
+"""Which batches of a journal to read: by topic, source, seq, time and position, decided for many batches at once.
 
-A batch that holds nothing wanted is passed over before a row is made of it. What Spark pushed down it checks again
-on the rows, so that here a batch may be let through, but never held back, in doubt.
+A batch without a matching event is skipped before any row is made of it. Spark checks its filters again on the rows,
+so a batch that may hold a match must pass here, and one without a match may.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pyspark.sql.datasource import (
 )
 
 from reknit.checkpoint import Checkpoint
-from reknit.spark.source.frame_scan import Frames
+from reknit.spark.source.frame_scan import ScannedFrames
 from reknit.topic import Pattern
 
-__all__ = ["Wanted"]
+__all__ = ["BatchFilter"]
 
 Range = tuple[int, int]
 EVERYTHING: Final = (-(1 << 63), (1 << 63) - 1)
@@ -35,24 +35,24 @@ _RANGES: Final = frozenset({"seq", "first", "stop", "time", "position"})
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Bounds on batches. A range is inclusive on both ends; empty sets and tuples mean that all are wanted."""
+class BatchFilter:
+    """Bounds on batches. A range includes both ends; empty sets and tuples match everything."""
 
     patterns: tuple[Pattern, ...] = ()
     after: Checkpoint | None = None
-    """Of these sources only what comes after."""
+    """Of these sources, only events after these seqs."""
     topics: frozenset[str] = frozenset()
     sources: frozenset[bytes] = frozenset()
     ranges: dict[str, Range] = field(default_factory=dict)
 
-    def push(self, filters: Sequence[Filter]) -> Wanted:
-        """These bounds, and what the filters say about batches."""
-        wanted = self
+    def push(self, filters: Sequence[Filter]) -> BatchFilter:
+        """These bounds, narrowed by Spark's filters."""
+        narrowed = self
         for one in filters:
-            wanted = wanted._narrowed(one)
-        return wanted
+            narrowed = narrowed._narrowed(one)
+        return narrowed
 
-    def _narrowed(self, one: Filter) -> Wanted:
+    def _narrowed(self, one: Filter) -> BatchFilter:
         name = ".".join(getattr(one, "attribute", ()))
         match one:
             case EqualTo(value=value) | In(value=(value,)) if name in _RANGES:
@@ -68,12 +68,12 @@ class Wanted:
             case _:
                 return self
 
-    def _within(self, name: str, low: int | None, high: int | None) -> Wanted:
+    def _within(self, name: str, low: int | None, high: int | None) -> BatchFilter:
         old = self.ranges.get(name, EVERYTHING)
         made = (old[0] if low is None else max(old[0], low), old[1] if high is None else min(old[1], high))
         return replace(self, ranges={**self.ranges, name: made})
 
-    def _among(self, name: str, values: Sequence[Any]) -> Wanted:
+    def _among(self, name: str, values: Sequence[Any]) -> BatchFilter:
         if name == "topic":
             topics = frozenset(map(str, values))
             return replace(self, topics=topics & self.topics if self.topics else topics)
@@ -82,8 +82,8 @@ class Wanted:
 
     # -- batches
 
-    def pick(self, frames: Frames) -> Frames:
-        """The frames that hold anything wanted, with the events to skip in those of a checkpoint."""
+    def pick(self, frames: ScannedFrames) -> ScannedFrames:
+        """The frames that may hold a match. Events that the checkpoint covers are skipped in them."""
         if not len(frames) or self == _ALL:
             return frames
         mask = np.ones(len(frames), dtype=bool)
@@ -91,41 +91,39 @@ class Wanted:
             lows, highs = _RANGE_OF[name](frames)
             mask &= (highs >= low) & (lows <= high)
         if self.patterns or self.topics:
-            mask &= _each(frames.topics(), self._wants_topic)
+            mask &= _each(frames.topics(), self._is_topic_wanted)
         if self.sources:
             mask &= _each(frames.sources(), self.sources.__contains__)
         picked = frames if mask.all() else frames.pick(mask)
         return picked if self.after is None else _after(picked, self.after)
 
-    def _wants_topic(self, topic: str) -> bool:
+    def _is_topic_wanted(self, topic: str) -> bool:
         if self.topics and topic not in self.topics:
             return False
-        return self.wants(topic)
+        return self.matches_topic(topic)
 
-    def wants(self, topic: str) -> bool:
-        """Whether the user's patterns match."""
+    def matches_topic(self, topic: str) -> bool:
+        """True if one of the user's patterns matches."""
         return not self.patterns or any(pattern.matches(topic) for pattern in self.patterns)
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether anything wanted can lie in `[start, stop)` of a journal."""
+        """True if positions `[start, stop)` of a journal may hold a match."""
         low, high = self.ranges.get("position", EVERYTHING)
         return low < stop and start <= high
 
 
-_ALL: Final = Wanted()
+_ALL: Final = BatchFilter()
 
 
-def _each(values: Sequence[Any], wants: Callable[[Any], bool]) -> npt.NDArray[np.bool_]:
-    known = {value: wants(value) for value in set(values)}
+def _each(values: Sequence[Any], matches: Callable[[Any], bool]) -> npt.NDArray[np.bool_]:
+    known = {value: matches(value) for value in set(values)}
     return np.fromiter(map(known.__getitem__, values), dtype=bool, count=len(values))
 
 
-def _after(frames: Frames, checkpoint: Checkpoint) -> Frames:
+def _after(frames: ScannedFrames, checkpoint: Checkpoint) -> ScannedFrames:
     last = np.array([checkpoint.get(source) for source in frames.sources()], dtype=np.int64)
     skips = np.clip(last + 1 - frames.heads["first"], 0, frames.heads["count"].astype(np.int64))
-    frames = frames.pick(slice(None))
-    frames.skips = skips
-    return frames.pick(skips < frames.heads["count"])
+    return frames.skipping(skips).pick(skips < frames.heads["count"])
 
 
 def _number(value: Any) -> int:
@@ -135,23 +133,23 @@ def _number(value: Any) -> int:
     return int(value)
 
 
-def _seqs(frames: Frames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _seqs(frames: ScannedFrames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     first = frames.heads["first"]
     return first, first + frames.heads["count"].astype(np.int64) - 1
 
 
-def _stops(frames: Frames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _stops(frames: ScannedFrames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     last = _seqs(frames)[1]
     return last + 1, last + 1
 
 
-def _times(frames: Frames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """A batch with columns may have a time for each event: it can be any."""
+def _times(frames: ScannedFrames) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The range of times. A batch with columns may give each event its own time, so its range is everything."""
     time_us, varies = frames.heads["time_us"], frames.heads["columns_len"] > 0
     return np.where(varies, EVERYTHING[0], time_us), np.where(varies, EVERYTHING[1], time_us)
 
 
-_RANGE_OF: Final[dict[str, Callable[[Frames], tuple[npt.NDArray[Any], npt.NDArray[Any]]]]] = {
+_RANGE_OF: Final[dict[str, Callable[[ScannedFrames], tuple[npt.NDArray[Any], npt.NDArray[Any]]]]] = {
     "seq": _seqs,
     "first": lambda frames: (frames.heads["first"],) * 2,
     "stop": _stops,

@@ -1,7 +1,7 @@
-"""Frames back to back, told apart: one short step of Python a frame, everything else over all of them at once.
+"""Finds the frames in a block of bytes: one short step of Python per frame, everything else vectorised.
 
 The headers of all batches become one array with a field per header field, so that filters and columns are
-vectorised however small the batches are.
+vectorised even if the batches are small.
 """
 
 from __future__ import annotations
@@ -12,42 +12,27 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from reknit.batch import HEADER_BYTES, SOURCE_BYTES
+from reknit.batch_layout import HEADER_BYTES, HEADER_FIELDS
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_RECORD, MAGIC, PREFIX, PREFIX_BYTES
 
-__all__ = ["HEADER_TYPE", "Frames", "scan"]
+__all__ = ["HEADER_TYPE", "ScannedFrames", "scan"]
 
 Ints = npt.NDArray[np.int64]
 
-HEADER_TYPE: Final = np.dtype(
-    [
-        ("magic", "<u2"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("length", "<u4"),
-        ("checksum", "<u8"),
-        ("source", f"V{SOURCE_BYTES}"),
-        ("first", "<i8"),
-        ("count", "<u4"),
-        ("topic_len", "<u2"),
-        ("priority", "u1"),
-        ("type", "u1"),
-        ("time_us", "<i8"),
-        ("ttl_ms", "<u4"),
-        ("columns_len", "<u4"),
-    ]
-)
+# Seqs and times are below 2**63, and NumPy computes with signed numbers more readily.
+_NUMPY_TYPES: Final = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<i8", "16s": "V16"}
+HEADER_TYPE: Final = np.dtype([(name, _NUMPY_TYPES[code]) for name, code in HEADER_FIELDS])
 assert HEADER_TYPE.itemsize == HEADER_BYTES
 
 _HEADER_PLACES: Final = np.arange(HEADER_BYTES, dtype=np.int64)
 
 
-class Frames:
-    """Some of the batches that lie in `view`, which starts at `position` of a journal.
+class ScannedFrames:
+    """Some of the batches in `view`, which starts at `position` of a journal.
 
-    `offsets` says where in the view each begins, `heads` has its header, `skips` how many of its first events are
-    left out.
+    For each batch, `offsets` has its offset in the view, `heads` its header, and `skips` how many of its first
+    events to leave out.
     """
 
     __slots__ = ("heads", "offsets", "position", "skips", "view")
@@ -61,22 +46,28 @@ class Frames:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def pick(self, which: npt.NDArray[Any] | slice) -> Frames:
-        """Those that a mask or a slice picks."""
-        return Frames(self.position, self.view, self.offsets[which], self.heads[which], self.skips[which])
+    def pick(self, which: npt.NDArray[Any] | slice) -> ScannedFrames:
+        """The frames that a mask or a slice selects."""
+        return ScannedFrames(
+            self.position, self.view, self.offsets[which], self.heads[which], self.skips[which]
+        )
+
+    def skipping(self, skips: Ints) -> ScannedFrames:
+        """The same frames, without the first `skips` events of each."""
+        return ScannedFrames(self.position, self.view, self.offsets, self.heads, skips)
 
     def positions(self) -> Ints:
         return self.offsets + self.position
 
     def counts(self) -> Ints:
-        """How many events of each are wanted."""
+        """How many events of each are read."""
         return self.heads["count"].astype(np.int64) - self.skips
 
     def sources(self) -> list[bytes]:
         return [bytes(source) for source in self.heads["source"].tolist()]
 
     def topics(self) -> list[str]:
-        """Each one's topic; those that repeat are the same object."""
+        """The topic of each; equal topics are one object."""
         view, known = self.view, dict[bytes, str]()
         topics: list[str] = []
         places = (self.offsets + HEADER_BYTES).tolist()
@@ -89,15 +80,15 @@ class Frames:
         return topics
 
     def columns_places(self) -> Ints:
-        """Where in the view each one's columns begin."""
+        """The offset of each batch's columns in the view."""
         return self.offsets + HEADER_BYTES + _pad8(self.heads["topic_len"])
 
     def lengths_places(self) -> Ints:
-        """Where in the view each one's lengths begin."""
+        """The offset of each batch's lengths in the view."""
         return self.columns_places() + _pad8(self.heads["columns_len"])
 
     def block_places(self) -> Ints:
-        """Where in the view each one's payloads begin."""
+        """The offset of each batch's payloads in the view."""
         return self.lengths_places() + _pad8(4 * self.heads["count"].astype(np.int64))
 
 
@@ -108,11 +99,11 @@ def _pad8(sizes: npt.NDArray[Any]) -> Ints:
 
 def scan(
     view: memoryview, position: int, *, records: list[tuple[int, memoryview]] | None = None, at: int = 0
-) -> tuple[Frames, int]:
-    """The whole, verified batches in `view`, and where in it the first frame that is not whole begins.
+) -> tuple[ScannedFrames, int]:
+    """The complete, verified batches in `view`, and the offset of the first incomplete frame.
 
-    Records are passed over, or put into `records` with their positions. Raises `MalformedFrame` where the bytes
-    are no frame. Zeros, which a log has where nothing was written yet, end it.
+    Records are skipped, or added to `records` with their positions. Raises `MalformedFrame` for bytes that are not a
+    frame. Zeros end the scan: a log has them where nothing was written yet.
     """
     offsets: list[int] = []
     unpack, digest, size = PREFIX.unpack_from, xxh3_64_intdigest, len(view)
@@ -121,7 +112,7 @@ def scan(
         if magic != MAGIC or length < PREFIX_BYTES + 8 or length > FRAME_BYTES_MAX:
             if magic == 0:
                 break
-            raise MalformedFrame("the journal has no frame", f"at position {position + at}")
+            raise MalformedFrame("the journal has no valid frame", f"at position {position + at}")
         if at + length > size:
             break
         seed = int.from_bytes(view[at : at + 8], "little")
@@ -135,8 +126,8 @@ def scan(
     return _frames(view, position, offsets), at
 
 
-def _frames(view: memoryview, position: int, offsets: list[int]) -> Frames:
+def _frames(view: memoryview, position: int, offsets: list[int]) -> ScannedFrames:
     places = np.array(offsets, dtype=np.int64)
     raw = np.frombuffer(view, dtype=np.uint8)
     heads = raw[places[:, None] + _HEADER_PLACES].view(HEADER_TYPE).reshape(-1)
-    return Frames(position, view, places, heads, np.zeros(len(places), dtype=np.int64))
+    return ScannedFrames(position, view, places, heads, np.zeros(len(places), dtype=np.int64))

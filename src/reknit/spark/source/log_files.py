@@ -1,8 +1,7 @@
-"""A journal's log read from its files, by processes on the node's machine.
+"""Reads a journal's log from its files, in processes on the node's machine.
 
-Only what a node has called durable is read: every end comes from it. The files are mapped, not copied, so that a
-column can be built right on them; a file that retention removes meanwhile stays readable for as long as it is
-mapped.
+Only durable positions are read: every end comes from the node. The files are mapped, not copied, so that a column
+can be built on their bytes. A file that retention removes stays readable as long as it is mapped.
 """
 
 from __future__ import annotations
@@ -16,33 +15,33 @@ from typing import Final
 
 import msgspec
 
-from reknit.batch import HEADER
+from reknit.batch_layout import COUNT, HEADER
 from reknit.errors import Gone, JournalCorrupt, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
-from reknit.spark.source.frame_scan import Frames, scan
+from reknit.spark.source.frame_scan import ScannedFrames, scan
 from reknit.store.directory import Layout
 from reknit.store.log import segment_path, segment_starts
 
-__all__ = ["LogFiles", "Survey", "epoch_of"]
+__all__ = ["LogFiles", "SplitPoints", "epoch_of"]
 
 WINDOW_BYTES: Final = 8 << 20
 NO_LIMIT: Final = 1 << 62
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """Where a part of a journal can be split, and how many events are in it."""
+class SplitPoints(msgspec.Struct, frozen=True):
+    """Where a section of a journal can be split, and how many events it holds."""
 
     marks: list[int]
     """The first batch at or after `origin + k * step`, for each k."""
     events: int
     next: int
-    """Where to go on."""
+    """The position to continue from."""
     full: bool
-    """As many events as were wanted."""
+    """True if the limit of events was reached."""
 
 
 def epoch_of(directory: Path | str) -> str:
-    """The epoch of the journal in a directory; empty where there is none to be read."""
+    """The epoch of the journal in a directory; empty if it can't be read."""
     try:
         return Path(directory, "epoch").read_text().strip()
     except OSError:
@@ -50,14 +49,14 @@ def epoch_of(directory: Path | str) -> str:
 
 
 class LogFiles:
-    """The log in a journal's directory, up to positions that are known to be durable."""
+    """The log in a journal's directory, read up to durable positions."""
 
     def __init__(self, directory: Path | str) -> None:
         self._directory = Layout(Path(directory)).log
 
     def frames(
         self, position: int, stop: int, records: list[tuple[int, memoryview]] | None = None
-    ) -> Iterator[Frames]:
+    ) -> Iterator[ScannedFrames]:
         """The batches of `[position, stop)`, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
         for start, window in self._windows(position, stop):
             try:
@@ -66,19 +65,19 @@ class LogFiles:
                 raise JournalCorrupt(str(self._directory), start, str(error)) from None
             yield frames
 
-    def surveys(
+    def split_points(
         self, position: int, stop: int, origin: int, step: int, events_max: int = NO_LIMIT
-    ) -> Iterator[Survey]:
-        """As the node's question `index`, from the files, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
+    ) -> Iterator[SplitPoints]:
+        """As the node answers `index`, from the files, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
         due = origin + -(-(position - origin) // step) * step
         for start, window in self._windows(position, stop):
             events, marks, at, size = 0, list[int](), 0, len(window)
             while at < size:
                 _, kind, _, length = LEAD.unpack_from(window, at)
                 if kind == KIND_BATCH:
-                    place, count = start + at, HEADER.unpack_from(window, at)[7]
+                    place, count = start + at, HEADER.unpack_from(window, at)[COUNT]
                     if events + count > events_max and place > origin:
-                        yield Survey(marks, events, place, True)
+                        yield SplitPoints(marks, events, place, True)
                         return
                     events += count
                     if place >= due:
@@ -86,10 +85,10 @@ class LogFiles:
                         due = origin + ((place - origin) // step + 1) * step
                 at += length
             events_max -= events
-            yield Survey(marks, events, start + size, events_max <= 0)
+            yield SplitPoints(marks, events, start + size, events_max <= 0)
 
     def _windows(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
-        """Whole frames of `[position, stop)` back to back, with the position of the first."""
+        """Whole frames of `[position, stop)`, back to back, and the position of the first."""
         while position < stop:
             segment, size = self._segment(position, stop)
             if segment >= stop:
@@ -100,7 +99,7 @@ class LogFiles:
                 while position < min(stop, segment + size):
                     window = _window(file.fileno(), position - segment, min(stop - segment, size))
                     if not window:
-                        # Room that a crash left unused, and the log goes on in the next file; or damage.
+                        # Space that a crash left unused, if the log continues in the next file; else damage.
                         _check_unused(path, position - segment, segment_starts(self._directory)[-1] > segment)
                         position = segment + size
                         break
@@ -108,7 +107,7 @@ class LogFiles:
                     position += len(window)
 
     def _segment(self, position: int, stop: int) -> tuple[int, int]:
-        """The start of the file that holds a position, or of the next one, and its size."""
+        """The start and size of the file that holds a position, or of the next one."""
         while True:
             starts = segment_starts(self._directory)
             if not starts or position < starts[0]:
@@ -117,12 +116,12 @@ class LogFiles:
             try:
                 size = segment_path(self._directory, starts[at]).stat().st_size
             except FileNotFoundError:
-                continue  # removed since: look again
+                continue  # it was removed meanwhile: list the files again
             if position < starts[at] + size:
                 return starts[at], size
             if at + 1 == len(starts):
                 path = segment_path(self._directory, starts[at])
-                raise JournalCorrupt(str(path), size, "the log ends before what is kept")
+                raise JournalCorrupt(str(path), size, "the log ends before its durable end")
             position = starts[at + 1]
 
 
@@ -134,7 +133,7 @@ def _check_unused(path: Path, offset: int, is_followed: bool) -> None:
 
 
 def _window(fd: int, offset: int, stop: int) -> memoryview:
-    """Whole frames at `offset` of a file, at least one; empty where only zeros follow."""
+    """Whole frames at `offset` of a file, at least one; empty if only zeros follow."""
     size = min(WINDOW_BYTES, stop - offset)
     while True:
         view = _mapped(fd, offset, size)

@@ -1,4 +1,4 @@
-"""Records as rows: how events ended for subscribers, and subscribers that came and went."""
+"""Records as rows: how events ended for subscribers, and which subscribers were opened and closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reknit.records import (
     decode,
 )
 from reknit.spark.source.arrow import ROWS
-from reknit.spark.source.filters import Wanted
+from reknit.spark.source.filters import BatchFilter
 
 __all__ = ["outcome_rows", "outcome_tables"]
 
@@ -26,13 +26,13 @@ Row = dict[str, Any]
 
 
 def outcome_tables(
-    node: str, frames: Iterable[tuple[int, Any]], wanted: Wanted, schema: pa.Schema
+    node: str, frames: Iterable[tuple[int, Any]], batch_filter: BatchFilter, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches of all rows of the records, in their order."""
+    """Record batches with the rows of these records, in order."""
     rows: list[Row] = []
     for position, frame in frames:
         for number, row in enumerate(outcome_rows(decode(frame))):
-            if row.get("topic") is None or wanted.wants(row["topic"]):
+            if row.get("topic") is None or batch_filter.matches_topic(row["topic"]):
                 rows.append({"node": node, "position": position, "row": number, **row})
         if len(rows) >= ROWS:
             yield table(rows, schema)
@@ -42,7 +42,7 @@ def outcome_tables(
 
 
 def table(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as a record batch; a column that a row does not have is null."""
+    """Rows as a record batch; a missing column is null."""
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -64,7 +64,7 @@ def outcome_rows(record: Record) -> list[Row]:
         case Skipped(topic=topic, source=source, start=start, stop=stop, text=text, time_us=time_us):
             where = {"topic": topic, "source": source, "start": start, "stop": stop}
             return [{"kind": "skipped", **where, "text": text, "time": _moment(time_us)}]
-        case _:  # pauses, attempts that did not end anything, and what became of dead letters
+        case _:  # pauses, attempts without an outcome, and notes about dead letters
             return []
 
 
@@ -86,7 +86,7 @@ def _ended(record: Outcomes) -> list[Row]:
         }
         for row in record.rows
     ]
-    # A record without outcomes moves the floor, which is news too.
+    # A record without outcomes still moves the floor.
     return rows or [common]
 
 

@@ -1,10 +1,10 @@
-"""The columns that the source gives, for each kind of row. `docs/reference/spark-source.md` explains them.
+"""The columns of the source, for each kind of row. `docs/reference/spark-source.md` explains them.
 
-`events`     a row an event
-`batches`    a row a batch: a range of events, and the frame that carries them
-`outcomes`   a row a range that ended for a subscriber, and rows for subscribers that came and went
+`events`     one row per event
+`batches`    one row per batch: a range of events, and the frame that carries them
+`outcomes`   one row per range that ended for a subscriber, and rows for opened and closed subscribers
 
-A reader gives the columns of the schema that it is given, in that order, and reads nothing for the others.
+A reader returns the columns of the schema that Spark asks for, in that order, and reads nothing for the others.
 """
 
 from __future__ import annotations
@@ -23,28 +23,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from reknit.errors import LocalError
+from reknit.spark.options import InvalidOption
 
-__all__ = ["BATCHES", "EVENTS", "KINDS", "OUTCOMES", "InvalidOption", "check_schema", "full_schema"]
-
-
-class InvalidOption(LocalError, ValueError):
-    """An option is unknown, missing, or has a value that it can't have.
-
-    >>> print(InvalidOption("rows", "'lines'", "is none of events, batches, outcomes"))
-    option rows of format 'reknit': 'lines' is none of events, batches, outcomes
-    """
-
-    def __init__(self, name: str, value: str, why: str) -> None:
-        super().__init__(name, value, why)
-        self.name, self.value, self.why = name, value, why
-
-    def __str__(self) -> str:
-        return f"option {self.name} of format 'reknit': {self.value} {self.why}".replace(":  ", ": ")
+__all__ = ["BATCHES", "EVENTS", "KINDS", "OUTCOMES", "check_schema", "full_schema"]
 
 
 def _struct(nullable: set[str], **columns: DataType) -> StructType:
-    """Spark is faster on columns that say they are never null."""
+    """Columns; those not in `nullable` are declared as never null, which Spark reads faster."""
     return StructType([StructField(name, kind, name in nullable) for name, kind in columns.items()])
 
 
@@ -62,7 +47,7 @@ EVENTS: Final = _struct(
     payload=BinaryType(),
     headers=MapType(StringType(), StringType()),
 )
-"""`position` is the batch's: events of one batch share it, and (source, seq) tells them apart."""
+"""`position` is that of the batch: all its events share it, and (source, seq) identifies each."""
 
 BATCHES: Final = _struct(
     {"topic", "source", "time", "ttl_ms", "priority", "type", "length", "data", "first", "stop"},
@@ -80,7 +65,7 @@ BATCHES: Final = _struct(
     length=IntegerType(),
     data=BinaryType(),
 )
-"""Events `[first, stop)`, and `data`, the whole frame. A row with `count` 0 says what was passed over."""
+"""Events `[first, stop)`, and `data`, the whole frame. A row with `count` 0 reports removed events."""
 
 OUTCOMES: Final = _struct(
     {
@@ -118,25 +103,25 @@ OUTCOMES: Final = _struct(
     since=LongType(),
     floor=LongType(),
 )
-"""`row` counts within the record at `position`. `kind` is outcomes, opened, closed, skipped or gone."""
+"""`row` numbers the rows of the record at `position`. `kind` is outcomes, opened, closed, skipped or gone."""
 
 KINDS: Final = {"events": EVENTS, "batches": BATCHES, "outcomes": OUTCOMES}
 """The kinds of rows, as in option `rows`."""
 
 
 def full_schema(rows: str) -> StructType:
-    """Every column of a kind of row. Raises `InvalidOption` where there is no such kind.
+    """Every column of a kind of row. Raises `InvalidOption` for an unknown kind.
 
     >>> full_schema("batches").names[4:7]
     ['first', 'stop', 'count']
     """
     if rows not in KINDS:
-        raise InvalidOption("rows", repr(rows), f"is no kind of row: use {', '.join(KINDS)}")
+        raise InvalidOption("rows", repr(rows), f"is not a kind of row: use {', '.join(KINDS)}")
     return KINDS[rows]
 
 
 def check_schema(rows: str, wanted: StructType) -> StructType:
-    """The schema that a user asked for, if the source can give it. Raises `InvalidOption` if not.
+    """The schema that a user asked for, if the source has its columns. Raises `InvalidOption` otherwise.
 
     >>> check_schema("events", StructType([EVENTS["topic"], EVENTS["payload"]])).names
     ['topic', 'payload']
@@ -145,7 +130,9 @@ def check_schema(rows: str, wanted: StructType) -> StructType:
     for field in wanted.fields:
         if field.name not in known.names:
             columns = ", ".join(known.names)
-            raise InvalidOption("schema", repr(field.name), f"is no column of {rows}: there are {columns}")
+            raise InvalidOption(
+                "schema", repr(field.name), f"is not a column of {rows}: use some of {columns}"
+            )
         kind = known[field.name].dataType
         if field.dataType != kind:
             asked = field.dataType.simpleString()

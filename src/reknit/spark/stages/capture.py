@@ -1,7 +1,7 @@
-"""Capture: raw batches and outcomes into their tables, exactly once across restarts.
+"""Capture: writes raw batches and outcomes into their tables, exactly once across restarts.
 
-Structured Streaming keeps the offsets and gives a micro-batch that failed the same id and the same rows again; the
-table's commit log remembers which ids are in. Both together are exactly once, whenever the driver dies.
+Structured Streaming stores the offsets, and repeats a failed micro-batch with the same id and the same rows. The
+table's commit log records which ids it has. Together they write each row exactly once, whenever the driver dies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS_LEN_AT = 61
 def batch_rows(frame: DataFrame) -> DataFrame:
     """Rows of the source (`rows=batches`) as rows of table `batches`."""
     field = F.reverse(F.hex(F.substring("data", _COLUMNS_LEN_AT, 4)))
-    # Reversed digits of reversed nibbles: turn every pair back, which `reverse` of the whole has put last first.
+    # `reverse` put the bytes into big-endian order, but also swapped the two digits of each: swap them back.
     big_endian = F.regexp_replace(field, "(.)(.)", "$2$1")
     size = F.coalesce(F.conv(big_endian, 16, 10).cast("int"), F.lit(0))
     return add(frame, columns_bytes=size).select(*TABLE_OF["batches"].names)
@@ -45,15 +45,17 @@ _PREPARE: dict[str, Callable[[DataFrame], DataFrame]] = {"batches": batch_rows, 
 def capture_batch(
     lake: Lake, table: str, frame: DataFrame, batch_id: int, meta: dict[str, Any] | None = None
 ) -> int:
-    """Put one micro-batch into its table, unless it is there already; gives the rows that were new."""
+    """Write one micro-batch to its table, unless it is there already. Returns the number of new rows."""
     stage = TABLE_OF[table].stage
     log = lake.log(stage)
     if log.has(batch_id):
         return 0
     last = log.last()
     if last is not None and batch_id != last.id + 1:
-        do = "give the lake back its own checkpoints, or start a new lake"
-        raise LakeError(str(lake.root), f"{table} ends with commit {last.id}, but {batch_id} came", do)
+        do = "restore the lake's own checkpoints, or start a new lake"
+        raise LakeError(
+            str(lake.root), f"{table} ends with commit {last.id}, but the next one is {batch_id}", do
+        )
     with Transaction(lake, stage, batch_id) as transaction:
         rows = transaction.write(table, _PREPARE[table](frame))
         transaction.commit(meta)
@@ -63,14 +65,15 @@ def capture_batch(
 def into_table(
     lake: Lake, table: str, checkpoint: Path, after: Callable[[str, int, int], None] | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch`. `after(table, batch_id, rows)` is told what was committed."""
+    """A function for `foreachBatch`. It calls `after(table, batch_id, rows)` after each commit."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
         meta = {"query": query_id(checkpoint), "ends": offsets(checkpoint, batch_id)}
         last = lake.log(TABLE_OF[table].stage).last()
         if last is not None and last.meta.get("query") not in (None, meta["query"]):
             what = f"{table} was written with other checkpoints than those in {checkpoint}"
-            raise LakeError(str(lake.root), what, "give the lake back its own, or start a new lake")
+            do = "restore the lake's own checkpoints, or start a new lake"
+            raise LakeError(str(lake.root), what, do)
         rows = capture_batch(lake, table, frame, batch_id, meta)
         if after is not None:
             after(table, batch_id, rows)
@@ -79,13 +82,13 @@ def into_table(
 
 
 def query_id(checkpoint: Path) -> str:
-    """Which streaming query a checkpoint belongs to: ids of micro-batches count within one query only."""
+    """The streaming query that a checkpoint belongs to: ids of micro-batches are valid within one query only."""
     text = (checkpoint / "metadata").read_text()
     return str(json.loads(text)["id"])
 
 
 def offsets(checkpoint: Path, batch_id: int) -> dict[str, int]:
-    """How far a micro-batch reaches in every node's journal: the position after its last record."""
+    """How far a micro-batch reaches in each node's journal: the position after its last record."""
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     ends: dict[str, int] = {}
     for line in lines[2:]:

@@ -1,4 +1,4 @@
-"""Dead letters: events that ended undelivered, in a table of their own, with why."""
+"""Table `dead_letters`: events that ended undelivered, each with its reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from reknit.dead_letter import read_letter
 from reknit.spark.lake.columns import struct
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import Transaction
 from reknit.spark.lake.tables import TABLE_OF
-from reknit.spark.stages.settle_events import newly_settled
-from reknit.spark.stages.settle_expand import expand, with_frames
+from reknit.spark.stages.settle.expand import expand, with_frames
+from reknit.spark.stages.settle.newly_settled import newly_settled
 
 __all__ = ["DEAD_LETTER_TOPIC", "dead_letters", "dead_letters_by", "dead_letters_lake"]
 
@@ -45,9 +46,9 @@ _ARROW: Final = pa.schema(
 
 
 def dead_letters(events: DataFrame) -> DataFrame:
-    """Events of the dead-letter topic (a row an event) as rows of table `dead_letters`.
+    """Events of the dead-letter topic (one row per event) as rows of table `dead_letters`.
 
-    What can't be read as a letter stays, with reason `malformed` and its bytes as the payload.
+    An event that is not a valid dead letter gets reason `malformed`, and its bytes become the payload.
     """
     needed = events.select("topic", "source", "seq", "time", "payload")
     return needed.mapInArrow(_parse, struct(TABLE_OF["dead_letters"].ddl))
@@ -60,8 +61,6 @@ def _parse(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def letter_row(event: dict[str, Any]) -> dict[str, Any]:
     """An event of the dead-letter topic as a row of table `dead_letters`."""
-    from reknit.node.core.dead_letters import read_letter
-
     own = {"letter_source": event["source"], "letter_seq": event["seq"]}
     try:
         letter = read_letter(event["payload"])
@@ -83,7 +82,7 @@ def _time(time_us: int) -> datetime:
 
 
 def dead_letters_lake(spark: SparkSession, lake: Lake, topic: str = DEAD_LETTER_TOPIC) -> int | None:
-    """Bring table `dead_letters` up to date; gives how many were added."""
+    """Bring table `dead_letters` up to date. Returns the number of new rows, or None if nothing new was settled."""
     new = newly_settled(spark, lake, "dead_letters")
     if new is None:
         return None
@@ -98,7 +97,7 @@ def dead_letters_lake(spark: SparkSession, lake: Lake, topic: str = DEAD_LETTER_
 
 
 def dead_letters_by(letters: DataFrame, by: list[str]) -> DataFrame:
-    """How many dead letters, and since when, for each of `by` (of `GROUPS`)."""
+    """The number of dead letters, and when the first and last ended, grouped by columns of `GROUPS`."""
     hour = letters.withColumn("hour", F.date_trunc("hour", "died"))
     sums = hour.groupBy(*by).agg(
         F.count("*").alias("letters"), F.min("died").alias("first_died"), F.max("died").alias("last_died")

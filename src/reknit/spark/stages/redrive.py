@@ -1,7 +1,7 @@
-"""Redrive: dead letters back into the fabric, chosen by a condition, at a rate, each once.
+"""Redrive: publishes dead letters again, selected by a condition, at a rate, each once.
 
-What is redriven is written down before the first event is published. A redrive that was interrupted is finished
-first by the next one: the node knows how far each run got, so nothing is published twice.
+The selection is committed before the first event is published. The next redrive first finishes one that was
+interrupted: the node knows how far each run got, so nothing is published twice.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from pyspark.sql import functions as F
 from reknit.errors import LocalError
 from reknit.spark.lake.commit_log import Lake, write_file
 from reknit.spark.lake.spark_tables import Transaction, read
-from reknit.spark.sink.outlet import Outlet, source_of
-from reknit.spark.source.options import SinkOptions
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.sink.publisher import SinkPublisher, source_of
 
-__all__ = ["Redrive", "chosen", "fitting", "parse_rate", "redrive"]
+__all__ = ["RedriveReport", "parse_rate", "redrive", "select_letters", "select_unredriven"]
 
 STEP_S: Final = 0.05
-"""A rate is kept within steps of this length."""
+"""The rate is controlled in steps of this length."""
 _RATE: Final = re.compile(r"(\d+)\s*/\s*(s|min|h)")
 _LETTER: Final = ["letter_source", "letter_seq"]
 _ORDER: Final = ["topic", "letter_source", "letter_seq"]
 
 
-class Redrive(msgspec.Struct):
-    """What was chosen, and what was published."""
+class RedriveReport(msgspec.Struct, frozen=True):
+    """How many dead letters were selected, and how many published."""
 
     chosen: int = 0
     already: int = 0
-    """Dead letters that fit and were redriven before."""
+    """Selected dead letters that were redriven before."""
     published: int = 0
     resumed: int = 0
-    """Of those, events of an earlier run that had been interrupted."""
+    """Of those, events of an earlier run that was interrupted."""
     topics: dict[str, int] = {}
     is_dry: bool = False
 
 
 def parse_rate(text: str) -> float:
-    """Events a second, from text; 0 is as fast as it goes.
+    """Events per second, from text; 0 means no limit.
 
     >>> parse_rate("1000/s"), parse_rate("30/min"), parse_rate("0")
     (1000.0, 0.5, 0.0)
@@ -56,14 +56,14 @@ def parse_rate(text: str) -> float:
         return 0.0
     found = _RATE.fullmatch(text.strip())
     if found is None:
-        raise LocalError(f"{text!r} is no rate; write it as 1000/s, 30/min or 500/h")
+        raise LocalError(f"{text!r} is not a valid rate; write it as 1000/s, 30/min or 500/h")
     return int(found[1]) / {"s": 1, "min": 60, "h": 3600}[found[2]]
 
 
-def fitting(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
-    """The dead letters that fit a condition in SQL. Raises `LocalError` where it can't be read.
+def select_letters(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
+    """The dead letters that match a condition in SQL. Raises `LocalError` if Spark can't parse it.
 
-    A reason fits in any case: many write it as a constant.
+    Upper and lower case of a reason do not matter, since many write it like a constant.
     """
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER)
     if not where.strip():
@@ -75,12 +75,14 @@ def fitting(spark: SparkSession, lake: Lake, where: str) -> DataFrame:
     except PySparkException as error:
         what = str(error).splitlines()[0]
         names = ", ".join(letters.columns)
-        raise LocalError(f"--where {where!r} can't be read ({what}); columns are {names}") from None
+        raise LocalError(
+            f"--where {where!r} is not valid SQL for this table ({what}); columns are {names}"
+        ) from None
 
 
-def chosen(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]:
-    """The dead letters that fit and were not redriven yet, and how many were."""
-    letters = fitting(spark, lake, where)
+def select_unredriven(spark: SparkSession, lake: Lake, where: str) -> tuple[DataFrame, int]:
+    """The matching dead letters that were not redriven yet, and the number of those that were."""
+    letters = select_letters(spark, lake, where)
     before = read(spark, lake, "redrives").select(*_LETTER)
     already = letters.join(before, _LETTER, "semi").count() if lake.files("redrives") else 0
     return letters.join(before, _LETTER, "anti"), already
@@ -94,22 +96,20 @@ def redrive(
     rate: float = 0.0,
     is_dry: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Redrive:
-    """Publish the dead letters that fit on their own topics again; `progress(done, total)` is told."""
-    done = Redrive(is_dry=is_dry)
+) -> RedriveReport:
+    """Publish the matching dead letters again on their own topics. Calls `progress(done, total)` on the way."""
+    published, resumed = 0, 0
     with lake.locked("_redrive"):
         if not is_dry:
-            for run in _unfinished(lake):
-                done.resumed += _publish(spark, lake, run, to, rate, None)
-        fresh, done.already = chosen(spark, lake, where)
+            resumed = sum(_publish(spark, lake, run, to, rate, None) for run in _unfinished(lake))
+        fresh, already = select_unredriven(spark, lake, where)
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
-        done.topics = {row["topic"]: int(row["count"]) for row in counts}
-        done.chosen = sum(done.topics.values())
-        if done.chosen and not is_dry:
-            run = _plan(spark, lake, fresh, done.topics)
-            done.published = _publish(spark, lake, run, to, rate, progress)
-        done.published += done.resumed
-    return done
+        topics = {row["topic"]: int(row["count"]) for row in counts}
+        if topics and not is_dry:
+            run = _plan(spark, lake, fresh, topics)
+            published = _publish(spark, lake, run, to, rate, progress)
+    chosen = sum(topics.values())
+    return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry)
 
 
 def _sink(lake: Lake) -> str:
@@ -117,7 +117,7 @@ def _sink(lake: Lake) -> str:
 
 
 def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, int]) -> int:
-    """Write down what is going to be published; gives the run's number."""
+    """Commit which dead letters will be published; returns the run's number."""
     last = lake.log("redrive").last()
     run = 0 if last is None else last.id + 1
     sources = F.create_map(*(F.lit(x) for t in topics for x in (t, source_of(_sink(lake), t, 0))))
@@ -151,32 +151,32 @@ def _publish(
     rate: float,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Publish one run, and mark it as done when the node has everything."""
+    """Publish one run, and mark it as done when the node has stored everything."""
     planned = read(spark, lake, "redrives", run - 1, run).select(*_LETTER)
     letters = read(spark, lake, "dead_letters").dropDuplicates(_LETTER).join(planned, _LETTER)
     rows = letters.orderBy(*_ORDER)
     total = planned.count() if progress else 0
-    outlet = Outlet(to, _sink(lake), run, 0)
+    publisher = SinkPublisher(to, _sink(lake), run, 0)
     step = max(1, int(rate * STEP_S)) if rate else 1000
     try:
         for topic, group in _groups(rows.toLocalIterator(prefetchPartitions=True), step):
             began = time.monotonic()
             payloads = [bytes(row["payload"]) for row in group]
-            outlet.put(topic, payloads, {"headers": [_headers(row) for row in group]})
+            publisher.put(topic, payloads, {"headers": [_headers(row) for row in group]})
             if progress:
-                progress(outlet.count, total)
+                progress(publisher.count, total)
             if rate:
                 time.sleep(max(0.0, len(group) / rate - (time.monotonic() - began)))
-        outlet.close()
+        publisher.close()
     except BaseException:
-        outlet.abort()
+        publisher.abort()
         raise
     write_file(_mark(lake, run), b"")
-    return outlet.count - outlet.dropped
+    return publisher.count - publisher.dropped
 
 
 def _headers(row: Any) -> dict[str, str]:
-    """What tells a redriven event from a new one, and whom it failed for."""
+    """Headers that mark a redriven event: the original's id, its subscriber and its reason."""
     return {
         "redriven": f"{bytes(row['source']).hex()}:{row['seq']}",
         "redriven-for": row["subscriber"] or "",
@@ -185,7 +185,7 @@ def _headers(row: Any) -> dict[str, str]:
 
 
 def _groups(rows: Iterator[Any], size: int) -> Iterator[tuple[str, list[Any]]]:
-    """Rows of one topic, at most so many at once."""
+    """Consecutive rows of one topic, at most `size` at a time."""
     group: list[Any] = []
     for row in rows:
         if group and (len(group) >= size or row["topic"] != group[0]["topic"]):

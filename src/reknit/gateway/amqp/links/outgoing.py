@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.event import FLAG_STREAM
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.codec.conditions import condition_of
@@ -158,7 +159,7 @@ class OutgoingLink:
         if self.is_gone:
             self._receiver.settle(batch, batch.first, batch.stop, Outcome.RELEASED, 0, "")
             return
-        batch.attempt = attempt
+        batch = batch if attempt == batch.attempt else batch.delivered(Delivery(attempt))
         self._asked -= batch.count
         self._queue.append(QueuedBatch(batch))
         self._resume()

@@ -24,7 +24,7 @@ from reknit.protocol.tunnel.elements import (
     fingerprint,
     is_hop_by_hop,
 )
-from reknit.protocol.tunnel.routes import ROUTES_TOPIC, is_journal
+from reknit.protocol.tunnel.topic_routes import ROUTES_TOPIC, is_journal
 
 SQUASHED_MAX: Final = 100_000
 

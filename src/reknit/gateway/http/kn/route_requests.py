@@ -13,8 +13,8 @@ from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.requests import Form, first
 from reknit.gateway.http.scopes import PatternScope
 from reknit.protocol.tunnel.elements import ID, refusal
-from reknit.protocol.tunnel.promise import Denied, since_age, since_checkpoint
-from reknit.protocol.tunnel.routes import Route
+from reknit.protocol.tunnel.reconnect import ReconnectDenied, since_age, since_checkpoint
+from reknit.protocol.tunnel.topic_routes import TopicRoute
 from reknit.topic import Pattern
 
 
@@ -48,9 +48,9 @@ class RouteRequests:
         if router.is_full:
             return StatusEvent("500 Internal Server Error", "there are too many routes")
         since = self._since(form, from_topic)
-        if isinstance(since, Denied):
+        if isinstance(since, ReconnectDenied):
             return StatusEvent(since.status, since.why)
-        route = Route(
+        route = TopicRoute(
             id, from_topic, destination, -1, since, _count(first(form, "do_max_n")), first(form, "kn_uri")
         )
         await asyncio.wait_for(router.put(route), self._settings.request_timeout_s)
@@ -66,7 +66,7 @@ class RouteRequests:
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{to}")
         return None
 
-    def _since(self, form: Form, from_topic: str) -> int | Denied:
+    def _since(self, form: Form, from_topic: str) -> int | ReconnectDenied:
         """The position at which the population of a new route begins; -1 without a population."""
         held = self._promises.held(PatternScope(Pattern(from_topic), None))
         if checkpoint := first(form, "do_since_checkpoint"):
@@ -75,7 +75,7 @@ class RouteRequests:
             granted = since_age(age_s, self._settings.grace_s, held)
         else:
             return held.start if _count(first(form, "do_max_n")) else -1
-        return granted if isinstance(granted, Denied) else granted.place.position
+        return granted if isinstance(granted, ReconnectDenied) else granted.place.position
 
 
 def _age(text: str) -> float | None:

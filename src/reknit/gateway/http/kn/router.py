@@ -15,7 +15,7 @@ from reknit.gateway.http.groups import TunnelGroup
 from reknit.gateway.http.publishers import HttpPublishers, Storage
 from reknit.gateway.http.replay import is_expired
 from reknit.gateway.http.scopes import TopicScope
-from reknit.protocol.tunnel.routes import ROUTES_MAX, ROUTES_TOPIC, Route, Routes
+from reknit.protocol.tunnel.topic_routes import ROUTES_MAX, ROUTES_TOPIC, TopicRoute, TopicRoutes
 from reknit.store.journal import Journal
 
 SINCE, COUNT, POSITION = "reknit_since", "reknit_count", "reknit_position"
@@ -27,7 +27,7 @@ class KnRouter:
     def __init__(
         self, journal: Journal, *, feed: TunnelFeed, publishers: HttpPublishers, populate_events_max: int
     ) -> None:
-        self.routes = Routes()
+        self.routes = TopicRoutes()
         self._journal = journal
         self._feed = feed
         self._publishers = publishers
@@ -50,7 +50,7 @@ class KnRouter:
 
     # -- changing
 
-    def put(self, route: Route) -> Storage:
+    def put(self, route: TopicRoute) -> Storage:
         """Store a route. It takes effect at the position where it is stored."""
         headers = {"kn_id": route.id, SINCE: str(route.since), COUNT: str(route.count)}
         if route.position >= 0:
@@ -59,7 +59,7 @@ class KnRouter:
             headers["kn_uri"] = route.location
         return self._publishers.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
 
-    def remove(self, route: Route) -> Storage:
+    def remove(self, route: TopicRoute) -> Storage:
         """Delete a route: an event without a destination."""
         return self._publishers.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
 
@@ -98,7 +98,7 @@ class KnRouter:
             position = int(headers.get(POSITION, entry.position))
             since = int(headers.get(SINCE, position))
             count = int(headers.get(COUNT, 0))
-            route = Route(
+            route = TopicRoute(
                 id,
                 from_topic,
                 to,
@@ -125,10 +125,10 @@ class KnRouter:
                 found += self._population(route)
         return found
 
-    def _population(self, route: Route) -> list[TunnelBatch]:
+    def _population(self, route: TopicRoute) -> list[TunnelBatch]:
         """The last events before a route, with which it is to be populated."""
         found: list[TunnelBatch] = []
-        lanes = {lane.topic: lane.position for lane in self.routes.lanes(route.from_topic)}
+        lanes = {lane.topic: lane.position for lane in self.routes.routed_topics(route.from_topic)}
         position = max(route.since, self._journal.start)
         while position < route.position:
             try:
@@ -157,5 +157,5 @@ def last(items: list[TunnelBatch], count: int) -> list[TunnelBatch]:
     return found[::-1]
 
 
-def _topic(route: Route) -> str:
+def _topic(route: TopicRoute) -> str:
     return f"{route.from_topic}/{ROUTES_TOPIC}"

@@ -17,10 +17,16 @@ from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.requests import Form, HttpRequest, answer_head, first
 from reknit.gateway.http.scopes import TopicScope, TunnelScope
 from reknit.protocol.tunnel.elements import CHECKPOINT, ID, LOCATION, SCHEME, STATUS, TIMEOUT, refusal
-from reknit.protocol.tunnel.place import Place
-from reknit.protocol.tunnel.promise import Denied, Granted, live, since_age, since_checkpoint
-from reknit.protocol.tunnel.routes import is_journal
-from reknit.protocol.tunnel.server import Open
+from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.protocol.tunnel.reconnect import (
+    ReconnectDenied,
+    ReconnectGranted,
+    live,
+    since_age,
+    since_checkpoint,
+)
+from reknit.protocol.tunnel.server import TunnelOpened
+from reknit.protocol.tunnel.topic_routes import is_journal
 from reknit.store.journal import Journal
 
 RETRY_AFTER_S = 10
@@ -54,7 +60,7 @@ class KnTunnels:
     ) -> None:
         """Make the connection a tunnel, or answer with a status event that says why not."""
         granted = self._granted(request, form, name)
-        if isinstance(granted, Denied):
+        if isinstance(granted, ReconnectDenied):
             self._deny(connection, request, form, format, granted)
             return
         scope, place = granted
@@ -70,7 +76,9 @@ class KnTunnels:
         status = format.status(self._status(form, scope, place))
         prelude = b"<!DOCTYPE html>\n" if isinstance(format, JsFormat) else b""
         extra = self._subtopics.population(scope, format)
-        connection.open_tunnel(format, scope, is_raw, prelude + status + extra, Open("", "", place, journal))
+        connection.open_tunnel(
+            format, scope, is_raw, prelude + status + extra, TunnelOpened("", "", place, journal)
+        )
 
     def _head(self, request: HttpRequest, format: TunnelFormat, is_raw: bool) -> bytes:
         headers = [
@@ -83,7 +91,7 @@ class KnTunnels:
             headers.append(("Transfer-Encoding", "chunked"))
         return answer_head(200, headers, "Watching topic", keep_alive=False)
 
-    def _status(self, form: Form, scope: TunnelScope, place: Place) -> dict[str, str]:
+    def _status(self, form: Form, scope: TunnelScope, place: JournalPlace) -> dict[str, str]:
         settings = self._settings
         elements = {
             STATUS: "200 Watching topic",
@@ -100,7 +108,7 @@ class KnTunnels:
         request: HttpRequest,
         form: Form,
         format: TunnelFormat,
-        denied: Denied,
+        denied: ReconnectDenied,
     ) -> None:
         elements = {STATUS: denied.status, LOCATION: first(form, "kn_status_from")}
         body = format.status(elements, denied.why)
@@ -110,28 +118,30 @@ class KnTunnels:
 
     # -- where a tunnel begins
 
-    def _granted(self, request: HttpRequest, form: Form, name: str) -> tuple[TunnelScope, Place] | Denied:
+    def _granted(
+        self, request: HttpRequest, form: Form, name: str
+    ) -> tuple[TunnelScope, JournalPlace] | ReconnectDenied:
         access = self._access
         user = access.who(request.token)
         if user is None:
-            return Denied(FORBIDDEN, UNKNOWN_TOKEN)
+            return ReconnectDenied(FORBIDDEN, UNKNOWN_TOKEN)
         try:
             topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
-            return Denied(BAD_REQUEST, str(error))
+            return ReconnectDenied(BAD_REQUEST, str(error))
         if why := refusal(name for name, value in form if value):
-            return Denied(BAD_REQUEST, why)
+            return ReconnectDenied(BAD_REQUEST, why)
         readable = access.readable(user)
         if readable is not None and not any(one.matches(topic) for one in readable):
-            return Denied(FORBIDDEN, f"{user} may not read /{topic}")
+            return ReconnectDenied(FORBIDDEN, f"{user} may not read /{topic}")
         if topic.rpartition("/")[2] == SUBTOPICS:
-            place = Place(self._feed.epoch, self._feed.position)
+            place = JournalPlace(self._feed.epoch, self._feed.position)
             return SubtopicsScope(topic.rpartition("/")[0]), place
         scope = TopicScope(topic, self._router.routes, readable)
         granted = self._place(form, scope)
-        return granted if isinstance(granted, Denied) else (scope, granted.place)
+        return granted if isinstance(granted, ReconnectDenied) else (scope, granted.place)
 
-    def _place(self, form: Form, scope: TopicScope) -> Granted | Denied:
+    def _place(self, form: Form, scope: TopicScope) -> ReconnectGranted | ReconnectDenied:
         held = self._promises.held(scope)
         checkpoint, age, count = (
             first(form, f"do_{name}") for name in ("since_checkpoint", "max_age", "max_n")
@@ -141,18 +151,18 @@ class KnTunnels:
             count_max = int(count) if count else None
         except ValueError:
             text = "do_max_age must be a number of seconds or infinity, do_max_n a whole number"
-            return Denied(BAD_REQUEST, text)
+            return ReconnectDenied(BAD_REQUEST, text)
         if checkpoint:
             granted = since_checkpoint(checkpoint, held)
         elif age_s is not None and age_s == age_s and age_s >= 0:
             granted = since_age(age_s, self._settings.grace_s, held)
         else:
             granted = live(held)
-        if count_max is not None and isinstance(granted, Granted):
-            granted = Granted(self._last(scope, granted.place, count_max), granted.recovered)
+        if count_max is not None and isinstance(granted, ReconnectGranted):
+            granted = ReconnectGranted(self._last(scope, granted.place, count_max), granted.recovered)
         return granted
 
-    def _last(self, scope: TopicScope, place: Place, count: int) -> Place:
+    def _last(self, scope: TopicScope, place: JournalPlace, count: int) -> JournalPlace:
         """The earliest place after which there are at most `count` events."""
         journal, edge = self._journal, self._feed.position
         found: list[tuple[int, int, int]] = []
@@ -172,6 +182,6 @@ class KnTunnels:
         for at, events, skip in reversed(found):
             if count <= events:
                 index = skip + events - count
-                return Place(place.epoch, at, index) if count else Place(place.epoch, edge)
+                return JournalPlace(place.epoch, at, index) if count else JournalPlace(place.epoch, edge)
             count -= events
-        return place if found else Place(place.epoch, edge)
+        return place if found else JournalPlace(place.epoch, edge)

@@ -1,0 +1,53 @@
+"""The command `reknit sub`: print events as they arrive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reknit.cli.options import AsForm, NodeUrl
+from reknit.cli.output import log_to_stderr
+
+PatternArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATTERN", help="The topics to print: `*` matches one segment, `**` any number of them."
+    ),
+]
+History = Annotated[bool, typer.Option("--history", help="Begin with all events that the node holds.")]
+From = Annotated[str | None, typer.Option("--from", metavar="CHECKPOINT", help="Resume after a checkpoint.")]
+Name = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Subscribe durably: the node retains what this name has not received yet."
+    ),
+]
+Count = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N events.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")]
+AsRawLines = Annotated[bool, typer.Option("--raw", help="Print only payloads, one per line.")]
+
+
+def sub(
+    pattern: PatternArgument,
+    history: History = False,
+    from_: From = None,
+    name: Name = "",
+    count: Count = None,
+    json: AsJsonLines = False,
+    raw: AsRawLines = False,
+    form: AsForm = None,
+    node: NodeUrl = "",
+) -> None:
+    """Print events as they arrive, until Ctrl-C.
+
+    At the end it prints on stderr how to resume: from a checkpoint, or under its name.
+    """
+    from reknit.cli.events.event_output import printer_for
+    from reknit.cli.events.receive import receive
+
+    if json + raw + (form is not None) > 1:
+        raise typer.BadParameter("use only one of --json, --raw and --format")
+    log_to_stderr("info")
+    printer = printer_for(is_json=json, is_raw=raw, is_cloudevent=form is not None)
+    receive(pattern, printer, node=node, name=name, history=history, checkpoint=from_, count=count)

@@ -1,0 +1,148 @@
+"""Joins a group for the commands of `reknit group`: prints its events, sends to it, lists its members."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import typer
+
+from reknit.cli.output import counted, events, fail, print_json, say
+from reknit.cli.running import run
+from reknit.client.group.datagrams import GroupTransport
+from reknit.client.group.group import Group
+from reknit.client.group.journal import GroupJournal
+from reknit.client.group.observer import look
+from reknit.client.session import connect
+from reknit.transport.udp import UdpConfig, UdpTransport
+from reknit.transport.udp_over_tcp import TcpConfig, TcpDatagrams
+from reknit.view import View
+
+
+def _transport(address: str, interface: str, tcp: bool) -> GroupTransport:
+    if tcp:
+        return TcpDatagrams(TcpConfig(interface=interface))
+    return UdpTransport(UdpConfig(group=address, interface=interface))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """How to join a group."""
+
+    name: str
+    address: str
+    interface: str
+    tcp: bool
+    seeds: Sequence[str]
+    member: str
+    discard_own: bool
+
+    async def use(self, action: Callable[[Group], Awaitable[None]], node: str | None) -> None:
+        """Do something with the group, whose events are stored on the node, if one is given."""
+        if node is None:
+            await action(self._group(None))
+            return
+        async with connect(node) as session:
+            await action(self._group(session.group_journal(self.name)))
+
+    def _group(self, journal: GroupJournal | None) -> Group:
+        return Group(
+            self.name,
+            _transport(self.address, self.interface, self.tcp),
+            member=self.member,
+            seeds=self.seeds,
+            discard_own=self.discard_own,
+            journal=journal,
+        )
+
+
+# -- join
+
+
+async def print_events(group: Group, count: int | None) -> None:
+    """Join, and print events until `count` of them are printed or the program is stopped."""
+    group.on_view = _print_view
+    group.on_lost = lambda lost: say(f"lost: {events(lost.stop - lost.start)} of {lost.source.hex()[:8]}")
+    async with group:
+        for warning in group.warnings:
+            say(f"warning: {warning}")
+        say(f"joined {group.name} at {group.address}")
+        number = 0
+        async for event in group:
+            typer.echo(f"{group.name_of(event.source)}\t{event.payload.decode(errors='backslashreplace')}")
+            number += 1
+            if number == count:
+                break
+
+
+def _print_view(view: View) -> None:
+    names = ", ".join(member.name or member.id.hex()[:8] for member in view.members)
+    say(f"{counted(len(view.members), 'member')}: {names}")
+
+
+# -- send
+
+
+async def send_events(group: Group, payload: str | None, members: int, wait_s: float) -> None:
+    """Join, wait for members, and send a payload or the lines of stdin; return when every member has them."""
+    is_complete = asyncio.Event()
+    group.on_view = lambda view: is_complete.set() if len(view.members) >= members else None
+    async with group:
+        try:
+            async with asyncio.timeout(wait_s):
+                await is_complete.wait()
+        except TimeoutError:
+            found = counted(len(group.members) - 1, "other member")
+            fail(f"{found} in group {group.name!r} after {wait_s:g} s: join one, or pass --members 1")
+        reading = asyncio.create_task(_discard_received(group))
+        sent, others = (
+            0,
+            len(group.members) - 1,
+        )  # counted now: a member may leave before the last event is sent
+        async for line in _payloads(payload):
+            await group.send(line)
+            sent += 1
+        await group.settled()
+        reading.cancel()
+        typer.echo(f"{events(sent)} sent to {counted(others, 'other member')}")
+
+
+async def _payloads(payload: str | None) -> AsyncIterator[bytes]:
+    if payload is not None:
+        yield payload.encode()
+        return
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        yield line.rstrip(b"\n")
+
+
+async def _discard_received(group: Group) -> None:
+    """Read what others send meanwhile, so that their windows do not fill up."""
+    async for _ in group.batches():
+        pass
+
+
+# -- members
+
+
+def list_members(
+    name: str, address: str, interface: str, tcp: bool, seeds: Sequence[str], as_json: bool
+) -> None:
+    """Print the members of every view of the group: more than one if the group is partitioned."""
+    views = run(look(name, _transport(address, interface, tcp), seeds))
+    if as_json:
+        print_json([_as_json(view) for view in views])
+        return
+    if not views:
+        fail(f"no member of group {name!r} answers at {address} on {interface}: check address and interface")
+    for number, view in enumerate(views):
+        if number:
+            typer.echo("partitioned from")
+        for member in view.members:
+            typer.echo(f"{member.id.hex()}\t{member.address}\t{member.name}")
+
+
+def _as_json(view: View) -> dict[str, object]:
+    rows = [{"id": m.id.hex(), "name": m.name, "address": m.address} for m in view.members]
+    return {"counter": view.counter, "coordinator": view.coordinator.hex(), "members": rows}

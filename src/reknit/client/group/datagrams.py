@@ -1,0 +1,87 @@
+"""The datagrams of a group member: messages gather per address, and many of them go out in one datagram."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from reknit.transport.udp import OnDatagram
+from reknit.view import Member
+from reknit.wire.bundle import Bundler, Datagram
+from reknit.wire.groups import GroupHello
+
+ADDRESSES_MAX: Final = 4096
+"""How many addresses are remembered that datagrams came from or went to, members or not."""
+
+_TO_ALL: Final = ""
+_NOWHERE: Final = "?"
+
+
+class GroupTransport(Protocol):
+    """Carries a group's datagrams: to all members, or to one address."""
+
+    warnings: list[str]
+    is_reply_possible: bool
+    """Whether a sender can be reached at the address that its datagrams come from."""
+    buffer_bytes: int
+    datagram_bytes: int
+    piece_bytes: int
+
+    @property
+    def address(self) -> str: ...
+    async def listen(self) -> None: ...
+    async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None: ...
+    async def close(self) -> None: ...
+    def set_peers(self, addresses: Sequence[str]) -> None: ...
+    def send_all(self, datagrams: list[Datagram]) -> None: ...
+    def send(self, datagrams: list[Datagram], address: str) -> None: ...
+
+
+class GroupDatagrams:
+    """The address of each member, and the messages for each address."""
+
+    def __init__(self, group: int, sender: bytes, transport: GroupTransport) -> None:
+        self._group = group
+        self._sender = sender
+        self._transport = transport
+        self._addresses: dict[bytes, str] = {}
+        self._bundlers: dict[str, Bundler] = {}
+
+    def set_members(self, members: Iterable[Member]) -> None:
+        """The group has these members now."""
+        self._addresses = {member.id: member.address for member in members}
+        self._transport.set_peers(list(self._addresses.values()))
+
+    def learn(self, sender: bytes, item: object, address: tuple[str, int]) -> None:
+        """A datagram came: remember where its sender is. `item` is the first message in it."""
+        if sender in self._addresses or len(self._addresses) >= ADDRESSES_MAX:
+            return
+        if self._transport.is_reply_possible:
+            self._addresses[sender] = f"{address[0]}:{address[1]}"
+        elif isinstance(item, GroupHello):
+            self._addresses[sender] = item.member.address
+
+    def to_peer(self, peer: bytes | None) -> Bundler:
+        """The messages for one member, or for all."""
+        return self.to_address(_TO_ALL if peer is None else self._addresses.get(peer, _NOWHERE))
+
+    def to_address(self, address: str) -> Bundler:
+        """The messages for an address."""
+        bundler = self._bundlers.get(address)
+        if bundler is None:
+            datagram_bytes = self._transport.datagram_bytes
+            bundler = self._bundlers[address] = Bundler(self._group, self._sender, datagram_bytes)
+        return bundler
+
+    def flush(self, stable: int) -> None:
+        """Send everything. `stable` is the seq up to which every member has our events."""
+        for address, bundler in self._bundlers.items():
+            datagrams = bundler.take_parts(stable)
+            if not datagrams or address == _NOWHERE:
+                continue
+            if address == _TO_ALL:
+                self._transport.send_all(datagrams)
+            else:
+                self._transport.send(datagrams, address)
+        if len(self._bundlers) > ADDRESSES_MAX:
+            self._bundlers.clear()

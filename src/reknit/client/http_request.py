@@ -1,0 +1,79 @@
+"""One HTTP/1.1 request, with a response body that is read as it comes: for tunnels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from reknit.errors import MalformedFrame
+
+READ_BYTES: Final = 64 << 10
+
+
+@contextlib.asynccontextmanager
+async def http_request(
+    url: str,
+    form: Mapping[str, str | bytes],
+    token: str,
+    tls: ssl.SSLContext | None,
+    method: str = "GET",
+) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+    """One request on a connection of its own: the status code, and the body as it comes."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    host, port = parts.hostname or "127.0.0.1", parts.port or (443 if is_tls else 80)
+    context = (tls or ssl.create_default_context()) if is_tls else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        body = urlencode(form, quote_via=quote).encode()
+        path = f"{parts.path}/kn" + (f"?{body.decode()}" if method == "GET" else "")
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc}", "Connection: close"]
+        if token:
+            lines.append(f"Authorization: Bearer {token}")
+        if method == "POST":
+            lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
+        head = "\r\n".join([*lines, "", ""]).encode()
+        writer.write(head + body if method == "POST" else head)
+        code, headers = await _read_head(reader)
+        yield code, _body(reader, headers)
+    finally:
+        writer.transport.abort()
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise MalformedFrame(
+            "the head of an HTTP response is too long", "the start of the response"
+        ) from None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+        raise MalformedFrame(f"{first[:40]!r} is not an HTTP/1 response", "the start of the response")
+    pairs = (line.partition(":") for line in lines if line)
+    return int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}
+
+
+async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            while size:
+                data = await reader.read(min(size, READ_BYTES))
+                if not data:
+                    return
+                size -= len(data)
+                yield data
+            await reader.readexactly(2)
+    elif "content-length" in headers:
+        left = int(headers["content-length"])
+        while left and (data := await reader.read(min(left, READ_BYTES))):
+            left -= len(data)
+            yield data
+    else:
+        while data := await reader.read(READ_BYTES):
+            yield data

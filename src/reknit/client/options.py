@@ -1,0 +1,60 @@
+"""The options of a publisher, a subscription and a group.
+
+The async and the blocking face take the same keywords. Each makes one of these values of them, and passes it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from reknit.batch import PRIORITY_DEFAULT
+from reknit.checkpoint import Checkpoint
+from reknit.config import MulticastSettings
+from reknit.protocol.subscribe.subscriber import LossReport
+
+OnLost = Callable[[LossReport], None]
+
+
+class PublisherOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """See `Session.publisher`."""
+
+    wait: bool = True
+    ttl_ms: int = 0
+    priority: int = PRIORITY_DEFAULT
+    source: bytes | None = None
+    cache: bool = True
+    history: int | None = None
+    heartbeat_s: float | None = None
+    is_heartbeat_periodic: bool = False
+    stored_by: int = 1
+    resend_released: bool = False
+    outcome: bool = False
+
+
+class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """See `Session.subscribe`."""
+
+    name: str = ""
+    history: bool | int | float | timedelta = False
+    start: Checkpoint | None = None
+    auto_accept: bool = True
+    on_lost: OnLost | None = None
+    caches: Sequence[str] | None = None
+    recover: bool = True
+    query_s: float | None = None
+    is_cache: bool = False
+    streams: bool = False
+
+
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """See `Session.group`."""
+
+    member: str = ""
+    seeds: Sequence[str] | None = None
+    settings: MulticastSettings | None = None
+    discard_own: bool = False
+    is_given: bool = False
+    is_journaled: bool = True

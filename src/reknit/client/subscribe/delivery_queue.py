@@ -1,0 +1,63 @@
+"""Batches that came from the node and that the application has not taken yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from reknit.batch import Batch
+from reknit.connection.futures import resolve
+from reknit.errors import Closed, ReknitError
+
+
+class DeliveryQueue:
+    """A queue for one reader. At its end the reader gets `StopAsyncIteration`, or the error that ended it."""
+
+    def __init__(self) -> None:
+        self.error: ReknitError | None = None
+        """Why no more batches come."""
+        self._batches: deque[Batch] = deque()
+        self._wake: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def add(self, batches: list[Batch]) -> None:
+        """Batches came."""
+        self._batches += batches
+        resolve(self._wake)
+
+    async def take(self) -> Batch:
+        """The next batch."""
+        while not self._batches:
+            if self.error is not None:
+                if isinstance(self.error, Closed):
+                    raise StopAsyncIteration
+                raise self.error
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        return self._batches.popleft()
+
+    def remove_behind(self, batch: Batch) -> list[Batch]:
+        """Remove the batches that have to wait for this one."""
+        removed = [one for one in self._batches if is_behind(one, batch)]
+        for one in removed:
+            self._batches.remove(one)
+        return removed
+
+    def clear(self) -> list[Batch]:
+        """Remove every batch."""
+        removed, self._batches = list(self._batches), deque()
+        return removed
+
+    def end(self, error: ReknitError) -> None:
+        """No more batches come. Only the first reason counts."""
+        if self.error is None:
+            self.error = error
+        resolve(self._wake)
+
+
+def is_behind(one: Batch, other: Batch) -> bool:
+    """Whether a batch has to wait for another one that was delivered with it."""
+    same = (one.topic, one.source) == (other.topic, other.source)
+    return same and other.first < one.first < other.ordered_to

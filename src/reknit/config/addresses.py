@@ -1,0 +1,22 @@
+"""Checks of network addresses in settings. Each raises `ValueError`."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+SCHEMES = ("tcp", "tls")
+
+
+def check_urls(urls: tuple[str, ...]) -> None:
+    """Addresses to listen on or to connect to, as `tcp://host:port`."""
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in SCHEMES or not parts.hostname or parts.port is None or parts.path:
+            raise ValueError(f"{url!r} is not a valid address; write {' or '.join(SCHEMES)}://host:port")
+
+
+def check_host_port(text: str) -> None:
+    """`host:port`, or nothing."""
+    parts = urlsplit(f"//{text}")
+    if text and (not parts.hostname or parts.port is None or parts.path):
+        raise ValueError(f"{text!r} is not a valid address; write host:port")

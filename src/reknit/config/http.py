@@ -1,0 +1,46 @@
+"""`[http]`: tunnels over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from reknit.config.addresses import check_host_port
+from reknit.config.settings import Section, setting
+from reknit.config.units import KIB, MIB
+
+__all__ = ["HttpSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings(Section):
+    """Tunnels over HTTP: mod_pubsub, Server-Sent Events and WebSocket.
+
+    >>> HttpSettings(listen="127.0.0.1:8080").grace_s
+    60.0
+    """
+
+    title: ClassVar[str] = "http"
+    listen: str = setting("", "host:port to serve tunnels on; empty: no tunnels", check=check_host_port)
+    scheme: Literal["kn_event_hash", "kn_route_checkpoint"] = setting(
+        "kn_event_hash", "how a mod_pubsub client is told to reconnect"
+    )
+    grace_s: float = setting(60.0, "how long a disconnected client can resume by kn_event_hash", low=1)
+    heartbeat_s: float = setting(15.0, "how long a tunnel is quiet before it gets a heartbeat", low=0.01)
+    retry_ms: int = setting(1_000, "how long a disconnected browser waits before it reconnects, about")
+    tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)
+    tunnels_per_address_max: int = setting(10_000, "tunnels open from one address", low=1)
+    files_reserved: int = setting(
+        64, "open files that tunnels leave to the journal and other connections", low=8
+    )
+    tunnel_bytes_max: int = setting(256 * KIB, "bytes buffered for one tunnel that does not read", low=1)
+    stall_s_max: float = setting(30.0, "how long a tunnel may read nothing before it is closed", low=0.01)
+    populate_events_max: int = setting(10_000, "events that a new route is populated with", low=1)
+    request_bytes_max: int = setting(1 * MIB, "longest request", low=KIB)
+    request_timeout_s: float = setting(10.0, "how long a request may take to arrive", low=0.01)
+    stop_timeout_s: float = setting(2.0, "how long tunnels may take to close when the node stops")
+    origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")
+    tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
+    allow: tuple[str, ...] = setting(
+        (), "who may do what, as 'ann read plant/**'; empty: everyone may do everything"
+    )

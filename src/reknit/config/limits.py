@@ -1,0 +1,55 @@
+"""`[limits]`: how much there may be of everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from reknit.batch_layout import COUNT_MAX
+from reknit.config.settings import Section, setting
+from reknit.config.units import KIB, MIB
+from reknit.frame import FRAME_BYTES_MAX
+from reknit.topic import TOPIC_BYTES_MAX
+
+__all__ = ["LimitSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings(Section):
+    """How much there may be of everything. At a limit a publisher waits, or an event is dead-lettered.
+
+    >>> LimitSettings().payload_bytes_max
+    8388608
+    """
+
+    title: ClassVar[str] = "limits"
+    frame_bytes_max: int = setting(
+        16 * MIB, "longest frame on a connection", low=4 * KIB, high=FRAME_BYTES_MAX
+    )
+    payload_bytes_max: int = setting(8 * MIB, "longest payload of one event", low=1)
+    topic_bytes_max: int = setting(TOPIC_BYTES_MAX, "longest topic, in UTF-8", low=1, high=TOPIC_BYTES_MAX)
+    batch_events_max: int = setting(COUNT_MAX, "events in one batch", low=1, high=COUNT_MAX)
+    batch_bytes: int = setting(256 * KIB, "size at which single publishes are sent as a batch", low=1)
+    publish_window_bytes: int = setting(16 * MIB, "sent by one publisher and not yet acknowledged", low=1)
+    publish_waiting_max: int = setting(65_536, "publish calls that wait for room in the window")
+    subscribe_credit_bytes: int = setting(
+        8 * MIB, "sent to one subscription ahead of what it has taken", low=1
+    )
+    connections_max: int = setting(1_024, "connections to one node", low=1)
+    subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
+    sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)
+    unsettled_ranges_max: int = setting(65_536, "ranges of unsettled events of one subscriber", low=1)
+    intake_bytes_max: int = setting(64 * MIB, "received by one node and not yet durable", low=1)
+    in_flight_bytes_max: int = setting(64 * MIB, "delivered to one subscriber and not yet settled", low=1)
+    queue_events_max: int = setting(0, "events queued for one durable subscriber; 0: no limit")
+    queue_bytes_max: int = setting(0, "bytes queued for one durable subscriber; 0: no limit")
+    queue_reserve_percent: int = setting(
+        10, "part of a queue that is reserved for events of priority CS5 and CS6", high=100
+    )
+    dead_letters_max: int = setting(10_000_000, "dead letters that wait on one node; 0: no limit")
+    dead_letters_bytes_max: int = setting(
+        16_384 * MIB, "bytes of dead letters that wait on one node; 0: no limit"
+    )
+    future_s_max: float = setting(
+        600.0, "how far in the future an event's time may be before it is refused; 0: any"
+    )

@@ -1,0 +1,37 @@
+"""Writing settings as TOML."""
+
+from __future__ import annotations
+
+from json import dumps
+
+from reknit.config.settings import Section, settings_of
+
+__all__ = ["toml_table", "toml_value"]
+
+
+def toml_table(section: Section) -> str:
+    """A section's settings with their docs, as TOML without the header.
+
+    >>> from reknit.config import TopicSettings
+    >>> print(toml_table(TopicSettings()).splitlines()[1])
+    pattern = "**"
+    """
+    rows = [(one, toml_value(getattr(section, one.key))) for one in settings_of(type(section))]
+    return "".join(f"# {one.doc}\n{one.key} = {text}\n" for one, text in rows)
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML.
+
+    >>> toml_value(True), toml_value(("a", "b")), toml_value(0.5)
+    ('true', '["a", "b"]', '0.5')
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case tuple():
+            return f"[{', '.join(toml_value(part) for part in value)}]"
+        case _:
+            return dumps(str(value), ensure_ascii=False)

@@ -1,0 +1,103 @@
+"""Which batches a node admits: by topic, size, time and permission. A refusal is final: resending does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from reknit.batch import TIME_US_MAX, TYPE_PUBLISH, Batch
+from reknit.errors import InvalidTopic
+from reknit.event import FLAG_STREAM
+from reknit.outcome import Code, Reason
+from reknit.protocol.machine import Peer
+from reknit.topic import check_topic
+
+TOPICS_KNOWN_MAX: Final = 100_000
+"""Topics whose spelling was checked are remembered up to this many; then the memory is cleared."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why events are never taken. With a reason, each of them becomes a dead letter."""
+
+    code: Code
+    text: str
+    reason: Reason | None = None
+
+
+Permit = Callable[[Peer, bytes, str], Refusal | None]
+"""Whether a peer may publish as a source on a topic. Asked once for each of these on every connection."""
+Inspect = Callable[[Peer, Batch], Refusal | None]
+"""Whether the attributes of a batch's events are valid. Asked for every batch that has attributes."""
+
+
+class Admission:
+    """Checks batches of all peers, and remembers what it need not check again."""
+
+    def __init__(self, events_max: int, permit: Permit | None, inspect: Inspect | None) -> None:
+        self.events_max = events_max
+        self.topics: set[str] = set()
+        """Topics that are known to be valid."""
+        self.latest_us = TIME_US_MAX
+        """No event may have a time later than this."""
+        self._permit = permit
+        self._inspect = inspect
+        self._permitted: dict[Peer, dict[bytes, str]] = {}
+        """By connection: the sources that may publish, and on which topic. Empty while every peer may."""
+        self._zero_us = self._future_us = 0
+
+    def set_clock(self, zero_us: int, future_s_max: float) -> None:
+        """The time of day at `now` 0, and how far in the future an event's time may be; 0: any."""
+        self._zero_us, self._future_us = zero_us, int(future_s_max * 1e6)
+
+    def at(self, now: float) -> None:
+        """It is `now`."""
+        if self._future_us:
+            self.latest_us = self._zero_us + int(now * 1e6) + self._future_us
+
+    def permitted(self, peer: Peer) -> dict[bytes, str] | None:
+        """The topics on which a peer's sources may publish, as far as was asked; None if every peer may."""
+        return None if self._permit is None else self._permitted.setdefault(peer, {})
+
+    def denied(self, source: bytes, topic: str, peer: Peer) -> Refusal | None:
+        """Why a peer may not publish as a source on a topic; asked once."""
+        if self._permit is None:
+            return None
+        permitted = self._permitted.setdefault(peer, {})
+        if permitted.get(source) == topic:
+            return None
+        refusal = self._permit(peer, source, topic)
+        if refusal is None:
+            permitted[source] = topic
+        return refusal
+
+    def malformed(self, batch: Batch) -> Refusal | None:
+        """Why no node would take this batch."""
+        head = batch.head
+        if head.topic not in self.topics:
+            try:
+                check_topic(head.topic)
+            except InvalidTopic as error:
+                return Refusal(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
+            if len(self.topics) >= TOPICS_KNOWN_MAX:
+                self.topics.clear()
+            self.topics.add(head.topic)
+        text = ""
+        if head.count > self.events_max:
+            text = f"a batch of {head.count} events is over limits.batch_events_max"
+        elif head.time_us > self.latest_us:
+            text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
+        elif head.flags & FLAG_STREAM:
+            text = "an event without its payload can't be published: send a stream's chunks after `Begin`"
+        return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED) if text else None
+
+    def inspect(self, batch: Batch, peer: Peer) -> Refusal | None:
+        """Why the attributes of this batch's events are not valid."""
+        if self._inspect is not None and (batch.head.flags or batch.head.type != TYPE_PUBLISH):
+            return self._inspect(peer, batch)
+        return None
+
+    def forget(self, peer: Peer) -> None:
+        """A peer's connection is gone."""
+        self._permitted.pop(peer, None)

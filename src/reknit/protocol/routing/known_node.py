@@ -1,0 +1,51 @@
+"""What is known of one node: its links and its subscriptions, with the numbers that say which news is newer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from reknit.wire.links import LinkState
+
+Interest = tuple[str, str]
+"""(pattern, mode)."""
+
+
+@dataclass(slots=True)
+class KnownNode:
+    """What is known of one node: its links, and its subscriptions with the instance and seq of their last change."""
+
+    state: LinkState
+    instance: int = 0
+    seq: int = 0
+    interests: set[Interest] = field(default_factory=set)
+
+    def is_older_than(self, state: LinkState) -> bool:
+        """Whether a link state is newer than the one that is known."""
+        return (state.instance, state.seq) > (self.state.instance, self.state.seq)
+
+    def update_links(self, state: LinkState) -> None:
+        """A newer link state came."""
+        self.state = state
+
+    def set_links(self, links: dict[str, int]) -> None:
+        """Of this node: its links changed."""
+        self.state = msgspec.structs.replace(self.state, seq=self.state.seq + 1, links=links)
+
+    def outdo_links(self, state: LinkState) -> None:
+        """Of this node: be newer than a link state of an earlier life."""
+        self.state = msgspec.structs.replace(self.state, instance=state.instance, seq=state.seq + 1)
+        self.instance = state.instance
+
+    def update_interests(self, instance: int, seq: int, interests: set[Interest]) -> None:
+        """A newer announcement came."""
+        self.instance, self.seq, self.interests = instance, seq, interests
+
+    def change_interests(self) -> None:
+        """Of this node: its subscriptions changed."""
+        self.seq += 1
+
+    def outdo_interests(self, instance: int, seq: int) -> None:
+        """Of this node: be newer than an announcement of an earlier life."""
+        self.instance, self.seq = instance, seq + 1

@@ -1,0 +1,105 @@
+"""The events that an application has, and those that come back to it.
+
+call          from                  to
+deliver       not here, returning   held
+settle        held                  settled
+give_back     settled               returning
+revoke        held                  returning and revoked
+end_revoked   returning, revoked    settled
+redeliver     returning, revoked    delivered next
+lose          returning             lost
+"""
+
+from __future__ import annotations
+
+from reknit.ledger import Series
+from reknit.protocol.subscribe.series_seqs import SeriesSeqs
+from reknit.seqset import Range, SeqSet
+
+
+class HeldEvents:
+    """The unsettled events of one subscription.
+
+    >>> held, series = HeldEvents(), ("plant/a", b"s")
+    >>> held.deliver(series, 1, 5)
+    >>> held.revoke(series, 2, 3)
+    >>> held.settle(series, 1, 9), held.end_revoked(series, 1, 9)
+    ([(1, 2), (3, 5)], [(2, 3)])
+    """
+
+    __slots__ = ("_held", "_returning", "_revoked")
+
+    def __init__(self) -> None:
+        self._held = SeriesSeqs()
+        self._returning = SeriesSeqs()
+        """Events that were given back and will be delivered again."""
+        self._revoked = SeriesSeqs()
+        """Those of them whose lease ran out: the application may still have them, and end them."""
+
+    # -- transitions
+
+    def deliver(self, series: Series, start: int, stop: int) -> None:
+        """Events go to the application."""
+        self._held.add(series, start, stop)
+
+    def settle(self, series: Series, start: int, stop: int) -> list[Range]:
+        """The application settles events; returns those that it has: only these count, and only once."""
+        return self._held.take(series, start, stop)
+
+    def give_back(self, series: Series, start: int, stop: int) -> None:
+        """Settled events will be delivered again."""
+        self._returning.add(series, start, stop)
+
+    def revoke(self, series: Series, start: int, stop: int) -> None:
+        """A lease ran out: the events will be delivered again, unless the application ends them first."""
+        for low, high in self._held.take(series, start, stop):
+            self._returning.add(series, low, high)
+            self._revoked.add(series, low, high)
+
+    def end_revoked(self, series: Series, start: int, stop: int) -> list[Range]:
+        """The application ends events that were revoked; returns those."""
+        ranges = self._revoked.take(series, start, stop)
+        for low, high in ranges:
+            self._returning.take(series, low, high)
+        return ranges
+
+    def redeliver(self, series: Series, start: int, stop: int) -> list[Range]:
+        """Events are delivered again; returns those that were given back."""
+        self._revoked.take(series, start, stop)
+        return self._returning.take(series, start, stop)
+
+    def lose(self, series: Series, start: int, stop: int) -> list[Range]:
+        """Events will not be delivered any more; returns those that were given back."""
+        return self._returning.take(series, start, stop)
+
+    def clear(self) -> None:
+        """The application's events are not its own any more."""
+        self._held.clear()
+
+    # -- questions
+
+    def has_revoked(self, series: Series) -> bool:
+        return series in self._revoked
+
+    def held_of(self, series: Series) -> SeqSet:
+        """A copy of the seqs of a series that the application has."""
+        return self._held.of(series)
+
+    def held_within(self, series: Series, start: int, stop: int) -> list[Range]:
+        return self._held.within(series, start, stop)
+
+    def held_ranges(self) -> list[tuple[Series, int, int]]:
+        """What the application has, in order."""
+        return self._held.ranges()
+
+    def ranges(self) -> list[tuple[Series, int, int]]:
+        """What the application has, then what will be delivered again."""
+        return self._held.ranges() + self._returning.ranges()
+
+    def returning(self) -> list[tuple[Series, SeqSet]]:
+        """What will be delivered again, by series."""
+        return list(self._returning)
+
+    def first_unsettled(self) -> list[tuple[Series, int]]:
+        """By series: the first seq that the application has or that will be delivered again."""
+        return [(series, seqs.first) for group in (self._held, self._returning) for series, seqs in group]

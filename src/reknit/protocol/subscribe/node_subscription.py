@@ -1,0 +1,100 @@
+"""What a subscriber and its node agree on: state, credit and outcomes. Every kind of subscriber has one of these."""
+
+from __future__ import annotations
+
+from reknit.protocol.effects import SendToNode
+from reknit.protocol.machine import Connected, Disconnected
+from reknit.protocol.subscribe.credit_window import CreditWindow
+from reknit.protocol.subscribe.inputs import (
+    TRANSITIONS,
+    WITHOUT_EFFECT,
+    Effect,
+    OutcomesStored,
+    SubscriberState,
+    SubscriptionEnded,
+    SubscriptionOpened,
+    SubscriptionOptions,
+)
+from reknit.protocol.subscribe.outcome_buffer import OutcomeBuffer
+from reknit.wire.messages import Credit, Held, Start, Subscribe, Subscribed, Unsubscribed
+
+
+class NodeSubscription:
+    """The state, credit and outcomes of one subscription, and the effects that its subscriber wants."""
+
+    def __init__(self, options: SubscriptionOptions, credit: CreditWindow | None = None) -> None:
+        self.options = options
+        self.state = SubscriberState.DISCONNECTED
+        self.credit = credit or CreditWindow(options.credit_bytes)
+        self.outcomes = OutcomeBuffer(options.sub)
+        self._effects: list[Effect] = []
+
+    def emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def change(self, message: Connected | Disconnected | Subscribed | Unsubscribed) -> bool:
+        """Change the state; returns whether the input has an effect. Raises if no driver may give it in this state."""
+        key = (self.state, type(message))
+        state = TRANSITIONS.get(key)
+        if state is not None:
+            self.state = state
+            return True
+        if key in WITHOUT_EFFECT:
+            return False
+        raise ValueError(
+            f"a subscription that is {self.state.value} can't receive {message!r}: disconnect it first"
+        )
+
+    def become(self, state: SubscriberState) -> None:
+        """Continue in the state of a subscription that this one replaces."""
+        self.state = state
+
+    def subscribe(self, start: Start, held: list[Held]) -> None:
+        """Ask the node for the subscription."""
+        options = self.options
+        self.emit(
+            SendToNode(
+                Subscribe(
+                    options.sub,
+                    options.pattern,
+                    options.name,
+                    start,
+                    self.credit.connect(),
+                    held,
+                    options.is_cache,
+                    options.takes_streams,
+                )
+            )
+        )
+
+    def opened(self, resumed: bool) -> None:
+        """The node confirmed the subscription: repeat what it may not have got, and grant credit."""
+        self.outcomes.flush()
+        for message in self.outcomes.unconfirmed():
+            self.emit(SendToNode(message))
+        self.grant()
+        self.emit(SubscriptionOpened(resumed))
+
+    def ended(self, message: Unsubscribed) -> None:
+        self.emit(SubscriptionEnded(message.code, message.text))
+
+    def grant(self) -> None:
+        """Grant the credit that has become free, if it is worth a message."""
+        if self.state is SubscriberState.LIVE and self.credit.is_grant_due:
+            self.emit(SendToNode(Credit(self.options.sub, self.credit.grant())))
+
+    def flush(self) -> int:
+        """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""
+        message = self.outcomes.flush()
+        if message is not None and self.state is SubscriberState.LIVE:
+            self.emit(SendToNode(message))
+        return self.outcomes.number
+
+    def settled(self, number: int) -> None:
+        """The node stored the outcomes up to a number."""
+        self.outcomes.confirm(number)
+        self.emit(OutcomesStored(number))

@@ -1,0 +1,46 @@
+"""How far a subscription has got in every series, and what it lost: so that repeated events are dropped by a range
+check."""
+
+from __future__ import annotations
+
+from reknit.ledger import Series
+from reknit.seqset import Range, SeqSet
+
+
+class SeriesProgress:
+    """The next seq of every series, and the lost ones.
+
+    >>> progress, series = SeriesProgress(), ("plant/a", b"s")
+    >>> progress.advance(series, 5)
+    >>> progress.next_of(series, 1), progress.checkpoint(), progress.lose(series, [(5, 9), (7, 9)])
+    (5, {'73': 4}, [(5, 9)])
+    """
+
+    __slots__ = ("_next", "lost")
+
+    def __init__(self) -> None:
+        self._next: dict[Series, int] = {}
+        self.lost: dict[Series, SeqSet] = {}
+
+    def next_of(self, series: Series, default: int) -> int:
+        """The seq after the last one that arrived; `default` for a new series."""
+        return self._next.get(series, default)
+
+    def advance(self, series: Series, stop: int) -> None:
+        """Events before `stop` arrived."""
+        if stop > self._next.get(series, 0):
+            self._next[series] = stop
+
+    def lose(self, series: Series, ranges: list[Range]) -> list[Range]:
+        """Events are lost; returns those that were not lost before."""
+        known = self.lost.setdefault(series, SeqSet())
+        fresh: list[Range] = []
+        for bounds in ranges:
+            for low, high in known.missing(*bounds):
+                known.add(low, high)
+                fresh.append((low, high))
+        return fresh
+
+    def checkpoint(self) -> dict[str, int]:
+        """{source as hex: the last seq that arrived}."""
+        return {source.hex(): seq - 1 for (_, source), seq in self._next.items()}

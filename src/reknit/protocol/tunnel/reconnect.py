@@ -1,0 +1,81 @@
+"""What a server may promise a client that wants to resume: 200 only if everything it missed is still held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from reknit.errors import InvalidCheckpoint
+from reknit.protocol.tunnel.journal_place import JournalPlace
+
+
+class HeldJournal(msgspec.Struct, frozen=True):
+    """What a node's journal holds: positions `[start, end)` of its epoch."""
+
+    epoch: str
+    start: int
+    end: int
+    is_whole: Callable[[], bool]
+    """Whether nothing of the tunnel's topics was ever removed."""
+    known_s: float
+    """For how many seconds it is known what was published: a journal in memory begins with its node."""
+    position_at: Callable[[float], int]
+    """The position from which on all events of the last seconds are; it may be too early, never too late."""
+    is_boundary: Callable[[JournalPlace], bool]
+    """Whether a batch with enough events begins at a place's position, or the journal ends there."""
+
+
+class ReconnectGranted(msgspec.Struct, frozen=True):
+    """The tunnel starts at this place; `recovered` if the client asked to resume."""
+
+    place: JournalPlace
+    recovered: bool
+
+
+class ReconnectDenied(msgspec.Struct, frozen=True):
+    """No stateful reconnect is possible: the status of the answer, and why."""
+
+    status: str
+    why: str
+
+
+def live(held: HeldJournal) -> ReconnectGranted:
+    """A tunnel that starts with the next event."""
+    return ReconnectGranted(JournalPlace(held.epoch, held.end), recovered=False)
+
+
+def since_checkpoint(text: str, held: HeldJournal) -> ReconnectGranted | ReconnectDenied:
+    """Resume after a checkpoint: if it is of this epoch, and nothing after it was removed."""
+    try:
+        place = JournalPlace.parse(text)
+    except InvalidCheckpoint as error:
+        return ReconnectDenied("400 Bad checkpoint", str(error))
+    if place.epoch != held.epoch:
+        return ReconnectDenied(
+            "404 Expired", "the checkpoint is of an earlier journal: the server has lost what it held then"
+        )
+    if place.position < held.start:
+        if held.is_whole():
+            return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
+        return ReconnectDenied("404 Expired", "what follows the checkpoint was removed by retention")
+    if place.position > held.end or not held.is_boundary(place):
+        return ReconnectDenied("404 Expired", "the checkpoint is not known here")
+    return ReconnectGranted(place, recovered=True)
+
+
+def since_age(age_s: float, grace_s: float, held: HeldJournal) -> ReconnectGranted | ReconnectDenied:
+    """The events of the last seconds. Those within the grace period are promised; older ones come as far as held.
+
+    An infinite age is not a reconnect: it asks for everything that is held.
+    """
+    if age_s == float("inf"):
+        return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
+    promised_s = min(age_s, grace_s)
+    if promised_s > held.known_s:
+        why = f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
+        return ReconnectDenied("404 Expired", why)
+    # a journal answers with its start for anything earlier: then it is not known what was before
+    if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():
+        return ReconnectDenied("404 Expired", f"retention removed events of the last {promised_s:.0f} s")
+    return ReconnectGranted(JournalPlace(held.epoch, held.position_at(age_s)), recovered=True)

@@ -1,0 +1,272 @@
+"""Publishes the rows of one partition of one micro-batch, each event once however often the task runs.
+
+Each partition of a sink has one source per topic, which never changes. Its seqs continue from micro-batch to
+micro-batch. Every event carries two columns: the micro-batch that it belongs to, and the seq of that micro-batch's
+first event. So the node itself remembers how far a micro-batch got: a task that runs again asks the node for the last
+event that it stored, and continues after it. A batch that is sent twice has the same seqs, and the node drops it.
+
+Publishing until acknowledged:
+
+put         cut the rows into batches, send each, keep it until the node acknowledges it; wait while the window is full
+Ack         forget the batches up to this seq
+Expect      the node misses events of a source: resend its unacknowledged batches
+Hold, Go    stop sending; resume by resending everything that is unacknowledged
+Refuse      raise `Refused`: the task fails
+connection lost    reconnect within the timeout, then resend everything that is unacknowledged
+close       return when nothing is unacknowledged
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from reknit.batch import SOURCE_BYTES, Batch
+from reknit.errors import NotConnected, Refused
+from reknit.spark.blocking_connection import BlockingConnection
+from reknit.spark.sink.options import SinkOptions
+from reknit.topic import check_topic
+from reknit.wire.codec import AnyMessage
+from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
+
+__all__ = ["BATCH_COLUMN", "START_COLUMN", "SinkPublisher", "source_of"]
+
+log = logging.getLogger("reknit.spark")
+
+BATCH_COLUMN: Final = "spark_batch"
+START_COLUMN: Final = "spark_start"
+WINDOW_BYTES: Final = 16 << 20
+EVENTS_MAX: Final = 65_536
+PAUSE_S: Final = 0.5
+_ALL_STORED: Final = 1 << 62
+"""A last stored seq that is beyond every row of a micro-batch."""
+
+
+def source_of(sink: str, topic: str, partition: int) -> bytes:
+    """The source of one partition of a sink on a topic: always the same.
+
+    >>> source_of("alerts", "plant/temp", 0) == source_of("alerts", "plant/temp", 0)
+    True
+    """
+    text = f"{len(sink)}:{sink}:{len(topic)}:{topic}:{partition}"
+    return xxhash.xxh3_128_digest(text.encode())[:SOURCE_BYTES]
+
+
+class _Series(msgspec.Struct):
+    """One source on one topic, while a micro-batch is written."""
+
+    topic: str
+    source: bytes
+    start: int
+    """The seq of the micro-batch's first event."""
+    next: int
+    """The seq of the next row."""
+    stored: int
+    """The last seq that the node had stored when the task started."""
+    unacked: deque[Batch]
+
+    def skip_stored(self, count: int) -> int:
+        """Skip those of the next `count` rows that the node has; returns how many."""
+        skipped = min(count, max(0, self.stored + 1 - self.next))
+        self.next += skipped
+        return skipped
+
+    def add(self, batch: Batch) -> None:
+        """A batch of the next rows is sent."""
+        self.unacked.append(batch)
+        self.next = batch.stop
+
+    def acknowledge(self, seq: int) -> int:
+        """Forget the batches up to this seq; returns their bytes."""
+        size = 0
+        while self.unacked and self.unacked[0].stop <= seq + 1:
+            size += self.unacked.popleft().head.length
+        return size
+
+
+class SinkPublisher:
+    """Publishes payloads by topic. `close` returns when the node has stored them all. For one task."""
+
+    def __init__(self, options: SinkOptions, sink: str, batch_id: int, partition: int) -> None:
+        self._options = options
+        self._sink, self._batch_id, self._partition = sink, batch_id, partition
+        self._series: dict[bytes, _Series] = {}
+        self._unacked_bytes = 0
+        self._is_held = False
+        self.count = 0
+        """Rows so far."""
+        self.dropped = 0
+        """Rows of them that the node had stored before."""
+        self._connection = self._connect()
+
+    def _connect(self) -> BlockingConnection:
+        """Connect to the node, and retry until the timeout."""
+        options = self._options
+        deadline = time.monotonic() + options.timeout_s
+        while True:
+            try:
+                return BlockingConnection(
+                    options.nodes[0], options.token, options.timeout_s, options.tls_ca_file
+                )
+            except NotConnected:
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+
+    # -- rows
+
+    def put(self, topic: str, payloads: Sequence[bytes], columns: Mapping[str, Sequence[Any]]) -> None:
+        """Publish events on a topic, in this order. Returns when the window has room for more."""
+        series = self._open_series(topic)
+        self.count += len(payloads)
+        low = series.skip_stored(len(payloads))
+        self.dropped += low
+        while low < len(payloads):
+            high = self._batch_end(payloads, low)
+            cut = {name: list(values[low:high]) for name, values in columns.items()}
+            self._send(series, self._build(series, payloads[low:high], cut))
+            low = high
+
+    def _build(self, series: _Series, payloads: Sequence[bytes], columns: dict[str, list[Any]]) -> Batch:
+        size, options = len(payloads), self._options
+        marks = {BATCH_COLUMN: [self._batch_id] * size, START_COLUMN: [series.start] * size}
+        return Batch.build(
+            series.source,
+            series.topic,
+            series.next,
+            payloads,
+            time.time_ns() // 1000,
+            options.ttl_ms,
+            options.priority,
+            columns={**marks, **columns},
+        )
+
+    def _batch_end(self, payloads: Sequence[bytes], low: int) -> int:
+        """The end of the batch that starts with payload `low`."""
+        size, high = 0, low
+        limit = min(self._options.batch_bytes, self._connection.welcome.frame_bytes_max // 2)
+        while high < len(payloads) and high - low < EVENTS_MAX:
+            size += len(payloads[high]) + 4
+            if size > limit and high > low:
+                break
+            high += 1
+        return high
+
+    # -- resuming
+
+    def _open_series(self, topic: str) -> _Series:
+        source = source_of(self._sink, topic, self._partition)
+        while source not in self._series:
+            check_topic(topic)
+            try:
+                self._series[source] = self._resume(topic, source)
+            except NotConnected:
+                self._reconnect()
+        return self._series[source]
+
+    def _resume(self, topic: str, source: bytes) -> _Series:
+        """Ask the node how far this source got, and in which micro-batch."""
+        stored = self._declare(topic, source)
+        last, start = self._last_batch(topic, source, stored) if stored else (-1, 1)
+        if last < self._batch_id:
+            return _Series(topic, source, stored + 1, stored + 1, stored, deque())
+        if last > self._batch_id:
+            # The query was set back to an older checkpoint: the node has what it writes again.
+            log.warning(
+                "micro-batch %d was written before %d, which %s has: skipped", self._batch_id, last, topic
+            )
+            return _Series(topic, source, 1, 1, _ALL_STORED, deque())
+        return _Series(topic, source, start, start, stored, deque())
+
+    def _declare(self, topic: str, source: bytes) -> int:
+        """Announce a source; returns the last seq that the node has stored of it."""
+        self._connection.send(Declare(source, topic))
+        while True:
+            message = self._connection.receive()
+            if isinstance(message, Ack) and message.source == source:
+                return message.seq
+            self._receive(message)
+
+    def _last_batch(self, topic: str, source: bytes, seq: int) -> tuple[int, int]:
+        """The micro-batch of an event, and the seq of its first event; (-1, 1) if the event was removed."""
+        while self._unacked_bytes:
+            self._receive(self._connection.receive())
+        _, data = self._connection.ask_raw("find", topic=topic, source=source, start=seq, stop=seq + 1)
+        if not data:
+            log.warning(
+                "the last event of source %s on %s was removed: assuming an older micro-batch",
+                source.hex(),
+                topic,
+            )
+            return -1, 1
+        columns = Batch.parse(data).columns()
+        return int(columns[BATCH_COLUMN][0]), int(columns[START_COLUMN][0])
+
+    # -- sending until acknowledged
+
+    def _send(self, series: _Series, batch: Batch) -> None:
+        series.add(batch)
+        self._unacked_bytes += batch.head.length
+        try:
+            if not self._is_held:
+                self._connection.send_bytes(batch.data)
+            while self._unacked_bytes > WINDOW_BYTES:
+                self._receive(self._connection.receive())
+        except NotConnected:
+            self._reconnect()
+
+    def close(self) -> None:
+        """Return when the node has stored everything. Raises `NotConnected`, `Refused`."""
+        while self._unacked_bytes:
+            try:
+                self._receive(self._connection.receive())
+            except NotConnected:
+                self._reconnect()
+        self._connection.close()
+
+    def abort(self) -> None:
+        """Close the connection. The node may store what was sent: the next attempt asks it."""
+        self._connection.close()
+
+    def _receive(self, message: AnyMessage) -> None:
+        match message:
+            case Ack(source=source, seq=seq) if source in self._series:
+                self._unacked_bytes -= self._series[source].acknowledge(seq)
+            case Expect(source=source) if source in self._series:
+                self._resend(self._series[source])
+            case Refuse(code=code, text=text):
+                raise Refused(code, text)
+            case Hold(text=text):
+                log.warning("the node asks the sink to wait: %s", text)
+                self._is_held = True
+            case Go():
+                self._is_held = False
+                self._resend_all()
+            case _:
+                pass
+
+    def _resend(self, series: _Series) -> None:
+        for batch in series.unacked:
+            self._connection.send_bytes(batch.data)
+
+    def _resend_all(self) -> None:
+        for series in self._series.values():
+            self._resend(series)
+
+    def _reconnect(self) -> None:
+        """Wait for the node, and resend what it has not acknowledged. It drops what it already has."""
+        while True:
+            self._connection.close()
+            self._connection = self._connect()
+            self._is_held = False
+            try:
+                self._resend_all()
+                return
+            except NotConnected:
+                continue

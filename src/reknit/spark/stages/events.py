@@ -1,0 +1,40 @@
+"""Table `events`: the settled events, one row each, for any tool that reads Parquet."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.lake.spark_tables import Transaction
+from reknit.spark.stages.settle.expand import expand, with_frames
+from reknit.spark.stages.settle.newly_settled import newly_settled
+
+__all__ = ["events_lake"]
+
+
+def events_lake(spark: SparkSession, lake: Lake, format: str = "parquet") -> int | None:
+    """Bring table `events` up to date. Returns the number of new events, or None if nothing new was settled."""
+    new = newly_settled(spark, lake, "events")
+    if new is None:
+        return None
+    frames = with_frames(spark, lake, new.pieces, new.after_capture, new.through_capture)
+    with Transaction(lake, "events", new.id) as transaction:
+        if format == "parquet":
+            rows = transaction.write("events", expand(frames))
+        else:
+            rows = _write_as(format, lake, expand(frames), new.id)
+        transaction.commit({"through": new.through, "format": format})
+    return rows
+
+
+def _write_as(format: str, lake: Lake, events: DataFrame, id: int) -> int:
+    """Write in another table format. Replaces, atomically, what an earlier attempt at this commit wrote."""
+    path = str(lake.root / f"events_{format}")
+    named = events.withColumn("commit", F.lit(id))
+    writer = named.write.format(format)
+    if format == "delta":
+        writer.mode("overwrite").option("replaceWhere", f"commit = {id}").save(path)
+    else:
+        writer.mode("overwrite").option("overwrite-mode", "dynamic").partitionBy("commit").save(path)
+    return named.sparkSession.read.format(format).load(path).where(F.col("commit") == id).count()

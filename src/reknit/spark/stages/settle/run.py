@@ -1,0 +1,231 @@
+"""Runs settle on a lake: reads what was captured since the last run, decides, recovers, commits all tables at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from reknit.batch import Batch
+from reknit.spark.lake.commit_log import Commit, Lake
+from reknit.spark.lake.spark_tables import Transaction, day_of, key_of, read
+from reknit.spark.lake.tables import TABLE_OF
+from reknit.spark.stages.settle.decisions import SERIES, candidates, covered, decide
+from reknit.spark.stages.settle.expand import HEAD, fingerprints, with_frames
+from reknit.spark.stages.settle.fingerprints import mark_repeated, skip_repeated, write_fingerprints
+from reknit.spark.stages.settle.recover import EventCache, RecoveryResult, SeriesGap, recover
+
+__all__ = ["SettleReport", "settle_lake"]
+
+GAPS_MAX: Final = 10_000
+"""One run recovers at most this many gaps; the next run takes the rest."""
+SMALL_ROWS: Final = 200_000
+"""Up to this many rows, one file per folder is enough."""
+FOREVER_S: Final = 10 * 365 * 86_400.0
+_TABLES: Final = {"settled": "settled", "lost": "losses", "late": "late", "held": "held"}
+
+
+class SettleReport(msgspec.Struct, frozen=True):
+    """What one run decided, counted in events."""
+
+    id: int
+    settled: int = 0
+    held: int = 0
+    gap: int = 0
+    lost: int = 0
+    late: int = 0
+    recovered: int = 0
+    duplicates: int = 0
+    batches: int = 0
+    """Captured batches that were read."""
+    rows: int = 0
+
+
+def settle_lake(
+    spark: SparkSession,
+    lake: Lake,
+    grace_s: float,
+    caches: Iterable[tuple[str, EventCache]] = (),
+    now: datetime | None = None,
+) -> SettleReport | None:
+    """Settle everything captured since the last run; None if there is nothing to do."""
+    last = lake.log("settle").last()
+    newest = lake.log("capture_batches").last()
+    held_rows = sum(file.rows for file in lake.files("held"))
+    through = -1 if last is None else int(last.meta["through"])
+    if newest is None or (newest.id == through and not held_rows):
+        return None
+    run = _SettleRun(spark, lake, last, newest.id, now or datetime.now(UTC))
+    return run.settle(grace_s, list(caches))
+
+
+class _SettleRun:
+    """One run: the rows that it decides about, and the commit that it makes."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, last: Commit | None, newest: int, now: datetime
+    ) -> None:
+        self.spark, self.lake, self.now = spark, lake, now
+        self.id = 0 if last is None else last.id + 1
+        self.after = -1 if last is None else int(last.meta["through"])
+        self.newest = newest
+        held = lake.files("held")
+        # Held ranges were captured earlier: a join with their frames must look back as far.
+        self.since = int(last.meta["since"]) if last is not None and held else self.after
+        self.coverage = read(spark, lake, "coverage") if last is not None else None
+        new = read(spark, lake, "batches", self.after, newest)
+        self.rows = candidates(new, "batches", now)
+        self.batches = sum(file.rows for file in lake.files("batches", self.after, newest))
+        if held:
+            columns = self.rows.columns
+            self.rows = self.rows.unionByName(read(spark, lake, "held").select(*columns))
+
+    def settle(self, grace_s: float, caches: Sequence[tuple[str, EventCache]]) -> SettleReport:
+        decided = decide(self.rows, self.coverage, self.now, grace_s).persist()
+        try:
+            counts = _counts(decided)
+            found = RecoveryResult([], True)
+            if caches and ("gap" in counts or "lost" in counts):
+                found = recover(_gaps(decided), caches)
+            with Transaction(self.lake, "settle", self.id) as transaction:
+                if found.batches or not found.is_complete:
+                    self._add_recovered(transaction, found.batches)
+                    decided.unpersist()
+                    # A gap is given up only after every cache was asked for it.
+                    grace_s = grace_s if found.is_complete else FOREVER_S
+                    decided = decide(self.rows, self.coverage, self.now, grace_s).persist()
+                    counts = _counts(decided)
+                return self._commit(transaction, decided, counts, found)
+        finally:
+            decided.unpersist()
+
+    def _add_recovered(self, transaction: Transaction, found: list[tuple[str, Batch]]) -> None:
+        if not found:
+            return
+        table = _recovered(found, self.id)
+        transaction.write_arrow("recovered", table)
+        slim = self.spark.createDataFrame(table.drop_columns(["data"]))
+        self.rows = self.rows.unionByName(candidates(slim, "recovered", self.now))
+
+    def _commit(
+        self, transaction: Transaction, decided: DataFrame, counts: Counts, found: RecoveryResult
+    ) -> SettleReport:
+        rows = sum(count.rows for count in counts.values())
+        ranges, duplicates = decided.withColumn("skip", _no_skips()), 0
+        if "settled" in counts and counts["settled"].rows_with_columns:
+            ranges, duplicates = self._skip_repeated(transaction, decided, found)
+        self._write_ranges(transaction, ranges, is_small=rows <= SMALL_ROWS)
+        coverage = covered(self.coverage, decided)
+        transaction.write("coverage", coverage.coalesce(1) if rows <= SMALL_ROWS else coverage)
+        report = SettleReport(
+            self.id,
+            recovered=sum(batch.count for _, batch in found.batches),
+            duplicates=duplicates,
+            batches=self.batches,
+            rows=rows,
+            **{what: count.events for what, count in counts.items()},
+        )
+        meta = {"through": self.newest, "since": self.since, "report": msgspec.to_builtins(report)}
+        transaction.commit(meta)
+        return report
+
+    def _write_ranges(self, transaction: Transaction, ranges: DataFrame, is_small: bool) -> None:
+        """Write each range to the table of its decision."""
+        time = F.when(F.col("what") == "lost", F.lit(self.now)).otherwise(F.col("time"))
+        out = ranges.where(F.col("what") != "gap").withColumns({"arrived": F.lit(self.now), "time": time})
+        placed = out.withColumns({"day": day_of(F.col("time")), "topic_key": key_of(F.col("topic"))})
+        if is_small:
+            placed = placed.coalesce(1)
+        placed = placed.sortWithinPartitions("what", "day", "topic_key", *SERIES, "start")
+        transaction.write_parts(placed, _TABLES, ["day", "topic_key"])
+
+    def _skip_repeated(
+        self, transaction: Transaction, decided: DataFrame, found: RecoveryResult
+    ) -> tuple[DataFrame, int]:
+        """Mark the settled events that repeat the fingerprint of another; also returns how many there are."""
+        known = read(self.spark, self.lake, "fingerprints")
+        marked = mark_repeated(known, fingerprints(self._frames_with_columns(decided, found)))
+        repeated, count = write_fingerprints(transaction, marked)
+        return skip_repeated(decided, repeated), count
+
+    def _frames_with_columns(self, decided: DataFrame, found: RecoveryResult) -> DataFrame:
+        """The settled ranges whose batches have columns, with the frames, also those that were just recovered."""
+        pieces = decided.where("what = 'settled' and columns_bytes > 0").withColumn("skip", _no_skips())
+        frames = with_frames(self.spark, self.lake, pieces, self.since, self.newest)
+        if not found.batches:
+            return frames
+        recovered = self.spark.createDataFrame(_recovered(found.batches, self.id))
+        joined = recovered.select("node", "position", *HEAD).join(
+            pieces.where("origin = 'recovered'"), ["node", "position"]
+        )
+        return frames.unionByName(joined.select(*frames.columns))
+
+
+class _Count(NamedTuple):
+    """How much was decided in one way."""
+
+    rows: int
+    events: int
+    rows_with_columns: int
+
+
+Counts = dict[str, _Count]
+"""Per decision (`what`)."""
+
+
+def _counts(decided: DataFrame) -> Counts:
+    sums = decided.groupBy("what").agg(
+        F.count("*"), F.sum(F.col("stop") - F.col("start")), F.sum((F.col("columns_bytes") > 0).cast("int"))
+    )
+    return {row[0]: _Count(int(row[1]), int(row[2]), int(row[3] or 0)) for row in sums.collect()}
+
+
+def _no_skips() -> Column:
+    return F.lit(None).cast("array<bigint>")
+
+
+def _gaps(decided: DataFrame) -> list[SeriesGap]:
+    """The oldest gaps."""
+    missing = decided.where(F.col("what").isin("gap", "lost")).orderBy("noticed", *SERIES, "start")
+    return [
+        SeriesGap(row["topic"], bytes(row["source"]), row["start"], row["stop"])
+        for row in missing.select(*SERIES, "start", "stop").limit(GAPS_MAX).collect()
+    ]
+
+
+_ARROW: Final[dict[str, Any]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def _recovered(found: list[tuple[str, Batch]], id: int) -> pa.Table:
+    """Rows of table `recovered`. Each has a position of its own, unique over all runs."""
+    columns = TABLE_OF["recovered"].columns
+    rows = []
+    for index, (name, batch) in enumerate(found):
+        head = batch.head
+        rows.append(
+            {
+                "node": name,
+                "position": id * 1_000_000_000 + index,
+                "stop": head.stop,
+                "time": head.time_us,
+                "data": bytes(batch.data),
+                "columns_bytes": int.from_bytes(bytes(batch.data[60:64]), "little"),
+            }
+            | {
+                n: getattr(head, n)
+                for n in ("topic", "source", "first", "count", "ttl_ms", "priority", "type", "length")
+            }
+        )
+    schema = pa.schema([(column.name, _ARROW[column.type]) for column in columns])
+    return pa.Table.from_pylist(rows, schema)

@@ -1,0 +1,157 @@
+"""The application of a simulated subscriber: takes batches at its own pace, and settles them at random.
+
+It accepts, releases, fails and rejects as the plan's weights say. It may never settle a batch, if there are leases.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+
+from reknit.batch import Batch
+from reknit.client.subscribe.delivery_queue import is_behind
+from reknit.ledger import Series
+from reknit.outcome import Outcome
+from reknit.protocol.subscribe.subscriber import Subscriber
+from reknit.seqset import SeqSet
+from reknit.testing.observed import ObservedSubscriber, name_of
+from reknit.testing.world import World
+
+CALM_THINK_S = 0.02
+"""Once the faults are over no application thinks for longer: it may have a long backlog."""
+
+
+class Application:
+    """The application in one run of a subscriber's program.
+
+    It calls the machine, then `perform`, which performs the machine's effects. `after` runs an action later, unless the
+    program has crashed by then.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        machine: Subscriber,
+        seen: ObservedSubscriber,
+        world: World,
+        rng: Random,
+        *,
+        after: Callable[[float, Callable[[], None]], None],
+        perform: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._machine = machine
+        self._seen = seen
+        self._world = world
+        self._rng = rng
+        self._after = after
+        self._perform = perform
+        self._inbox: deque[Batch] = deque()
+        self._revoked: dict[int, SeqSet] = {}
+        """What was revoked while it waited in the inbox, by the id of its batch."""
+        self._is_thinking = False
+        self._unconfirmed: deque[tuple[int, Series, int, int, Outcome]] = deque()
+        """Outcomes that the node has not confirmed, each with the number of its message; -1: not sent yet."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._inbox
+
+    def take(self, batches: Sequence[Batch]) -> None:
+        """Batches are delivered."""
+        for batch in batches:
+            self._seen.delivered(batch)
+        self._inbox += batches
+        self._think()
+
+    def revoke(self, series: Series, start: int, stop: int) -> None:
+        """Leases ran out: drop the events that are not processed yet."""
+        self._seen.revoked(series, start, stop)
+        for batch in self._inbox:
+            if (batch.topic, batch.source) == series:
+                self._revoked.setdefault(id(batch), SeqSet()).add(start, stop)
+
+    def outcomes_stored(self, number: int) -> None:
+        """The node has stored the outcomes of all messages up to this one."""
+        while self._unconfirmed and 0 <= self._unconfirmed[0][0] <= number:
+            _, series, start, stop, outcome = self._unconfirmed.popleft()
+            if outcome.is_final:
+                self._seen.outcome_stored(series, start, stop)
+
+    def flush(self) -> None:
+        """Send all outcomes."""
+        number = self._machine.flush()
+        rows = ((at if at >= 0 else number, *rest) for at, *rest in self._unconfirmed)
+        self._unconfirmed = deque(rows)  # type: ignore[arg-type]
+        self._perform()
+
+    # -- processing
+
+    def _think(self) -> None:
+        if self._inbox and not self._is_thinking:
+            self._is_thinking = True
+            think_s = self._rng.uniform(0.0, self._world.plan.think_s_max)
+            self._after(min(think_s, CALM_THINK_S) if self._world.is_calm else think_s, self._decide)
+
+    def _decide(self) -> None:
+        self._is_thinking = False
+        if not self._inbox:
+            return  # it was returned, together with the event before it
+        batch = self._inbox.popleft()
+        if batch.counted:
+            self._machine.taken(batch.head.length)
+        else:
+            self._machine.taken_recovered(batch.head.length, self._world.clock.now)
+        if not self._hangs():
+            self._settle_all(batch)
+        self._perform()
+        self._after(self._rng.choice((0.0, 0.0, 0.05)), self.flush)
+        self._think()
+
+    def _hangs(self) -> bool:
+        """Whether the application never settles what it has taken, so that its lease runs out."""
+        plan = self._world.plan
+        can_hang = bool(plan.lease_s) and self._seen.kind.durable and not self._world.is_calm
+        return can_hang and self._rng.random() < plan.hang
+
+    # -- settling
+
+    def _settle_all(self, batch: Batch) -> None:
+        revoked = self._revoked.pop(id(batch), SeqSet())
+        for low, high in revoked.missing(batch.first, batch.stop):
+            start = low
+            while start < high:
+                stop = high if self._rng.random() < 0.7 else self._rng.randint(start + 1, high)
+                outcome = self._choose()
+                self._settle(batch, start, stop, outcome)
+                start = stop
+                if start < batch.ordered_to and not outcome.is_final:
+                    self._return_rest(batch, start)
+                    return
+
+    def _return_rest(self, batch: Batch, start: int) -> None:
+        """Return the events behind one that will be redelivered: they must wait for it."""
+        if start < batch.stop:
+            self._settle(batch, start, batch.stop, Outcome.RELEASED)
+        for one in [one for one in self._inbox if is_behind(one, batch)]:
+            self._inbox.remove(one)
+            self._revoked.pop(id(one), None)
+            if one.counted:
+                self._machine.taken(one.head.length)
+            self._settle(one, one.first, one.stop, Outcome.RELEASED)
+
+    def _choose(self) -> Outcome:
+        if self._world.is_calm:
+            return Outcome.ACCEPTED
+        plan = self._world.plan
+        outcomes = (Outcome.ACCEPTED, Outcome.RELEASED, Outcome.FAILED, Outcome.REJECTED)
+        return self._rng.choices(outcomes, (plan.accept, plan.release, plan.fail, plan.reject))[0]
+
+    def _settle(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
+        series = (batch.topic, batch.source)
+        self._seen.settled(series, start, stop, outcome)
+        self._unconfirmed.append((-1, series, start, stop, outcome))
+        delay_s = self._rng.choice((0.0, 0.3)) if outcome is Outcome.FAILED else 0.0
+        self._world.tell(self._name, outcome.name, name_of(series), start, stop)
+        self._machine.settle(series, start, stop, outcome, delay_s=delay_s, attempt=batch.attempt)

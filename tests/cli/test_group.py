@@ -1,0 +1,73 @@
+"""`reknit group`, as real processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from reknit.processes.process import start_tied
+from tests.client.node_thread import serving
+
+pytestmark = pytest.mark.real
+
+ADDRESS = f"239.75.79.3:{30_000 + os.getpid() % 20_000}"
+REKNIT = [sys.executable, "-c", "from reknit.cli.main import main; main()", "group"]
+
+
+def reknit(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [*REKNIT, *arguments, "--address", ADDRESS]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+
+
+def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*REKNIT[:-1], *arguments, "--node", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_member_prints_what_others_send_and_is_listed() -> None:
+    command = [*REKNIT, "join", "robots", "--as", "reader", "--count", "3", "--address", ADDRESS]
+    with start_tied(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        try:
+            while "joined" not in (line := reader.stderr.readline()):
+                assert line, "it ended before it joined"
+            [view] = json.loads(reknit("members", "robots", "--json").stdout)
+            assert [member["name"] for member in view["members"]] == ["reader"]
+            assert reknit("send", "robots", "hello", "--as", "a").stdout == "1 event sent to 1 other member\n"
+            assert (
+                reknit("send", "robots", "--as", "b", text="one\ntwo\n").stdout
+                == "2 events sent to 1 other member\n"
+            )
+            assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
+            assert reader.wait(timeout=20) == 0
+        finally:
+            reader.kill()
+
+
+def test_sending_to_an_empty_group_fails_with_a_hint() -> None:
+    done = reknit("send", "nobody", "hello", "--wait", "0.1")
+    assert done.returncode == 1
+    assert "0 other members in group 'nobody' after 0.1 s: join one, or pass --members 1" in done.stderr
+
+
+def test_listing_the_members_of_an_unknown_group_fails() -> None:
+    done = reknit("members", "nobody")
+    assert done.returncode == 1
+    assert "no member of group 'nobody' answers" in done.stderr
+
+
+def test_events_sent_with_a_node_reach_its_subscribers_and_its_ledger() -> None:
+    with serving() as node:
+        url = node.urls[0]
+        sent = reknit("send", "robots", "hello", "--members", "1", "--as", "a", "--node", url)
+        assert sent.stdout == "1 event sent to 0 other members\n"
+        words = ("sub", "group/**", "--history", "--count", "1", "--name", "reader")
+        assert "hello" in at_node(url, *words).stdout
+        ledger = at_node(url, "ledger")
+        assert "group/robots" in ledger.stdout
+        assert ledger.returncode == 0

@@ -1,0 +1,56 @@
+"""One member as a program of its own: sends its events, reads everyone's, and prints what it got.
+
+python -m tests.client.group.member_process INTERFACE NAME MEMBERS EVENTS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sys
+
+from reknit.client.group.group import Group
+from reknit.protocol.multicast.settings import GroupSettings
+from reknit.transport.udp import UdpConfig
+
+
+def payload(name: str, number: int) -> bytes:
+    return f"{name}-{number}-".encode() * (1 + number % 40)
+
+
+def digest_of(name: str, events: int) -> str:
+    """What everyone must have got of a member."""
+    digest = hashlib.sha256()
+    for number in range(events):
+        digest.update(payload(name, number))
+    return digest.hexdigest()
+
+
+async def run(interface: str, name: str, members: int, events: int) -> None:
+    udp = UdpConfig(group="239.75.78.90:7480", interface=interface)
+    settings = GroupSettings(suspect_s=20.0)
+    is_complete = asyncio.Event()
+    group = Group.join("robots", udp=udp, member=name, settings=settings)
+    group.on_view = lambda view: is_complete.set() if len(view.members) == members else None
+    async with group:
+        await is_complete.wait()
+        await asyncio.sleep(1.0)
+        sending = asyncio.create_task(group.send_many([payload(name, n) for n in range(events)]))
+        digests = {member.name: hashlib.sha256() for member in group.members}
+        counts = dict.fromkeys(digests, 0)
+        async for event in group:
+            source = group.name_of(event.source)
+            digests[source].update(event.payload)
+            counts[source] += 1
+            if all(count == events for count in counts.values()):
+                break
+        await sending
+        report = {source: digest.hexdigest() for source, digest in digests.items()}
+        sys.stdout.write(json.dumps({"digests": report, "lost": len(group.lost), **group.counts}) + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)  # the others may still need us
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

@@ -1,0 +1,114 @@
+"""Tokens, rules, other sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reknit.errors import InvalidConfig
+from reknit.gateway.access import AccessRules
+from tests.gateway.http.http_client import config, payloads, web
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> str:
+    path = tmp_path / "tokens"
+    path.write_text("# who and what\nann a-token\nbob b-token\n")
+    return str(path)
+
+
+def test_a_token_comes_in_the_header_or_in_the_query(tokens: str) -> None:
+    with web(config(tokens_file=tokens, allow=("ann read what/**",))) as node:
+        assert node.request("/sse?topic=what/chat").code == 403
+        assert node.request("/sse?topic=what/chat&token=wrong").code == 403
+        assert node.request("/sse?topic=what/chat&token=b-token").code == 403
+        with node.stream("/sse?topic=what/chat&token=a-token") as stream:
+            stream.until(b"live")
+        with node.stream("/sse?topic=what/chat", Authorization="Bearer a-token") as stream:
+            stream.until(b"live")
+
+
+def test_rules_say_who_may_read_and_write(tokens: str) -> None:
+    allow = ("ann write what/*", "* read what/*")
+    with web(config(tokens_file=tokens, allow=allow)) as node:
+        assert node.post("/what/chat", "x").code == 403
+        assert node.post("/what/chat", "x", token="b-token").code == 403
+        form = b"kn_to=/what/chat;kn_payload=x"
+        assert node.request("/kn", "POST", form, Authorization="Bearer a-token").code == 200
+        assert node.request("/kn", "POST", b"kn_to=/who/x", Authorization="Bearer a-token").code == 403
+        assert node.get(kn_from="/who/x").code == 403
+        with node.tunnel("/what/chat", do_max_age="infinity") as tunnel:
+            assert payloads(tunnel.events(2)) == ["", "x"]
+
+
+def test_a_token_is_no_part_of_an_event(tokens: str) -> None:
+    with web(config(tokens_file=tokens)) as node, node.tunnel() as tunnel:
+        tunnel.events(1)
+        node.post("/what/chat", "x", token="a-token")
+        assert "token" not in tunnel.events(2)[1]
+
+
+def test_a_pattern_carries_only_what_may_be_read(tokens: str) -> None:
+    some = config(tokens_file=tokens, allow=("ann read what/**", "* write **"))
+    with web(some) as node, node.stream("/sse?topic=**&token=a-token") as stream:
+        stream.until(b"live")
+        node.post("/who/secret", "hidden")
+        node.post("/what/chat", "shown")
+        assert b"hidden" not in stream.until(b"shown")
+
+
+def test_what_is_replayed_is_what_may_be_read_by_then(tmp_path: Path, tokens: str) -> None:
+    data = tmp_path / "data"
+    everything = config(data, tokens_file=tokens, allow=("* read **", "* write **"))
+    with web(everything) as node, node.stream("/sse?topic=**&token=a-token") as stream:
+        body = stream.until(b'live",')
+        place = body.partition(b"id: ")[2].partition(b"\n")[0].decode()
+        node.post("/plant/a", "secret by now")
+        node.post("/what/chat", "still fine")
+    less = config(data, tokens_file=tokens, allow=("ann read what/**",))
+    with web(less) as node:
+        with node.stream("/sse?topic=**&token=a-token", Last_Event_ID=place) as stream:
+            assert b"secret" not in stream.until(b"still fine")
+        answer = node.request(f"/kn?kn_from=/plant/a;do_since_checkpoint={place};token=a-token")
+        assert answer.code == 403
+        assert b"secret" not in answer.body
+
+
+def test_a_route_needs_the_right_to_read_and_to_write(tokens: str) -> None:
+    with web(config(tokens_file=tokens, allow=("* read a", "* write b"))) as node:
+        assert node.get(kn_from="/a", kn_to="/b").code == 200
+        assert node.get(kn_from="/b", kn_to="/b").code == 403
+        assert node.get(kn_from="/a", kn_to="/a").code == 403
+
+
+def test_a_page_of_another_site_may_only_use_the_node_if_its_origin_is_allowed() -> None:
+    with web(config(origins=("http://good.example",))) as node:
+        good = node.request("/kn", "POST", b"kn_to=/a", Origin="http://good.example")
+        assert (good.code, good.headers["access-control-allow-origin"]) == (200, "http://good.example")
+        evil = node.request("/kn", "POST", b"kn_to=/a", Origin="http://evil.example")
+        assert (evil.code, "access-control-allow-origin" in evil.headers) == (403, False)
+        own = node.request("/kn", "POST", b"kn_to=/a", Origin=node.url)
+        assert own.code == 200
+        image = node.request("/kn?do_method=notify;kn_to=/a", Sec_Fetch_Site="cross-site")
+        assert image.code == 403
+
+
+def test_a_preflight_is_answered() -> None:
+    with web(config(origins=("*",))) as node:
+        answer = node.request(
+            "/kn", "OPTIONS", Origin="http://any.example", Access_Control_Request_Method="POST"
+        )
+        assert answer.code == 204
+        assert "Authorization" in answer.headers["access-control-allow-headers"]
+    with web() as node:
+        answer = node.request(
+            "/kn", "OPTIONS", Origin="http://any.example", Access_Control_Request_Method="POST"
+        )
+        assert answer.code == 403
+
+
+@pytest.mark.parametrize("rule", ["ann", "ann read", "ann eats a/b", "ann read a//b", "a b c d"])
+def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"http\.allow"):
+        AccessRules([rule])

@@ -1,0 +1,112 @@
+"""Shared bytes, slow tunnels, large and slow requests, and a server that stops."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.gateway.http.http_client import Web, config, payloads, web
+
+
+def test_a_batch_is_encoded_once_for_all_tunnels_of_a_format_and_topic(node: Web) -> None:
+    streams = [node.tunnel() for _ in range(20)]
+    for stream in streams:
+        stream.events(1)
+    for number in range(5):
+        node.post("/what/chat", str(number))
+    bodies = {stream.events(6)[1]["kn_event_hash"] for stream in streams}
+    assert len(bodies) == 1
+    assert node.http.feed.encoded == 5
+    for stream in streams:
+        stream.close()
+
+
+def test_many_that_come_back_to_the_same_place_are_read_for_once(tmp_path: Path) -> None:
+    with web(config(tmp_path)) as node:
+        with node.tunnel() as stream:
+            place = stream.events(1)[0]["kn_route_checkpoint"].decode()
+        for number in range(5):
+            node.post("/what/chat", str(number))
+        encoded = node.http.feed.encoded
+        streams = [node.tunnel(do_since_checkpoint=place) for _ in range(20)]
+        for stream in streams:
+            assert payloads(stream.events(6))[1:] == ["0", "1", "2", "3", "4"]
+            stream.close()
+        assert node.http.feed.encoded - encoded == 5
+
+
+def test_a_tunnel_that_takes_nothing_is_closed_with_a_reason_and_can_recover() -> None:
+    with web(config(tunnel_bytes_max=20_000, stall_s_max=0.2)) as node, ExitStack() as stack:
+        slow = stack.enter_context(node.tunnel())
+        slow.events(1)
+        count = 0
+        # the tunnel is counted shortly after its first event was sent
+        while (len(node.http.tunnels) or not count) and count < 2_000:
+            node.post("/what/chat", "x" * 20_000)
+            count += 1
+        assert len(node.http.tunnels) == 0, "it was never closed"
+        # no more was written for it than the buffers of the sockets and of the server could hold
+        written = slow.rest()
+        last = written.rpartition(b"kn_route_checkpoint: ")[2].partition(b"\n")[0].decode()
+        got = written.count(b"kn_event_hash")
+        assert got < count
+        with node.tunnel(do_since_checkpoint=last) as again:
+            assert len(again.events(1 + count - got)) == 1 + count - got
+
+
+def test_a_tunnel_that_is_slow_but_takes_something_catches_up_and_misses_nothing() -> None:
+    with web(config(tunnel_bytes_max=20_000, stall_s_max=60)) as node:
+        slow = node.tunnel()
+        slow.events(1)
+        count = 0
+        while not node.http.tunnels.counts()["blocked"]:
+            node.post("/what/chat", f"{count}:" + "x" * 20_000)
+            count += 1
+        numbers = [int(one.partition(":")[0]) for one in payloads(slow.events(1 + count))[1:]]
+        assert numbers == list(range(count))
+        node.post("/what/chat", "live again")
+        assert payloads(slow.events(2 + count))[-1] == "live again"
+        slow.close()
+
+
+def test_a_request_that_is_too_large_is_413_and_long_headers_are_431() -> None:
+    with web(config(request_bytes_max=2_000)) as node:
+        assert node.post("/what/chat", "x" * 3_000).code == 413
+        assert node.request("/kn", X="y" * 40_000).code == 431
+
+
+def test_what_is_no_http_is_400(node: Web) -> None:
+    with node.connect() as sock:
+        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert b" 400 " in sock.recv(1000)
+
+
+def test_a_request_that_does_not_arrive_is_not_waited_for() -> None:
+    with web(config(request_timeout_s=0.1)) as node, node.connect() as sock:
+        sock.sendall(b"GET /kn HTTP/1.1\r\n")
+        assert sock.recv(1000) == b""
+
+
+def test_stopping_tells_every_tunnel_and_waits_for_none_that_hangs() -> None:
+    with ExitStack() as stack:
+        with web() as node:
+            streams = [stack.enter_context(node.tunnel()) for _ in range(100)]
+            stack.enter_context(node.connect())  # it never sends a request
+        for stream in streams:
+            assert b"the server stops" in stream.rest()
+
+
+def test_a_missing_page_says_what_there_is(node: Web) -> None:
+    answer = node.request("/nothing")
+    assert answer.code == 404
+    assert b"/sse" in answer.body
+    assert b"/sse" in node.request("/").body
+    assert b"export function stream" in node.request("/reknit.js").body
+
+
+def test_the_limit_per_address_is_a_503_without_a_word_on_reconnecting() -> None:
+    with web(config(tunnels_per_address_max=1)) as node, node.tunnel() as first:
+        first.events(1)
+        answer = node.get(kn_from="/what/chat")
+        assert (answer.code, answer.headers["retry-after"]) == (503, "10")
+        assert b"status" not in answer.body

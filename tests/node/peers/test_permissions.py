@@ -1,0 +1,154 @@
+"""Rules: who may do what, and patterns that include others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reknit.address import Address
+from reknit.errors import InvalidConfig, InvalidTopic
+from reknit.node.peers.permissions import ANONYMOUS, ITSELF, Rules, read_tokens
+from reknit.topic import Pattern
+
+RULES = Rules(
+    [
+        "ann publish plant/**",
+        "ann subscribe //vcu/FFFF0010/1/FFFF",
+        "* subscribe chat/*",
+        "anonymous publish lobby",
+        "bob as //vcu/10/1/FFFF",
+        "bob as /20/1/0",
+        "root admin",
+    ],
+    {"ann": "a-token", "bob": "b-token"},
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "verb", "wanted", "may"),
+    [
+        ("ann", "publish", "plant/7/temp", True),
+        ("ann", "publish", "plant", True),
+        ("ann", "publish", "chat/1", False),
+        ("bob", "publish", "plant/7", False),
+        ("ann", "subscribe", "plant/7", False),
+        ("ann", "subscribe", "up/vcu/10/3/1/8001", True),
+        ("ann", "subscribe", "up/vcu/10/*/1/*", True),
+        ("ann", "subscribe", "up/vcu/11/0/1/8001", False),
+        ("ann", "subscribe", "up/vcu/**", False),
+        ("bob", "subscribe", "chat/1", True),
+        ("bob", "subscribe", "chat/*", True),
+        ("bob", "subscribe", "chat/**", False),
+        ("bob", "subscribe", "**", False),
+        (ANONYMOUS, "subscribe", "chat/1", True),
+        (ANONYMOUS, "publish", "lobby", True),
+        ("ann", "publish", "lobby", False),
+        (ITSELF, "publish", "anything", True),
+        (ITSELF, "subscribe", "**", True),
+    ],
+)
+def test_a_rule_allows_what_it_includes_and_nothing_else(
+    name: str, verb: str, wanted: str, may: bool
+) -> None:
+    assert RULES.may(name, verb, Pattern(wanted)) == may
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "may"),
+    [
+        ("bob", "//vcu/10/1/8001", True),
+        ("bob", "/20/1/0", True),
+        ("bob", "//vcu/11/1/8001", False),
+        ("ann", "//vcu/10/1/8001", False),
+        (ANONYMOUS, "/20/1/0", False),
+        (ITSELF, "/1/1/1", True),
+    ],
+)
+def test_a_name_may_only_be_the_addresses_of_its_rules(name: str, address: str, may: bool) -> None:
+    assert RULES.may_be(name, Address.parse(address)) == may
+
+
+def test_a_token_tells_a_name_and_an_unknown_one_tells_nobody() -> None:
+    assert RULES.who("a-token") == "ann"
+    assert RULES.who("b-token", "someone") == "bob"
+    assert RULES.who("guess") is None
+    assert RULES.who("guess", "someone") is None
+    assert RULES.who("") == ANONYMOUS
+    assert RULES.who("", "someone") == "someone"
+
+
+def test_an_admin_is_who_a_rule_says() -> None:
+    assert RULES.is_admin("root")
+    assert RULES.is_admin(ITSELF)
+    assert not RULES.is_admin("ann")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "ann",
+        "ann publish",
+        "ann eat plant/**",
+        "ann publish a//b",
+        "ann as plant",
+        "ann admin **",
+        "a publish b c",
+    ],
+)
+def test_what_is_no_rule_is_refused_with_the_forms_that_there_are(rule: str) -> None:
+    with pytest.raises(InvalidConfig, match="NAME publish"):
+        Rules([rule])
+
+
+def test_tokens_are_read_from_a_file_with_comments(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# who we know\nann a-token\n\n  bob\tb-token  \n")
+    assert read_tokens(str(file)) == {"ann": "a-token", "bob": "b-token"}
+    assert read_tokens("") == {}
+
+
+def test_a_file_of_tokens_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("ann\n")
+    with pytest.raises(InvalidConfig, match="line 1"):
+        read_tokens(str(file))
+    with pytest.raises(InvalidConfig, match="can't be read"):
+        read_tokens(str(tmp_path / "none"))
+
+
+segments = st.sampled_from(["a", "b", "ab", "aba", "@x", "*", "**", "$*b", "a$*", "a$*a"])
+texts = st.lists(segments, min_size=1, max_size=5).map("/".join)
+topics = st.lists(st.sampled_from(["a", "b", "ab", "aba", "abb", "@x"]), min_size=1, max_size=6).map("/".join)
+
+
+@given(texts, texts, st.lists(topics, max_size=30))
+def test_what_is_included_is_matched(one: str, two: str, several: list[str]) -> None:
+    ours, theirs = Pattern(one), Pattern(two)
+    if ours.includes(theirs):
+        assert [t for t in several if theirs.matches(t) and not ours.matches(t)] == []
+
+
+@given(texts)
+def test_a_pattern_includes_itself_and_what_it_matches(text: str) -> None:
+    pattern = Pattern(text)
+    assert pattern.includes(pattern)
+    if "@" not in text:
+        assert Pattern("**").includes(pattern)
+
+
+@given(texts, topics)
+def test_including_a_topic_is_matching_it(text: str, topic: str) -> None:
+    assert Pattern(text).includes(Pattern(topic)) == Pattern(text).matches(topic)
+
+
+def test_including_costs_no_more_than_both_lengths() -> None:
+    long = "/".join(["**", "a"] * 60)
+    assert not Pattern(long + "/b").includes(Pattern("/".join("a" * 120)))
+
+
+def test_a_pattern_that_is_none_is_not_compared() -> None:
+    with pytest.raises(InvalidTopic):
+        Pattern("a//b").includes(Pattern("a"))

@@ -1,0 +1,128 @@
+"""Alignment: each of two caches finds what it lacks, and fetches nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reknit.ledger import Stream
+from reknit.protocol.recovery.alignment import (
+    Alignment,
+    AlignmentDone,
+    AlignmentState,
+    AskBuckets,
+    AskDigest,
+    AskSpans,
+    Digest,
+    FetchRanges,
+    buckets,
+    digest,
+    rows,
+)
+from reknit.seqset import SeqSet
+
+ANN: Stream = ("plant/a", b"a" * 16)
+BOB: Stream = ("plant/b", b"b" * 16)
+Held = dict[Stream, SeqSet]
+
+
+def align(
+    mine: Held, theirs: Held, floors: dict[Stream, int] | None = None, hot: list[Stream] | None = None
+) -> tuple[Held, list[str]]:
+    """Returns the ranges that are fetched, and the requests on the way."""
+    alignment = Alignment("**")
+    alignment.start(mine, floors or {})
+    wanted: Held = {}
+    asked: list[str] = []
+    while effects := alignment.take_effects():
+        for effect in effects:
+            match effect:
+                case AskDigest():
+                    alignment.receive(digest(theirs, "**", hot or []))
+                case AskBuckets():
+                    alignment.receive(buckets(theirs))
+                case AskSpans(buckets=chosen):
+                    alignment.receive(rows(theirs, chosen))
+                case FetchRanges(series=stream, ranges=ranges):
+                    for bounds in ranges:
+                        wanted.setdefault(stream, SeqSet()).add(*bounds)
+                case AlignmentDone(is_comparable=is_comparable):
+                    assert is_comparable
+            if not isinstance(effect, FetchRanges | AlignmentDone):
+                asked.append(type(effect).__name__)
+    assert alignment.state is AlignmentState.IDLE
+    return wanted, asked
+
+
+def held(*ranges: tuple[int, int]) -> SeqSet:
+    return SeqSet.from_ranges(ranges)
+
+
+def test_case_08_digests_of_different_configurations_are_not_compared() -> None:
+    alignment = Alignment("plant/**")
+    alignment.start({}, {})
+    alignment.take_effects()
+    alignment.receive(digest({ANN: held((1, 9))}, "office/**", [ANN]))
+    assert alignment.take_effects() == [AlignmentDone(is_comparable=False)]
+
+
+def test_case_08_what_only_i_have_is_not_asked_for() -> None:
+    assert align({ANN: held((1, 9)), BOB: held((1, 3))}, {ANN: held((1, 5))})[0] == {}
+
+
+def test_case_08_what_the_other_has_more_is_asked_for_as_exactly_those_ranges() -> None:
+    mine = {ANN: held((1, 5), (10, 20))}
+    theirs = {ANN: held((3, 12), (15, 30)), BOB: held((7, 9))}
+    assert align(mine, theirs)[0] == {ANN: held((5, 10), (20, 30)), BOB: held((7, 9))}
+
+
+def test_equal_caches_exchange_one_digest() -> None:
+    both = {ANN: held((1, 5)), BOB: held((2, 9))}
+    assert align(both, dict(both), hot=[ANN]) == ({}, ["AskDigest"])
+
+
+def test_a_difference_in_recent_changes_needs_no_buckets() -> None:
+    cold = {("plant/c", bytes([number]) * 16): held((1, 100)) for number in range(50)}
+    wanted, asked = align({**cold, ANN: held((1, 5))}, {**cold, ANN: held((1, 8))}, hot=[ANN])
+    assert wanted == {ANN: held((5, 8))}
+    assert asked == ["AskDigest"]
+
+
+def test_only_buckets_that_differ_are_drilled_into() -> None:
+    cold = {("plant/c", bytes([number]) * 16): held((1, 100)) for number in range(200)}
+    alignment = Alignment("**")
+    alignment.start(cold, {})
+    alignment.take_effects()
+    theirs = {**cold, ANN: held((1, 8))}
+    alignment.receive(digest(theirs, "**"))
+    assert alignment.take_effects() == [AskBuckets()]
+    alignment.receive(buckets(theirs))
+    [effect] = alignment.take_effects()
+    assert isinstance(effect, AskSpans)
+    assert len(effect.buckets) == 1
+    assert len(rows(theirs, effect.buckets).spans) < 20
+
+
+def test_evicted_ranges_are_not_fetched_again() -> None:
+    assert align({ANN: held((50, 60))}, {ANN: held((1, 70))}, {ANN: 50})[0] == {ANN: held((60, 70))}
+
+
+def test_an_answer_that_was_not_asked_for_changes_nothing() -> None:
+    alignment = Alignment("**")
+    alignment.receive(Digest("**", 1))
+    alignment.receive(buckets({}))
+    assert alignment.take_effects() == []
+
+
+spans = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 10)), max_size=4)
+caches = st.dictionaries(st.sampled_from([ANN, BOB, ("plant/c", b"c" * 16)]), spans)
+
+
+@given(caches, caches, st.booleans())
+def test_whatever_two_caches_hold_exactly_the_difference_is_asked_for(
+    one: dict[Stream, list[tuple[int, int]]], two: dict[Stream, list[tuple[int, int]]], is_hot: bool
+) -> None:
+    mine = {s: SeqSet.from_ranges((a, a + n) for a, n in parts) for s, parts in one.items()}
+    theirs = {s: SeqSet.from_ranges((a, a + n) for a, n in parts) for s, parts in two.items()}
+    expected = {s: lacking for s in theirs if (lacking := theirs[s] - mine.get(s, SeqSet()))}
+    assert align(mine, theirs, hot=list(theirs) if is_hot else [])[0] == expected
