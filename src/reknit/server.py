@@ -18,6 +18,8 @@ from reknit.node.replication.aligner import Aligner
 from reknit.node.replication.relay import Relay
 from reknit.node.replication.remote_session import RemoteSession
 
+__all__ = ["Node", "build_node", "connect", "make_aligner", "make_relay"]
+
 
 def build_node(config: Config, rng: Random | None = None) -> Node:
     """A node with all that its configuration asks for, to be started, or used in `async with`.

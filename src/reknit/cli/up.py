@@ -16,7 +16,7 @@ from reknit.cli.output import duration, events, log_to_stderr, say
 
 if TYPE_CHECKING:
     from reknit.config import Config
-    from reknit.node.node import Node
+    from reknit.server import Node
 
 
 class JournalKind(StrEnum):
