@@ -11,7 +11,7 @@ from reknit.connection.publish_driver import PublishDriver
 from reknit.errors import Closed, Refused
 from reknit.frame import Buffer
 from reknit.outcome import Code
-from reknit.protocol.publish.publisher import Connected, Disconnected, Publisher
+from reknit.protocol.publish.publisher import Connected, Disconnected, SourcePublisher
 from reknit.wire.messages import Ack, Declare, Message, Refuse
 
 SOURCE = b"s" * 16
@@ -39,7 +39,7 @@ class Made:
         self.stored: list[int] = []
         self.numbered = 0
         self.driver = PublishDriver(
-            Publisher(SOURCE, "plant/temp", lasting),
+            SourcePublisher(SOURCE, "plant/temp", lasting),
             self.output,
             on_refused=lambda error: self.driver.fail(error),
             on_stored=self.stored.append,
@@ -163,7 +163,7 @@ def test_without_an_event_loop_it_needs_a_clock() -> None:
     output = Output()
     refused: list[Refused] = []
     driver = PublishDriver(
-        Publisher(SOURCE, "plant/temp"), output, on_refused=refused.append, clock=lambda: 0.0
+        SourcePublisher(SOURCE, "plant/temp"), output, on_refused=refused.append, clock=lambda: 0.0
     )
     driver.receive(Connected())
     batch = driver.machine.put([b"1"], time_us=0)

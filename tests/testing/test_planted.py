@@ -18,13 +18,13 @@ from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.protocol.dispatch.lanes import Lanes
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
-from reknit.protocol.dispatch.settlement import Settlement
+from reknit.protocol.dispatch.settlement import DispatchSettlement
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.disposition import Disposition
 from reknit.protocol.effects import DeadLetter, Send
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Intake
-from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.publish.publisher import SourcePublisher
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range
@@ -43,7 +43,7 @@ class ForgetfulSubscribers(Subscribers):
         queue.cursor.read_to(self._state.end)
 
 
-class SettlementThatConfirmsTooSoon(Settlement):
+class SettlementThatConfirmsTooSoon(DispatchSettlement):
     """Confirms outcomes before they are durable."""
 
     def settle(self, message: Settle, peer: Peer) -> None:
@@ -67,7 +67,7 @@ class SubscribersThatStayPaused(Subscribers):
         return queue
 
 
-class SettlementThatForgetsLeases(Settlement):
+class SettlementThatForgetsLeases(DispatchSettlement):
     """Takes back events that were held for too long, and delivers them to nobody."""
 
     def give_back(
@@ -78,14 +78,14 @@ class SettlementThatForgetsLeases(Settlement):
         return super().give_back(queue, series, bounds, said, tried)
 
 
-class SettlementThatFreesItsHeadTooSoon(Settlement):
+class SettlementThatFreesItsHeadTooSoon(DispatchSettlement):
     """Ends an event that failed, instead of retrying it."""
 
     def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
         queue.end(series, *bounds)
 
 
-class SettlementThatGivesUpTooSoon(Settlement):
+class SettlementThatGivesUpTooSoon(DispatchSettlement):
     """Makes a dead letter of an event that could be tried once more."""
 
     def _retry_or_end(
@@ -143,7 +143,7 @@ class JournalThatLosesASyncedBatch(SimJournal):
         return super().crash(survives)
 
 
-class PublisherThatNeverRepeats(Publisher):
+class PublisherThatNeverRepeats(SourcePublisher):
     """Resends nothing after a reconnection."""
 
     def _resend(self, seq: int) -> None:
@@ -171,7 +171,7 @@ class SubscriberThatTakesAllTwice(Subscriber):
 
 def core_with(
     subscribers: type[Subscribers] = Subscribers,
-    settlement: type[Settlement] = Settlement,
+    settlement: type[DispatchSettlement] = DispatchSettlement,
     intake: type[Intake] = Intake,
     expiry: type[Expiry] = Expiry,
     recorder: type[OutcomeRecorder] = OutcomeRecorder,

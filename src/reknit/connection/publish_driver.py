@@ -54,7 +54,7 @@ class PublishDriver:
 
     def __init__(
         self,
-        machine: machines.Publisher,
+        machine: machines.SourcePublisher,
         output: PublishOutput,
         *,
         on_refused: Callable[[Refused], None],

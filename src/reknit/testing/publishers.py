@@ -18,7 +18,7 @@ class PublisherProgram(Program):
         super().__init__(name, node, world, rng)
         self.topic = topic
         self.lasting = lasting
-        self.machine: publishing.Publisher
+        self.machine: publishing.SourcePublisher
 
     def begin(self) -> None:
         source = f"{self.name}" if self.lasting else f"{self.name}.{self.life}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from reknit.node.core.core import Core
-from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.publish.publisher import SourcePublisher
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.store.memory import SimJournal
 from reknit.testing.clock import Clock
@@ -22,7 +22,7 @@ class Parts:
 
     core: Callable[..., Core] = Core
     journal: Callable[..., SimJournal] = SimJournal
-    publisher: Callable[..., Publisher] = Publisher
+    publisher: Callable[..., SourcePublisher] = SourcePublisher
     subscriber: Callable[..., Subscriber] = Subscriber
 
 

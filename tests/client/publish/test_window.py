@@ -10,7 +10,7 @@ import pytest
 from reknit.client.publish.window import PublishWindow
 from reknit.config import LimitSettings
 from reknit.errors import Closed, Full
-from reknit.protocol.publish.publisher import Connected, Publisher
+from reknit.protocol.publish.publisher import Connected, SourcePublisher
 from reknit.wire.messages import Ack
 
 SOURCE = b"s" * 16
@@ -23,8 +23,8 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def made(waits: bool = True) -> tuple[Publisher, PublishWindow]:
-    machine = Publisher(SOURCE, "plant/temp")
+def made(waits: bool = True) -> tuple[SourcePublisher, PublishWindow]:
+    machine = SourcePublisher(SOURCE, "plant/temp")
     machine.receive(Connected(), "node", 0.0)
     limits = LimitSettings(publish_window_bytes=1_000, publish_waiting_max=5)
     count = lambda: sum(batch.count for batch in machine.unacked)  # noqa: E731

@@ -8,11 +8,11 @@ from reknit.protocol.publish.publisher import (
     Connected,
     Disconnected,
     Numbered,
-    Publisher,
     PublisherState,
     PublishRefused,
     SendBytes,
     SendToNode,
+    SourcePublisher,
 )
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
@@ -20,13 +20,13 @@ SOURCE = b"s" * 16
 NODE = "node"
 
 
-def connected(lasting: bool = False) -> Publisher:
-    publisher = Publisher(SOURCE, "plant/temp", lasting)
+def connected(lasting: bool = False) -> SourcePublisher:
+    publisher = SourcePublisher(SOURCE, "plant/temp", lasting)
     publisher.receive(Connected(), NODE, 0.0)
     return publisher
 
 
-def sent(publisher: Publisher) -> list[bytes]:
+def sent(publisher: SourcePublisher) -> list[bytes]:
     return [bytes(effect.data) for effect in publisher.take_effects() if isinstance(effect, SendBytes)]
 
 
@@ -48,7 +48,7 @@ def test_events_are_sent_while_connected_and_held_until_durable() -> None:
 
 
 def test_events_wait_while_disconnected_and_are_sent_in_order_on_connection() -> None:
-    publisher = Publisher(SOURCE, "plant/temp")
+    publisher = SourcePublisher(SOURCE, "plant/temp")
     batches = [publisher.put([b"a"], 0), publisher.put([b"b"], 0)]
     assert publisher.take_effects() == []
     publisher.receive(Connected(), NODE, 0.0)
@@ -137,7 +137,7 @@ def test_refusal_ends_the_source_for_good() -> None:
 
 
 def test_message_without_effect_in_a_state_changes_nothing() -> None:
-    publisher = Publisher(SOURCE, "plant/temp")
+    publisher = SourcePublisher(SOURCE, "plant/temp")
     publisher.put([b"a"], 0)
     for message in (Ack(SOURCE, 1), Expect(SOURCE, 1), Go(), Disconnected()):
         publisher.receive(message, NODE, 0.0)

@@ -12,8 +12,8 @@ from reknit.protocol.publish.publisher import (
     TRANSITIONS,
     WITHOUT_EFFECT,
     FromNode,
-    Publisher,
     PublisherState,
+    SourcePublisher,
 )
 
 INPUTS = (*get_args(FromNode), Connected, Disconnected)
@@ -34,7 +34,7 @@ def test_no_pair_is_in_both_tables() -> None:
 
 
 def test_illegal_input_raises_and_changes_nothing() -> None:
-    publisher = Publisher(b"s" * 16, "plant/temp")
+    publisher = SourcePublisher(b"s" * 16, "plant/temp")
     publisher.receive(Connected(), "node", 0.0)
     with pytest.raises(ValueError, match="flowing can't receive Connected"):
         publisher.receive(Connected(), "node", 0.0)

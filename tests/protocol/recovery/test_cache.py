@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
-from reknit.protocol.publish.publisher import RESEND_S, Publisher
+from reknit.protocol.publish.publisher import RESEND_S, SourcePublisher
 from reknit.protocol.publish.storage_acks import StorageAcks
 from reknit.protocol.recovery.cache import CacheBounds, MemoryCache, answer
 from reknit.topic import Pattern
@@ -129,7 +129,7 @@ def test_the_cache_holds_the_newest_of_any_events(rows: list[tuple[int, int]], e
 
 
 def test_an_event_is_confirmed_when_enough_caches_stored_it() -> None:
-    publisher = Publisher(ANN, TOPIC, stored_by=3)
+    publisher = SourcePublisher(ANN, TOPIC, stored_by=3)
     publisher.receive(publishing.Connected(), "node", 0.0)
     assert publisher.take_effects() == [publishing.SendToNode(Require(ANN, TOPIC))]
     publisher.put([b"1", b"2"], 0)
@@ -144,7 +144,7 @@ def test_an_event_is_confirmed_when_enough_caches_stored_it() -> None:
 
 
 def test_what_too_few_caches_stored_is_sent_again_with_the_same_seq() -> None:
-    publisher = Publisher(ANN, TOPIC, stored_by=2)
+    publisher = SourcePublisher(ANN, TOPIC, stored_by=2)
     publisher.receive(publishing.Connected(), "node", 0.0)
     sent = publisher.put([b"1"], 0)
     publisher.receive(Ack(ANN, 1), "node", 0.1)
@@ -158,7 +158,7 @@ def test_what_too_few_caches_stored_is_sent_again_with_the_same_seq() -> None:
 
 
 def test_a_node_that_began_anew_does_not_count_until_it_has_stored_again() -> None:
-    publisher = Publisher(ANN, TOPIC, stored_by=2)
+    publisher = SourcePublisher(ANN, TOPIC, stored_by=2)
     publisher.receive(publishing.Connected(), "node", 0.0)
     sent = publisher.put([b"1"], 0)
     publisher.receive(Ack(ANN, 1), "node", 0.1)
@@ -172,7 +172,7 @@ def test_a_node_that_began_anew_does_not_count_until_it_has_stored_again() -> No
 
 
 def test_a_publishers_state_does_not_depend_on_how_many_subscribe() -> None:
-    publisher = Publisher(ANN, TOPIC)
+    publisher = SourcePublisher(ANN, TOPIC)
     publisher.receive(publishing.Connected(), "node", 0.0)
     for seq in range(1, 101):
         publisher.put([b"x"], 0)

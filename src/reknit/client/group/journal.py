@@ -29,7 +29,7 @@ class GroupSourcePublisher:
     def __init__(self, journal: GroupJournal, source: bytes) -> None:
         self._journal = journal
         self._driver = PublishDriver(
-            machines.Publisher(source, journal.topic),
+            machines.SourcePublisher(source, journal.topic),
             journal.router.connection,
             on_refused=lambda error: self.fail(error),
             on_stored=lambda stop: self._journal.stored(),

@@ -51,7 +51,7 @@ class Publisher:
         options: PublisherOptions,
         outcomes: OutcomeTracker | None = None,
     ) -> None:
-        machine = machines.Publisher(source, topic, is_lasting, options.stored_by)
+        machine = machines.SourcePublisher(source, topic, is_lasting, options.stored_by)
         self._router = router
         self._outcomes = outcomes
         self._loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ from reknit.config import LimitSettings
 from reknit.connection.futures import fail_all, resolve_all
 from reknit.connection.publish_driver import StoredFuture
 from reknit.errors import Full
-from reknit.protocol.publish.publisher import Publisher
+from reknit.protocol.publish.publisher import SourcePublisher
 
 
 class PublishWindow:
@@ -20,7 +20,7 @@ class PublishWindow:
 
     def __init__(
         self,
-        machine: Publisher,
+        machine: SourcePublisher,
         limits: LimitSettings,
         *,
         waits: bool,

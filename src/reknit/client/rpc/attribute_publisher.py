@@ -40,7 +40,7 @@ class AttributePublisher:
         self, router: MessageRouter, limits: LimitSettings, *, source: bytes, topic: str, is_lasting: bool
     ) -> None:
         self._driver = PublishDriver(
-            machines.Publisher(source, topic, is_lasting),
+            machines.SourcePublisher(source, topic, is_lasting),
             router.connection,
             on_refused=self.fail,
             on_numbered=self._on_numbered,

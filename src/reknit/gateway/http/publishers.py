@@ -35,7 +35,7 @@ class _TopicPublisher:
     __slots__ = ("gathered", "machine", "waiting")
 
     def __init__(self, source: bytes, topic: str) -> None:
-        self.machine = machines.Publisher(source, topic, lasting=True)
+        self.machine = machines.SourcePublisher(source, topic, lasting=True)
         self.gathered: list[tuple[bytes, dict[str, str], int, Storage]] = []
         """Payload, headers, time to live in ms, and the future of each event."""
         self.waiting: deque[tuple[int, list[Storage]]] = deque()

@@ -58,7 +58,7 @@ from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.redelivery import Redelivery
 from reknit.protocol.dispatch.rules import DispatchRules
-from reknit.protocol.dispatch.settlement import Settlement
+from reknit.protocol.dispatch.settlement import DispatchSettlement
 from reknit.protocol.dispatch.state import DispatchState, Effect
 from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
@@ -102,7 +102,7 @@ class Dispatcher:
         self.expiry = Expiry(state, self.recorder)
         self._redelivery = Redelivery(state)
         self._pump = DeliveryPump(state, self.recorder, self.expiry, self._redelivery)
-        self.settlement = Settlement(state, self.recorder, self._pump, self._redelivery)
+        self.settlement = DispatchSettlement(state, self.recorder, self._pump, self._redelivery)
         self._losses = Losses(state, self.recorder, first_held or (lambda topic, source: 1), start)
         self.subscribers = Subscribers(state, self.recorder, self._pump, self._losses, self.overflow)
         floors = [account.floor for account in ledger.accounts.values()]

@@ -32,7 +32,7 @@ from reknit.seqset import Range
 from reknit.wire.messages import Revoked, Row, Settle, Settled
 
 
-class Settlement:
+class DispatchSettlement:
     """Carries out dispositions."""
 
     def __init__(

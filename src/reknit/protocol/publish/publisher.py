@@ -22,8 +22,18 @@ from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 from reknit.wire.recovery import Require, Stored
 
 __all__ = [
-    "RESEND_S", "Confirm", "Connected", "Disconnected", "Effect", "Input", "Numbered", "PublishRefused",
-    "Publisher", "PublisherState", "SendBytes", "SendToNode",
+    "RESEND_S",
+    "Confirm",
+    "Connected",
+    "Disconnected",
+    "Effect",
+    "Input",
+    "Numbered",
+    "PublishRefused",
+    "PublisherState",
+    "SendBytes",
+    "SendToNode",
+    "SourcePublisher",
 ]  # fmt: skip
 
 RESEND_S: Final = 2.0
@@ -114,10 +124,10 @@ WITHOUT_EFFECT: Final[frozenset[tuple[PublisherState, type[Any]]]] = frozenset(
 """Inputs that are legal and change nothing. Any other input that is not in `TRANSITIONS` raises."""
 
 
-class Publisher:
+class SourcePublisher:
     """One source on one topic.
 
-    >>> publisher = Publisher(b"s" * 16, "plant/temp")
+    >>> publisher = SourcePublisher(b"s" * 16, "plant/temp")
     >>> publisher.receive(Connected(), "node", 0.0)
     >>> publisher.put([b"21.5", b"21.6"], time_us=0).stop
     3
@@ -254,4 +264,4 @@ class Publisher:
         return effects
 
 
-_MACHINE: type[Machine[Input, Effect]] = Publisher
+_MACHINE: type[Machine[Input, Effect]] = SourcePublisher
