@@ -43,9 +43,10 @@ test: setup ## Check style and types, then run every test
 $(QUICK): $(STAMP) tests/spark/quick.py
 	@$(BIN)/python -m tests.spark.quick
 
-check: setup ## Lint, formatting and strict types
+check: setup ## Lint, formatting, the direction of imports, and strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 	@$(BIN)/mypy --strict src tests
 
 PARTS ?= recovery tunnel dispatch anycast amqp group spark audit

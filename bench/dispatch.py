@@ -24,6 +24,7 @@ from rich.table import Table
 
 from reknit.batch import Batch
 from reknit.config import Config, LimitSettings, TopicSettings
+from reknit.node.clock import time_us
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome
 from reknit.protocol.effects import DeadLetter
@@ -48,7 +49,7 @@ class Stand:
 
     def __init__(self, journal: Journal, config: Config | None = None) -> None:
         self.journal = journal
-        self.core = Core("bench", "epoch", journal, config or Config(), self, Random(1))
+        self.core = Core("bench", "epoch", journal, config or Config(), self, Random(1), now_us=time_us)
         self._number = 0
         self.settled = 0
         self.seq = 0
@@ -65,7 +66,7 @@ class Stand:
             self.core.run(now)
             if self.journal.staged_end == self.journal.end:
                 return
-            self.core.kept(self._number, self.journal.commit(sync=False), now)
+            self.core.durable(self._number, self.journal.commit(sync=False), now)
 
     def publish(self, count: int, **columns: list[Any]) -> None:
         batch = Batch.build(SOURCE, TOPIC, self.seq + 1, [PAYLOAD] * count, 0, columns=columns or None)
@@ -165,7 +166,7 @@ def letters(count: int, folder: Path) -> Iterator[tuple[str, float]]:
     for _ in range(count // 1000):
         stand.publish(1000)
     stand.run()
-    office, told = stand.core.letter_office, 1000
+    office, told = stand.core.dead_letter_admin, 1000
 
     def write() -> None:
         for start in range(1, count, told):
@@ -189,7 +190,7 @@ def letters(count: int, folder: Path) -> Iterator[tuple[str, float]]:
 
     yield "redrive one", cpu(redrive) / count * 1e6
     assert stand.core.dead_letters.waiting.count == 0, "all of them were redriven"
-    again = stand.core.letter_office.redrive({})
+    again = stand.core.dead_letter_admin.redrive({})
     assert again["count"] == 0, "no dead letter is redriven twice"
     stand.core.order(Ask(1, "redrive", {}), "p", 0.0)
     stand.journal.close()

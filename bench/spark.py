@@ -35,7 +35,7 @@ from rich.table import Table
 
 from reknit.batch import Batch
 from reknit.config import load
-from reknit.node.node import Node
+from reknit.server import build_node
 from reknit.spark.runtime.session import build_session
 from reknit.spark.source.schema import EVENTS
 from reknit.store.disk import DiskJournal
@@ -145,7 +145,7 @@ def serving(directory: Path) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    node = Node(load(environ={}, overrides=overrides))
+    node = build_node(load(environ={}, overrides=overrides))
     asyncio.run_coroutine_threadsafe(node.start(), loop).result()
     try:
         yield node.urls[0]

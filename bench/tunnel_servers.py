@@ -39,18 +39,21 @@ class Reknit:
 
     def __init__(self, directory: Path, port: int, in_memory: bool = False) -> None:
         from reknit.config import Config, HttpSettings, JournalSettings, NodeSettings
-        from reknit.node.node import Node
+        from reknit.server import build_node
 
         http = HttpSettings(listen=f"127.0.0.1:{port}", tunnels_per_address_max=LIMIT, tunnels_max=LIMIT)
         journal = JournalSettings(kind="memory" if in_memory else "disk")
-        self._node = Node(
+        self._node = build_node(
             Config(node=NodeSettings(listen=(), data_dir=directory), journal=journal, http=http)
         )
 
     async def start(self) -> int:
+        from reknit.gateway.http.server import HttpServer
+
         await self._node.start()
-        assert self._node.http is not None
-        self._http = self._node.http
+        http = self._node.doors["http"]
+        assert isinstance(http, HttpServer)
+        self._http = http
         return int(self._http.url.rpartition(":")[2])
 
     async def publish(self, number: int) -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.batch import HEADER_BYTES, Batch
-from reknit.errors import MalformedFrame
+from reknit.delivery import Delivery
+from reknit.errors import LocalError, MalformedFrame
 from reknit.frame import PREFIX_BYTES, checksum
+from reknit.outcome import Outcome
 
 SOURCE = bytes(16)
 TOPIC = "abcdefgh"
@@ -48,3 +50,25 @@ def test_lengths_that_do_not_fill_the_batch_are_refused(lengths: list[int], wron
     for bad in ([wrong] * 32, [*lengths[:-1], wrong]):
         with pytest.raises(MalformedFrame, match="do not fill a batch"):
             Batch.parse(with_lengths(batch, bad))
+
+
+def test_a_batch_is_frozen_and_another_delivery_is_another_value() -> None:
+    batch = batch_of([1, 2, 3])
+    with pytest.raises(AttributeError):
+        batch.position = 7  # type: ignore[misc]
+    again = batch.delivered(Delivery(attempt=3, counted=False))
+    assert (batch.attempt, batch.counted) == (1, True)
+    assert (again.attempt, again.counted, again.data is batch.data) == (3, False, True)
+
+
+def test_a_part_keeps_the_attempt_but_can_not_be_settled() -> None:
+    settled: list[object] = []
+    whole = batch_of([1, 2, 3]).delivered(
+        Delivery(attempt=2, ordered_to=9, settle=lambda *args: settled.append(args))
+    )
+    part = whole.cut(whole.first + 1, whole.stop)
+    assert (part.attempt, part.ordered_to, part.settle) == (2, 9, None)
+    with pytest.raises(LocalError, match="not delivered by a subscription"):
+        part.accept()
+    whole.accept()
+    assert settled == [(whole, whole.first, whole.stop, Outcome.ACCEPTED)]

@@ -10,6 +10,7 @@ from typing import Any
 from reknit.client.blocking.loop_thread import LoopThread
 from reknit.config import Config, JournalSettings, NodeSettings
 from reknit.node.node import Node
+from reknit.server import build_node
 
 ANY_PORT = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",))
 
@@ -18,7 +19,7 @@ ANY_PORT = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",))
 def serving(config: Config | None = None) -> Iterator[Node]:
     """A node that listens on some port until the end."""
     thread = LoopThread()
-    node = Node(config or Config(node=ANY_PORT, journal=JournalSettings(kind="memory")))
+    node = build_node(config or Config(node=ANY_PORT, journal=JournalSettings(kind="memory")))
     try:
         thread.run(node.start())
         try:

@@ -12,7 +12,8 @@ import pytest
 from reknit.client import tunnel
 from reknit.errors import NotConnected, RemoteError
 from reknit.node.node import Node
-from tests.gateway.http.http_client import config
+from reknit.server import build_node
+from tests.gateway.http.http_client import config, http_of
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -20,8 +21,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 def url(node: Node) -> str:
-    assert node.http is not None
-    return node.http.url
+    return http_of(node).url
 
 
 def port(node: Node) -> int:
@@ -40,14 +40,14 @@ async def take(one: tunnel.Tunnel, count: int) -> list[str]:
 @pytest.mark.parametrize("scheme", ["kn_event_hash", "kn_route_checkpoint"])
 def test_every_event_once_through_restarts_of_the_node(tmp_path: Path, scheme: str) -> None:
     async def test() -> None:
-        async with Node(config(tmp_path, scheme=scheme)) as node:
+        async with build_node(config(tmp_path, scheme=scheme)) as node:
             at = port(node)
             one = tunnel.open(url(node), "/what/chat")
             await one.__aenter__()
             await tunnel.notify(url(node), "what/chat", "0")
         got = await take(one, 1)
         for number in range(1, 4):
-            async with Node(config(tmp_path, scheme=scheme, port=at)) as node:
+            async with build_node(config(tmp_path, scheme=scheme, port=at)) as node:
                 await tunnel.notify(url(node), "what/chat", str(number))
                 got += await take(one, 1)
         assert got == ["0", "1", "2", "3"]
@@ -60,14 +60,14 @@ def test_every_event_once_through_restarts_of_the_node(tmp_path: Path, scheme: s
 
 def test_repeats_after_a_reconnect_by_hash_are_not_delivered_twice(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Node(config(tmp_path)) as node:
+        async with build_node(config(tmp_path)) as node:
             at = port(node)
             one = tunnel.open(url(node), "/what/chat")
             await one.__aenter__()
             for number in range(20):
                 await tunnel.notify(url(node), "what/chat", str(number))
             assert await take(one, 20) == [str(number) for number in range(20)]
-        async with Node(config(tmp_path, port=at)) as node:
+        async with build_node(config(tmp_path, port=at)) as node:
             await tunnel.notify(url(node), "what/chat", "new")
             assert await take(one, 1) == ["new"]
             assert one.repeats == 20
@@ -80,16 +80,15 @@ def test_repeats_after_a_reconnect_by_hash_are_not_delivered_twice(tmp_path: Pat
 def test_a_node_that_lost_its_journal_gives_one_error_and_no_fresh_start(scheme: str) -> None:
     async def test() -> None:
         states: list[str] = []
-        async with Node(config(scheme=scheme)) as node:
+        async with build_node(config(scheme=scheme)) as node:
             at = port(node)
             one = tunnel.open(url(node), "/what/chat", on_state=lambda state: states.append(state.value))
             await one.__aenter__()
-        async with Node(config(scheme=scheme, port=at)) as node:
+        async with build_node(config(scheme=scheme, port=at)) as node:
             with pytest.raises(tunnel.TunnelLost, match="404 Expired"):
                 await take(one, 1)
             await tunnel.notify(url(node), "what/chat", "after")
-            assert node.http is not None
-            assert len(node.http.tunnels) == 0
+            assert len(http_of(node).tunnels) == 0
         assert states == ["opening", "live", "recovering", "lost"]
         await one.close()
 
@@ -98,7 +97,7 @@ def test_a_node_that_lost_its_journal_gives_one_error_and_no_fresh_start(scheme:
 
 def test_a_program_goes_on_from_the_checkpoint_of_an_earlier_one(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Node(config(tmp_path)) as node:
+        async with build_node(config(tmp_path)) as node:
             async with tunnel.open(url(node), "what/chat") as one:
                 await tunnel.notify(url(node), "what/chat", "1")
                 await take(one, 1)
@@ -120,7 +119,7 @@ def test_no_server_is_not_connected_and_a_refusal_says_why() -> None:
                 pass
         with pytest.raises(NotConnected):
             await tunnel.notify("http://127.0.0.1:1", "what/chat", "x")
-        async with Node(config(allow=("ann read a",))) as node:
+        async with build_node(config(allow=("ann read a",))) as node:
             with pytest.raises(tunnel.TunnelLost, match="403"):
                 async with tunnel.open(url(node), "what/chat"):
                     pass
@@ -132,7 +131,7 @@ def test_no_server_is_not_connected_and_a_refusal_says_why() -> None:
 
 def test_a_full_server_is_tried_again_and_is_no_loss(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Node(config(tmp_path, tunnels_max=1)) as node:
+        async with build_node(config(tmp_path, tunnels_max=1)) as node:
             first = tunnel.open(url(node), "what/chat")
             await first.__aenter__()
             second = tunnel.open(url(node), "what/chat", wait_s=20)
@@ -153,7 +152,7 @@ def test_a_full_server_is_tried_again_and_is_no_loss(tmp_path: Path) -> None:
 
 def test_a_silent_connection_counts_as_cut_off(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Node(config(tmp_path, heartbeat_s=60)) as node:
+        async with build_node(config(tmp_path, heartbeat_s=60)) as node:
             recovered = asyncio.Event()
 
             def note(state: tunnel.State) -> None:

@@ -13,8 +13,8 @@ from reknit.client.session import Session, connect
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, JournalSettings, NodeSettings, RecoverySettings, TransportSettings
 from reknit.node.node import Node
-from reknit.node.replication.local_publisher import Feed
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.server import build_node
 
 TOPIC = "plant/temp"
 SOURCE = b"p" * 16
@@ -36,7 +36,7 @@ def config(port: int = 0, **recovery: Any) -> Config:
 async def fabric(*configs: Config) -> AsyncIterator[list[Node]]:
     """Some nodes."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Node(one)) for one in configs or (config(),)]
+        yield [await stack.enter_async_context(build_node(one)) for one in configs or (config(),)]
 
 
 def client(node: Node, **options: Any) -> Session:
@@ -131,8 +131,8 @@ async def flowing(
 
 async def fed(node: Node, *batches: Batch) -> None:
     """Give batches into a node, as a relay or a gateway does; gaps are skipped."""
-    feed = Feed(node, "test", lambda batch: None)
+    feed = node.local_publisher("test", lambda batch: None)
     await feed.open()
     feed.put(list(batches))
-    await until(lambda: feed.bytes == 0)
+    await until(lambda: feed.unacked_bytes == 0)
     await feed.close()

@@ -11,7 +11,7 @@ import pytest
 
 from reknit.errors import JournalError, JournalFull
 from reknit.node import committer
-from reknit.node.committer import SMALL_BYTES, Committer
+from reknit.node.committer import SMALL_BYTES, CommitThread
 from reknit.store.journal import Journal
 
 PATIENCE_S = 30.0
@@ -63,10 +63,10 @@ class Told:
                 await self._moved.wait()
 
 
-def run(test: Callable[[Disk, Told, Committer], Awaitable[None]], in_memory: bool = False) -> None:
+def run(test: Callable[[Disk, Told, CommitThread], Awaitable[None]], in_memory: bool = False) -> None:
     async def main() -> None:
         disk, told = Disk(), Told()
-        made = Committer(cast(Journal, disk), told.keep, told.fail, in_memory)
+        made = CommitThread(cast(Journal, disk), told.keep, told.fail, in_memory)
         try:
             await test(disk, told, made)
         finally:
@@ -77,7 +77,7 @@ def run(test: Callable[[Disk, Told, Committer], Awaitable[None]], in_memory: boo
 
 
 def test_what_comes_during_a_commit_is_the_next_group() -> None:
-    async def test(disk: Disk, told: Told, made: Committer) -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
         made.request(1, False)
         await asyncio.to_thread(disk.begun.acquire)
         for number, sync in ((2, False), (3, True), (4, False)):
@@ -91,7 +91,7 @@ def test_what_comes_during_a_commit_is_the_next_group() -> None:
 
 
 def test_the_thread_goes_on_while_the_loop_is_busy() -> None:
-    async def test(disk: Disk, told: Told, made: Committer) -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
         made.request(1, True)
         assert disk.begun.acquire(timeout=PATIENCE_S)
         made.request(2, True)
@@ -106,7 +106,7 @@ def test_the_thread_goes_on_while_the_loop_is_busy() -> None:
 
 
 def test_a_small_commit_alone_runs_on_the_loop_and_so_does_what_it_brings() -> None:
-    async def test(disk: Disk, told: Told, made: Committer) -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
         disk.may_end.release(2)
         disk.staged_bytes = 100
         told.on_kept = lambda number: made.request(number + 1, True) if number == 1 else None
@@ -119,7 +119,7 @@ def test_a_small_commit_alone_runs_on_the_loop_and_so_does_what_it_brings() -> N
 
 
 def test_in_memory_nothing_leaves_the_loop() -> None:
-    async def test(disk: Disk, told: Told, made: Committer) -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
         disk.may_end.release(3)
         for number in (1, 2, 3):
             made.request(number, False)
@@ -135,7 +135,7 @@ def test_a_failed_commit_is_told_and_tried_again_with_all_that_came(
 ) -> None:
     monkeypatch.setattr(committer, "RETRY_S", 0.01)
 
-    async def test(disk: Disk, told: Told, made: Committer) -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
         disk.failures = 2
         disk.staged_bytes = staged_bytes
         disk.may_end.release(100)

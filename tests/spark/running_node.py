@@ -16,6 +16,7 @@ from reknit.config import Config, load
 from reknit.errors import NotConnected
 from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
+from reknit.server import build_node
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.wire.messages import Ack, Refuse
 
@@ -53,7 +54,7 @@ class RunningNode:
         return load(environ={}, overrides=overrides)
 
     def start(self) -> None:
-        self.node = Node(self.config())
+        self.node = build_node(self.config())
         self.run(self.node.start())
         self._listen = self.node.urls[0]
 
@@ -75,7 +76,7 @@ class RunningNode:
         """The metrics for Prometheus."""
         assert self.node is not None
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(NodeCollector(self.node, self._loop))
+        registry.register(NodeCollector(self.node.figures, self._loop))
         return generate_latest(registry).decode()
 
     def keep(self, batches: Iterable[Batch]) -> None:

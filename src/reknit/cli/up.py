@@ -16,7 +16,7 @@ from reknit.cli.output import duration, events, log_to_stderr, say
 
 if TYPE_CHECKING:
     from reknit.config import Config
-    from reknit.node.node import Node
+    from reknit.server import Node
 
 
 class JournalKind(StrEnum):
@@ -124,13 +124,13 @@ def _given(flags: Mapping[str, Path | str | list[str] | None]) -> dict[str, obje
 async def _serve(config: Config, metrics: str | None) -> None:
     import asyncio
 
-    from reknit.node.node import Node
+    from reknit.server import build_node
 
-    async with Node(config) as node:
+    async with build_node(config) as node:
         if metrics:
             from reknit.node.admin.metrics import serve_metrics
 
-            serve_metrics(node, metrics)
+            serve_metrics(node.figures, metrics)
         typer.echo(_greeting(node))
         gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
         try:
@@ -149,5 +149,5 @@ def _greeting(node: Node) -> str:
     held = f" ({events(count)})" if count else ""
     place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
     address = "" if node.urls[0] == node_url("") else f" --node {node.urls[0]}"
-    urls = ", ".join([*node.urls, *(one.url for one in (node.http, node.amqp) if one is not None)])
+    urls = ", ".join([*node.urls, *(door.url for door in node.doors.values())])
     return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"

@@ -1,4 +1,4 @@
-"""Group commit: one thread that makes everything staged so far durable, again and again, while there is something."""
+"""Group commit: one thread that makes everything that is staged durable, for as long as there is something."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from reknit.store.journal import Journal
 log = logging.getLogger("reknit.journal")
 
 RETRY_S = 1.0
-"""How long to wait after a failed commit, on a full disk for instance, before it is tried again."""
+"""The delay before a failed commit is retried, on a full disk for instance."""
 SMALL_BYTES = 64 << 10
 IDLE_S = 0.0005
-"""A commit this long after the last one ended is alone: nothing would be gained by a group."""
+"""A commit this long after the last one ended is alone: a group would gain nothing."""
 SLOW_S = 0.005
-"""A commit on the loop that took so long is the last one there for a while."""
+"""A commit on the event loop that took this long is the last one there for `RESPITE_S`."""
 RESPITE_S = 10.0
 
 
-class Committer:
-    """Runs `journal.commit()`, again and again, while there is something to keep.
+class CommitThread:
+    """Runs `journal.commit()` for as long as something is staged.
 
-    Under load it does so off the loop, and what arrives during one sync is the next one's group. A small commit
-    that comes alone runs on the loop, where it needs no way to a thread and back, as long as the disk is quick.
+    Under load it does so off the event loop, and all that arrives during one sync is the next group. A small commit
+    that comes alone runs on the event loop, without a switch to the thread and back, as long as the disk is fast.
     So does every commit in memory.
     """
 
     def __init__(
         self,
         journal: Journal,
-        on_kept: Callable[[int, int], None],
+        on_durable: Callable[[int, int], None],
         on_failed: Callable[[JournalError], None],
         in_memory: bool = False,
     ) -> None:
         self._journal = journal
-        self._on_kept = on_kept
+        self._on_durable = on_durable
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._requests: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
         self._in_memory = in_memory
-        self._asked_for = self._kept_to = 0
-        """The last number that the thread was given, and the last one that it has kept."""
+        self._requested_to = self._durable_to = 0
+        """The last number that the thread was given, and the last one that it has made durable."""
         self._is_held = False
-        """A commit is under way on the loop, or the next attempt after a failed one is waited for."""
+        """A commit runs on the event loop, or a failed one waits for its retry."""
         self._wanted: tuple[int, bool] | None = None
-        """What came while it was held."""
+        """The request that came meanwhile."""
         self._alone_at = 0.0
         """From this time on a commit counts as alone."""
         self._thread = threading.Thread(target=self._work, name="reknit-commit", daemon=True)
@@ -60,22 +60,22 @@ class Committer:
         """Make everything that is staged by now durable; `number` is the last append among it."""
         if self._is_held:
             self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
-        elif self._kept_to < self._asked_for or not self._is_alone():
-            self._ask(number, sync)
+        elif self._durable_to < self._requested_to or not self._is_alone():
+            self._request(number, sync)
         else:
-            self._keep_here(number, sync)
+            self._commit_now(number, sync)
 
-    def _ask(self, number: int, sync: bool) -> None:
-        self._asked_for = number
+    def _request(self, number: int, sync: bool) -> None:
+        self._requested_to = number
         self._requests.put((number, sync))
 
-    def _keep_here(self, number: int, sync: bool) -> None:
-        """Commit on the loop, and what that brings with it, as long as it is little."""
+    def _commit_now(self, number: int, sync: bool) -> None:
+        """Commit on the event loop, and also what that leads to, as long as it is little."""
         wanted: tuple[int, bool] | None = (number, sync)
         while wanted is not None:
             number, sync = wanted
             if not self._is_alone():
-                self._ask(number, sync)
+                self._request(number, sync)
                 return
             self._is_held = True
             try:
@@ -83,7 +83,7 @@ class Committer:
             except JournalError as error:
                 self._failed(number, sync, error)
                 return
-            self._on_kept(number, end)
+            self._on_durable(number, end)
             wanted, self._wanted, self._is_held = self._wanted, None, False
 
     def _is_alone(self) -> bool:
@@ -99,7 +99,7 @@ class Committer:
         return end
 
     def _work(self) -> None:
-        """Commit without waiting for the loop in between: what was asked for meanwhile is one group."""
+        """Commit without waiting for the event loop in between: the requests that came meanwhile are one group."""
         while (request := self._next()) is not None:
             number, sync = request
             try:
@@ -110,7 +110,7 @@ class Committer:
                 self._call(self._done, number, end)
 
     def _next(self) -> tuple[int, bool] | None:
-        """All requests that are there as one, once there is one; None at the end, which is asked for last."""
+        """All requests that are queued, as one, once there is one; None at the end."""
         request = self._requests.get()
         while request is not None and not self._requests.empty():
             following = self._requests.get()
@@ -123,13 +123,13 @@ class Committer:
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop is closed: there is nobody left to tell
-            log.debug("commit ended after the loop")
+        except RuntimeError:  # the event loop is closed: nobody waits for this
+            log.debug("commit ended after the event loop")
 
     def _done(self, number: int, end: int) -> None:
-        self._kept_to = max(self._kept_to, number)
+        self._durable_to = max(self._durable_to, number)
         self._alone_at = max(self._alone_at, time.monotonic() + IDLE_S)
-        self._on_kept(number, end)
+        self._on_durable(number, end)
 
     def _failed(self, number: int, sync: bool, error: JournalError) -> None:
         self._is_held = True
@@ -137,14 +137,14 @@ class Committer:
         if self._wanted is not None:
             number, sync = max(number, self._wanted[0]), sync or self._wanted[1]
         self._wanted = (number, sync)
-        self._loop.call_later(RETRY_S, self._try_again)
+        self._loop.call_later(RETRY_S, self._retry)
 
-    def _try_again(self) -> None:
+    def _retry(self) -> None:
         wanted, self._wanted, self._is_held = self._wanted, None, False
         if wanted is not None:
-            self._ask(*wanted)
+            self._request(*wanted)
 
     async def stop(self) -> None:
-        """Finish what is under way, and end the thread."""
+        """Finish the commit that runs, and end the thread."""
         self._requests.put(None)
         await asyncio.to_thread(self._thread.join, 10.0)

@@ -1,15 +1,15 @@
-"""What a node does when time passes: wakes its machines when something is due, and tidies up every so often."""
+"""The timer of a node: ticks its machines when they are due, and does chores at intervals."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
+from reknit.config import JournalSettings
 from reknit.errors import JournalError
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
+from reknit.store.journal import Journal
 
 log = logging.getLogger("reknit.node")
 
@@ -17,69 +17,89 @@ HOUSEKEEPING_S: Final = 0.5
 INDEX_LOOK_S: Final = 0.2
 
 
-class Housekeeping:
-    """The timer of one node, and the task that saves its journal's index."""
+class Timed(Protocol):
+    """A machine, as far as time goes."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def tick(self, now: float) -> None:
+        """Time passed."""
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
+
+
+class Housekeeping:
+    """The timer of one node, and the task that saves its journal's index.
+
+    `chores` are done every `HOUSEKEEPING_S`, before the machines run; `sample` is called after they ran.
+    """
+
+    def __init__(
+        self,
+        *,
+        machines: Sequence[Timed],
+        chores: Sequence[Callable[[float], None]],
+        run_machines: Callable[[], None],
+        sample: Callable[[float], None],
+        journal: Journal,
+        settings: JournalSettings,
+    ) -> None:
+        self._machines = machines
+        self._chores = chores
+        self._run_machines = run_machines
+        self._sample = sample
+        self._journal = journal
+        self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        self._house_at = 0.0
+        self._chores_at = 0.0
         self._saving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look after the node from now on."""
+        """Begin."""
         self._schedule(self._now() + HOUSEKEEPING_S)
         self._saving = asyncio.create_task(self._save_index())
 
     async def stop(self) -> None:
-        """… and no more."""
+        """End."""
         if self._timer is not None:
             self._timer.cancel()
         if self._saving is not None:
             self._saving.cancel()
             await asyncio.gather(self._saving, return_exceptions=True)
 
-    def look(self) -> None:
-        """The machines moved: be there when they want something next."""
-        node = self._node
-        deadlines = (
-            node.core.next_deadline(),
-            node.anycast.machine.next_deadline(),
-            node.links.routes.next_deadline(),
-        )
-        due = min((at for at in deadlines if at is not None), default=None)
+    def reschedule(self) -> None:
+        """The machines ran: tick them when they are due next."""
+        due = min((at for one in self._machines if (at := one.next_deadline()) is not None), default=None)
         if due is not None and due < self._timer_at:
             self._schedule(due)
 
     def _schedule(self, due: float) -> None:
-        """Look after what is due by then, or after the usual while."""
+        """Tick by then, or after the usual interval."""
         now = self._now()
         self._timer_at = min(max(due, now + 0.001), now + HOUSEKEEPING_S)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._timer_at, self._keep_house)
+        self._timer = self._loop.call_at(self._timer_at, self._tick)
 
-    def _keep_house(self) -> None:
-        node, now = self._node, self._now()
+    def _tick(self) -> None:
+        now = self._now()
         self._timer_at = float("inf")
-        node.core.tick(now)
-        node.anycast.machine.tick(now)
-        node.links.routes.tick(now)
-        if now >= self._house_at:
-            self._house_at = now + HOUSEKEEPING_S
-            node.peers.check(now)
-            node.core.trim(now)
-        node.run_machines()
-        node.answers.sample(now)
+        for machine in self._machines:
+            machine.tick(now)
+        if now >= self._chores_at:
+            self._chores_at = now + HOUSEKEEPING_S
+            for chore in self._chores:
+                chore(now)
+        self._run_machines()
+        self._sample(now)
         if self._timer_at == float("inf"):
             self._schedule(now + HOUSEKEEPING_S)
 
     async def _save_index(self) -> None:
-        """Save the journal's index off the loop: seldom, as that holds up the disk, unless much is not in it yet."""
-        journal, settings, saved_at = self._node.journal, self._node.config.journal, self._now()
+        """Save the journal's index off the event loop: seldom, as that blocks the disk, unless much is not in it yet."""
+        journal, settings, saved_at = self._journal, self._settings, self._now()
         while True:
             await asyncio.sleep(max(min(settings.index_interval_s, INDEX_LOOK_S), 0.01))
             is_due = self._now() - saved_at >= settings.index_interval_s
@@ -89,4 +109,4 @@ class Housekeeping:
             try:
                 await asyncio.to_thread(journal.checkpoint)
             except JournalError as error:
-                log.warning("the index could not be saved, it will be tried again: %s", error)
+                log.warning("the index could not be saved; the node will retry: %s", error)

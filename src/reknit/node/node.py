@@ -1,7 +1,8 @@
-"""A node: listens, keeps every event in its journal, and hands it to every subscriber.
+"""A node: listens, stores every event in its journal, and delivers it to every subscriber.
 
-The core decides and keeps; this file gives it connections and a thread that syncs, on one loop. What comes over a
-connection goes through `reception`, and what is due at some time through `housekeeping`.
+The core decides; this file gives it connections and a thread that syncs, on one event loop. Messages that come over a
+connection go through `peers/reception.py` and `message_table.py`, and everything that is due at some time through
+`housekeeping.py`.
 """
 
 from __future__ import annotations
@@ -10,63 +11,91 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
+import msgspec
+
+from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
-from reknit.ledger import Stream
-from reknit.node.admin.admin_requests import Answers
+from reknit.frame import Buffer
+from reknit.ledger import Series
+from reknit.node.admin.admin_requests import AdminResponder
+from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
-from reknit.node.committer import Committer
+from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.clock import time_us
+from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
-from reknit.node.gateways import amqp_server, http_server, relays
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
 from reknit.node.links.links import Links
+from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
-from reknit.node.peers.peers import Peers, PeerState
+from reknit.node.peers.peers import Peers
 from reknit.node.peers.permissions import Permissions
 from reknit.node.peers.reception import Reception
-from reknit.node.recovery.caches import Caches
+from reknit.node.recovery.caches import NodeCaches
+from reknit.node.recovery.loss_recorder import LossRecorder
 from reknit.node.replication.bridges import Bridges
+from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code
 from reknit.protocol.dispatch.inputs import JournalTrimmed
-from reknit.protocol.machine import JOURNAL
+from reknit.protocol.machine import JOURNAL, Peer
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
 from reknit.transport.tcp import TcpConnection
 from reknit.wire.codec import Item
-from reknit.wire.messages import Ask, Bye
-
-if TYPE_CHECKING:
-    from reknit.gateway.amqp.server import AmqpServer
-    from reknit.gateway.http.server import HttpServer
-    from reknit.gateway.zenoh.gateway import ZenohGateway
-    from reknit.node.replication.aligner import Aligner
-    from reknit.node.replication.relay import Relay
+from reknit.wire.messages import VERSION, Bye, Welcome
 
 log = logging.getLogger("reknit.node")
 
+MakeDoor = Callable[[GatewayNode], Door]
+MakeImporters = Callable[["Node"], list[Attachment]]
+
+
+class NodeShell(msgspec.Struct, frozen=True):
+    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.core.Shell`."""
+
+    send: Callable[[Peer, Sequence[Buffer]], None]
+    commit: Callable[[int, bool], None]
+
 
 class Node:
-    """One node: runs from `start` to `stop`, or while in its `async with`."""
+    """One node: runs from `start` to `stop`, or while in its `async with`. `reknit.server.build_node` makes one.
 
-    def __init__(self, config: Config, rng: Random | None = None) -> None:
+    It has more than 15 attributes, because it is where the parts of a node are put together: one attribute for each of
+    them, made by `start`. The parts don't know each other beyond what they are given there.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        connect: ConnectSession,
+        doors: Mapping[str, MakeDoor] | None = None,
+        importers: MakeImporters | None = None,
+        rng: Random | None = None,
+    ) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self._listeners = Listeners(self)
-        self.urls = self._listeners.urls
         self.started_at = time.time()
-        self._rng = rng or Random()
-        self._relays: list[Relay | Aligner | ZenohGateway] = []
-        self._paused: set[TcpConnection] = set()
         self.watchers: list[Callable[[], None]] = []
-        """Called when more of the journal is kept."""
-        self.http: HttpServer | None = None
-        self.amqp: AmqpServer | None = None
+        """Called when more of the journal is durable."""
+        self.doors: dict[str, Door] = {}
+        """The gateways that listen, by name."""
+        self.importers: list[Attachment] = []
+        """Relays, aligners and gateways that bring events from elsewhere."""
+        self._listeners = Listeners(config, self)
+        self.urls = self._listeners.urls
+        self._connect = connect
+        self._make_doors = doors or {}
+        self._make_importers = importers
+        self._rng = rng or Random()
+        self._paused: set[TcpConnection] = set()
 
     # -- life
 
@@ -77,28 +106,10 @@ class Node:
         self.journal, self.epoch = open_journal(self.config)
         if not self.journal.report.clean:
             log.warning("journal: %s", self.journal.report)
-        self.peers = Peers(self.config)
-        zero_us = time.time_ns() // 1000 - int(self._now() * 1e6)
-        streams = self.journal.ledger.published
-        self.permissions = (
-            Permissions(self.config, self.peers, streams) if self.config.security.allow else None
-        )
-        parts = (self.name, self.epoch, self.journal, self.config, self, self._rng, zero_us)
-        self.core: Core = Core(*parts, edge=self.permissions)
-        self.intake, self.dispatch, self.find = self.core.intake, self.core.dispatch, self.core.find
-        self.committer = Committer(
-            self.journal, self._on_kept, self._on_failed, self.config.journal.kind == "memory"
-        )
-        self.send, self.commit = self.peers.send_buffers, self.committer.request
-        self.links: Links = Links(self)
-        self.core.is_elsewhere = lambda topic: bool(self.links.routes.destinations(topic, "journal"))
-        self.anycast: NodeAnycast = NodeAnycast(self, self._rng)
-        self.bridges: Bridges = Bridges(self)
-        self.answers = Answers(self)
-        self.caches: Caches = Caches(self)
-        self._reception = Reception(self)
-        self._housekeeping = Housekeeping(self)
-        self._book_damage()
+        self._make_core()
+        self._make_parts()
+        self._make_reception(self._make_admin())
+        self._report_damage()
         try:
             await self._open_doors()
         except BaseException:
@@ -109,46 +120,145 @@ class Node:
         self.links.outgoing.start()
         self.bridges.start()
         self.run_machines()
-        self._relays = relays(self)
-        for relay in self._relays:
-            await relay.start()
+        if self._make_importers is not None:
+            self.importers = self._make_importers(self)
+        for importer in self.importers:
+            await importer.start()
+
+    def _make_core(self) -> None:
+        config, published = self.config, self.journal.ledger.published
+        self.peers = Peers(config)
+        self._permissions = Permissions(config, self.peers, published) if config.security.allow else None
+        in_memory = config.journal.kind == "memory"
+        self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
+        self.core: Core = Core(
+            self.name,
+            self.epoch,
+            self.journal,
+            config,
+            NodeShell(self.peers.send_buffers, self._committer.request),
+            self._rng,
+            now_us=time_us,
+            zero_us=time_us() - int(self._now() * 1e6),
+            edge=self._permissions,
+            is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
+        )
+
+    def _make_parts(self) -> None:
+        config, core, peers = self.config, self.core, self.peers
+        self._losses = LossRecorder(core=core, peers=peers, run_machines=self.run_machines)
+        self.links: Links = Links(
+            config=config,
+            node_name=self.name,
+            epoch=self.epoch,
+            urls=self.urls,
+            core=core,
+            make_publisher=self.local_publisher,
+            run_machines=self.run_machines,
+        )
+        self.anycast: NodeAnycast = NodeAnycast(
+            config=config,
+            node_name=self.name,
+            core=core,
+            peers=peers,
+            neighbours=self.links,
+            make_publisher=self.local_publisher,
+            run_machines=self.run_machines,
+            rng=self._rng,
+        )
+        self.links.feed(self.anycast)
+        self.bridges: Bridges = Bridges(
+            config=config,
+            node_name=self.name,
+            urls=self.urls,
+            handler=self,
+            connect=self._connect,
+            make_publisher=self.local_publisher,
+            report_loss=self._losses.skip,
+        )
+        self.caches: NodeCaches = NodeCaches(
+            config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
+        )
+
+    def _make_admin(self) -> AdminResponder:
+        config, core = self.config, self.core
+        self.figures: NodeFigures = NodeFigures(
+            config=config,
+            node_name=self.name,
+            epoch=self.epoch,
+            urls=self.urls,
+            started_at=self.started_at,
+            core=core,
+            peers=self.peers,
+            bridges=self.bridges,
+            doors=self.doors,
+            in_hand=self.in_hand,
+        )
+        return AdminResponder(
+            config=config,
+            core=core,
+            figures=self.figures,
+            links=self.links,
+            anycast=self.anycast,
+            bridges=self.bridges,
+            aligned=self.caches.aligned,
+            report_loss=self._losses.skip,
+        )
+
+    def _make_reception(self, admin: AdminResponder) -> None:
+        config, core = self.config, self.core
+        router = NodeMessages(
+            core=core,
+            links=self.links,
+            anycast=self.anycast,
+            caches=self.caches,
+            bridges=self.bridges,
+            admin=admin,
+        )
+        heartbeat_s, bytes_max = config.transport.heartbeat_s, config.limits.frame_bytes_max
+        self._reception = Reception(
+            welcome=Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max),
+            permissions=self._permissions,
+            table=router.table(),
+        )
+        self._housekeeping = Housekeeping(
+            machines=(core, self.anycast.machine, self.links.routes),
+            chores=(self.peers.check, core.trim),
+            run_machines=self.run_machines,
+            sample=self.figures.sample,
+            journal=self.journal,
+            settings=config.journal,
+        )
 
     async def _open_doors(self) -> None:
         await self._listeners.open()
-        if self.config.http.listen:
-            self.http = http_server(self)
-            await self.http.start()
-        if self.config.amqp.listen:
-            server = amqp_server(self)
-            await server.start()
-            self.amqp = server
+        for name, make in self._make_doors.items():
+            door = make(self)
+            await door.start()
+            self.doors[name] = door
 
-    def _book_damage(self) -> None:
-        """What had been kept and is gone from the journal's files is lost to whoever was still owed it."""
+    def _report_damage(self) -> None:
+        """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
         lost = self.journal.report.lost
         if lost:
-            self.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            self.core.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:
-        """Stop listening, say goodbye, make durable what was taken, close the journal."""
-        for relay in self._relays:
-            await relay.stop()
-        if self.amqp is not None:  # its clients' messages get their outcomes first
-            await self.amqp.stop()
+        """Stop listening, say goodbye, make everything durable, close the journal."""
+        for importer in self.importers:
+            await importer.stop()
+        for door in reversed(self.doors.values()):  # while the outcomes of their clients' messages still come
+            await door.stop()
         await self.bridges.stop()
         await self.links.stop()
         await self.anycast.stop()
-        if self.http is not None:
-            await self.http.stop()
         self._listeners.close()
         await self._housekeeping.stop()
         for peer in self.peers:
-            peer.is_leaving = True
-            peer.send(Bye(Code.UNAVAILABLE, "the node stops"))
-            peer.connection.close()
+            peer.leave(Bye(Code.UNAVAILABLE, "the node stops"))
         await self.caches.close()
-        await self.committer.stop()
+        await self._committer.stop()
         try:
             await asyncio.to_thread(self.journal.close)
         except JournalError as error:
@@ -164,26 +274,30 @@ class Node:
     # -- connections
 
     def opened(self, connection: Connection) -> None:
+        """A peer connected."""
         peer = self.peers.add(connection, self._now())
         self.core.joined(peer.id, self._now())
 
     def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
         self._paused.discard(connection)
         peer = self.peers.remove(connection)
         if peer is not None:
             self.core.left(peer.id, self._now())
             self.anycast.left(peer.id)
             self.links.lost_peer(peer.id)
-            self.links.subscriptions_moved()
+            self.links.subscriptions_changed()
             self.caches.left(peer)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
+        """A peer broke the protocol."""
         peer = self.peers.of(connection)
         if peer is not None:
             peer.dismiss(Code.INVALID_ARGUMENT, str(error))
 
     def blocked(self, connection: Connection, is_blocked: bool) -> None:
+        """A connection's send buffer is full, or has room again."""
         peer = self.peers.of(connection)
         if peer is not None:
             self.core.blocked(peer.id, is_blocked, self._now())
@@ -192,6 +306,7 @@ class Node:
             self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
+        """Messages and batches came in."""
         peer = self.peers.of(connection)
         if peer is None or peer.is_leaving:
             return
@@ -210,44 +325,63 @@ class Node:
             connection.pause_reading()
             self._paused.add(connection)
 
-    def order(self, ask: Ask, peer: PeerState) -> None:
-        """A peer wants something done."""
-        self.core.order(ask, peer.id, self._now())
-
     # -- effects
 
     def run_machines(self) -> None:
-        """Let the machines do what they want, and be there when they want something next."""
+        """Perform the effects of all machines, and schedule their next tick."""
         now = self._now()
         self.core.run(now)
         while self.anycast.is_due or self.links.is_due:
             self.links.run(now)
             self.anycast.run(now)
             self.core.run(now)
-        self._housekeeping.look()
+        self._housekeeping.reschedule()
 
-    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
-        """For every account of the ledger the events that are known to be under way; others have an end, or are lost."""
-        return {**self.dispatch.in_hand(), **self.anycast.in_hand()}
+    def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
+        """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
+        return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
 
-    def _on_kept(self, number: int, end: int) -> None:
-        """A commit ended: what it covers is acknowledged and handed out."""
-        was_full = self.intake.is_full
-        self.core.kept(number, end, self._now())
-        self.anycast.kept()
-        if was_full and not self.intake.is_full:
+    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range."""
+        return self.core.find(topic, source, start, stop)
+
+    def local_publisher(
+        self,
+        name: str,
+        on_durable: OnDurable,
+        on_gap: OnGap | None = None,
+        on_refused: OnRefused | None = None,
+    ) -> LocalPublisher:
+        """Publishes batches that have a source and seqs already; to be opened."""
+        return LocalPublisher(
+            name,
+            on_durable,
+            on_gap,
+            on_refused,
+            handler=self,
+            config=self.config,
+            report_loss=self._losses.skip,
+        )
+
+    def _on_durable(self, number: int, end: int) -> None:
+        """A commit ended: the events that it covers are acknowledged and delivered."""
+        intake = self.core.intake
+        was_full = intake.is_full
+        self.core.durable(number, end, self._now())
+        self.anycast.durable()
+        if was_full and not intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
         self.links.flows.pump()
-        self.caches.kept()
+        self.caches.durable()
         for watcher in self.watchers:
             watcher()
         while self._paused:
             self._paused.pop().resume_reading()
 
     def _on_failed(self, error: JournalError) -> None:
-        """The journal can't take more: publishers are told to wait, nothing that was kept is lost."""
-        if not self.intake.is_full:
+        """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
+        if not self.core.intake.is_full:
             log.error("intake stopped: %s", error)
         self.core.failed(error, self._now())
         self.run_machines()

@@ -12,7 +12,7 @@ from reknit.store.series import Extent, SeriesExtents
 from reknit.store.tail import Chunk
 
 
-class Archive(Protocol):
+class LogArchive(Protocol):
     """Where queries find chunks, extents and time marks that are no longer in memory."""
 
     def load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:

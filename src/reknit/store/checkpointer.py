@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from threading import RLock
 
-from reknit.store.commit import Committer
+from reknit.store.commit import LogCommitter
 from reknit.store.index import Index
 from reknit.store.log_state import LogState
 from reknit.store.rows import Snapshot, segment_row
-from reknit.store.snapshot import AccountNumbers, Unsaved, fill
+from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
 
 
 class Checkpointer:
@@ -21,14 +21,14 @@ class Checkpointer:
     def __init__(
         self,
         state: LogState,
-        committer: Committer,
+        committer: LogCommitter,
         index: Index,
         numbers: AccountNumbers,
         saved_to: int,
         removals: list[tuple[int, int]],
     ) -> None:
         self._state, self._committer, self._index, self._numbers = state, committer, index, numbers
-        self._unsaved = Unsaved()
+        self._unsaved = UnsavedChanges()
         self._removals = removals
         """Parts of the log that are gone and still in the index."""
         self.saved_to = saved_to
@@ -60,7 +60,7 @@ class Checkpointer:
             state.series.saved(snapshot.extents)
             del state.marks[: len(snapshot.marks) - 1]
             self.saved_to = snapshot.to
-        self._unsaved = Unsaved()
+        self._unsaved = UnsavedChanges()
 
     def _snapshot(self) -> Snapshot | None:
         state = self._state

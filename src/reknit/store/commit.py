@@ -32,7 +32,7 @@ class LogWriter(Protocol):
         ...
 
 
-class Committer:
+class LogCommitter:
     """Writes what is staged. One commit runs at a time."""
 
     def __init__(self, state: LogState, staging: StagingArea, writer: LogWriter) -> None:

@@ -1,9 +1,9 @@
 """The common face of journals: every call goes to the part that does the work.
 
-    LogState       what all parts share, and its lock
-    StagingArea    stage, stage_record       event loop    assigns positions, indexes, applies records; no I/O
-    Committer      commit                    commit thread writes what is staged, then makes it visible
-    LogQueries     read, find, …             event loop    tail in memory first, then the archive
+    LogState       the state that all parts share, and its lock
+    StagingArea    stage, stage_record    event loop       assigns positions, indexes, applies records; no I/O
+    LogCommitter   commit                 commit thread    writes everything staged, then makes it visible
+    LogQueries     read, find, …          event loop       searches the tail in memory first, then the archive
 
 `DiskJournal` adds a `Checkpointer` and a `Trimmer`.
 """
@@ -18,9 +18,9 @@ from reknit.frame import Buffer
 from reknit.ledger import Ledger
 from reknit.records import Record
 from reknit.seqset import SeqSet
-from reknit.store.archive import Archive
-from reknit.store.commit import Committer, LogWriter
-from reknit.store.journal import READ_BYTES_MAX, OpenReport, Status
+from reknit.store.archive import LogArchive
+from reknit.store.commit import LogCommitter, LogWriter
+from reknit.store.journal import READ_BYTES_MAX, JournalStatus, OpenReport
 from reknit.store.log_state import LogState
 from reknit.store.queries import LogQueries
 from reknit.store.staging import StagingArea
@@ -36,7 +36,7 @@ class ComposedJournal:
         staging: StagingArea,
         *,
         writer: LogWriter,
-        archive: Archive,
+        archive: LogArchive,
         now_us: Callable[[], int],
         report: OpenReport,
     ) -> None:
@@ -46,7 +46,7 @@ class ComposedJournal:
         """What opening found."""
         self.state = state
         self.staging = staging
-        self.committer = Committer(state, staging, writer)
+        self.committer = LogCommitter(state, staging, writer)
         self.queries = LogQueries(state, archive, now_us)
 
     @property
@@ -135,6 +135,6 @@ class ComposedJournal:
         """Where to start reading to get everything stored at or after a time; at most one mark too early."""
         return self.queries.position_at(time_us)
 
-    def status(self) -> Status:
+    def status(self) -> JournalStatus:
         """Totals of what is held."""
         return self.queries.status()

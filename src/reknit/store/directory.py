@@ -28,8 +28,8 @@ FORMAT: Final = 1
 _END_BYTES: Final = 4096
 _PROOF: Final = 0x52454B4E49540001
 _READS: Final = 1000
-_TRIES: Final = 5
-_TRY_S: Final = 0.01
+_LOCK_ATTEMPTS: Final = 5
+_LOCK_RETRY_S: Final = 0.01
 
 
 class JournalLabel(msgspec.Struct, frozen=True):
@@ -94,11 +94,11 @@ class DirectoryLock:
 
     def _acquired(self) -> bool:
         """A reader that checks for a writer holds the lock for microseconds, so try more than once."""
-        for _ in range(_TRIES):
+        for _ in range(_LOCK_ATTEMPTS):
             with suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-            sleep(_TRY_S)
+            sleep(_LOCK_RETRY_S)
         return False
 
     def release(self) -> None:

@@ -61,7 +61,7 @@ class OpenReport(msgspec.Struct, frozen=True):
         return "; ".join(parts)
 
 
-class Status(msgspec.Struct, frozen=True):
+class JournalStatus(msgspec.Struct, frozen=True):
     """Totals of a journal, for people and metrics."""
 
     start: int
@@ -142,7 +142,7 @@ class Readable(Protocol):
         """Where to start reading to get everything stored at or after a time; maybe a little early, never late."""
         ...
 
-    def status(self) -> Status: ...
+    def status(self) -> JournalStatus: ...
 
     def close(self) -> None: ...
 

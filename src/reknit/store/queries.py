@@ -11,8 +11,8 @@ from reknit.entries import Entry, Run
 from reknit.errors import Gone, LocalError
 from reknit.records import Record, decode
 from reknit.seqset import SeqSet
-from reknit.store.archive import Archive
-from reknit.store.journal import READ_BYTES_MAX, Status
+from reknit.store.archive import LogArchive
+from reknit.store.journal import READ_BYTES_MAX, JournalStatus
 from reknit.store.log_state import LogState
 from reknit.store.series import Extent, SeriesExtents
 from reknit.store.tail import Chunk
@@ -27,7 +27,7 @@ _time = itemgetter(0)
 class LogQueries:
     """Every question that a journal answers about its log."""
 
-    def __init__(self, state: LogState, archive: Archive, now_us: Callable[[], int]) -> None:
+    def __init__(self, state: LogState, archive: LogArchive, now_us: Callable[[], int]) -> None:
         self._state = state
         self._archive = archive
         self._now_us = now_us
@@ -174,7 +174,7 @@ class LogQueries:
             position = self._archive.mark_before(time_us)
         return min(max(position, state.start), state.end)
 
-    def status(self) -> Status:
+    def status(self) -> JournalStatus:
         """Totals of what is held."""
         state = self._state
         with state.lock:
@@ -182,7 +182,9 @@ class LogQueries:
             events = sum(segment.events for segment in segments)
             held_bytes = sum(segment.end - segment.start for segment in segments)
             places = (state.start, state.end, segments[-1].end, self._archive.indexed_to())
-            return Status(*places, events, held_bytes, len(segments), len(state.series), state.tail.bytes)
+            return JournalStatus(
+                *places, events, held_bytes, len(segments), len(state.series), state.tail.bytes
+            )
 
 
 def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:

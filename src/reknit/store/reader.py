@@ -34,7 +34,7 @@ from reknit.store.archive import SegmentArchive
 from reknit.store.directory import Layout, SharedEnd, is_locked
 from reknit.store.frames import Damaged
 from reknit.store.index import Index
-from reknit.store.journal import READ_BYTES_MAX, Status
+from reknit.store.journal import READ_BYTES_MAX, JournalStatus
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
 from reknit.store.log_state import LogState, wall_clock_us
 from reknit.store.log_walk import scan
@@ -44,9 +44,9 @@ from reknit.store.retention import Segment
 from reknit.store.segments import SegmentChunks
 
 
-def open_reader(directory: Path | str) -> Reader:
+def open_reader(directory: Path | str) -> JournalReader:
     """A reader of the journal in a directory. Raises `JournalError` if there is none."""
-    return Reader(Path(directory))
+    return JournalReader(Path(directory))
 
 
 class LogFollower:
@@ -134,7 +134,7 @@ class LogFollower:
         return state.indexed_to if state else 0
 
 
-class Reader:
+class JournalReader:
     """A journal as another process sees it. Each call sees everything that is committed by then.
 
     Reading by position needs the log's files only. The first call that needs the index or the ledger loads the index and
@@ -251,7 +251,7 @@ class Reader:
         self.refresh()
         return self._queries.position_at(time_us)
 
-    def status(self) -> Status:
+    def status(self) -> JournalStatus:
         """Totals of what is held."""
         self._catch_up()
         return self._queries.status()

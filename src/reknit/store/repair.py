@@ -26,8 +26,8 @@ from reknit.store.log_walk import set_aside
 from reknit.store.retention import Segment
 from reknit.store.rows import Snapshot, segment_row
 from reknit.store.series import Extent, SeriesTable, remove
-from reknit.store.snapshot import AccountNumbers, Unsaved, fill
-from reknit.store.survey import Damage, Survey, ValidPart
+from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
+from reknit.store.survey import Damage, LogSurvey, ValidPart
 from reknit.store.tail import Chunk
 
 
@@ -110,7 +110,7 @@ class _Repair:
         self._claims = index.held(old, 0, 1 << 62)
         self._series = old.emptied(self._ledger)
         starts = [one for one in segment_starts(layout.log) if one >= start]
-        self._survey = Survey(self._files, starts, self._exposed, [one.position for one in self._claims])
+        self._survey = LogSurvey(self._files, starts, self._exposed, [one.position for one in self._claims])
 
     def walk(self) -> None:
         """Read everything; index the valid batches, and apply the records that the saved ledger does not have."""
@@ -195,7 +195,7 @@ class _Repair:
             marks=[],
             paused=sorted(self._paused),
         )
-        unsaved = Unsaved()
+        unsaved = UnsavedChanges()
         unsaved.take(self._ledger)
         unsaved.add_series({(one.topic, one.source) for one in self._series})
         fill(snapshot, unsaved, self._ledger, self._series, self._numbers)

@@ -10,7 +10,7 @@ from reknit.store.series import SeriesTable
 
 
 @dataclass(slots=True)
-class Unsaved:
+class UnsavedChanges:
     """What changed in the ledger and is not in the index yet. It stays when a checkpoint fails."""
 
     series: set[Series] = field(default_factory=set)
@@ -52,7 +52,7 @@ class AccountNumbers:
 
 
 def fill(
-    snapshot: Snapshot, unsaved: Unsaved, ledger: Ledger, table: SeriesTable, numbers: AccountNumbers
+    snapshot: Snapshot, unsaved: UnsavedChanges, ledger: Ledger, table: SeriesTable, numbers: AccountNumbers
 ) -> None:
     """Put everything unsaved into a snapshot, as it is now. Nothing can be staged meanwhile, so this is short."""
     named = {series for _, series in unsaved.ends} | {series for _, series, _ in unsaved.tallies}

@@ -53,13 +53,13 @@ def verify(directory: Path | str) -> list[Damage]:
     layout = Layout(Path(directory))
     layout.read_label()
     end = shared_end(layout.end)
-    survey = Survey(SegmentFiles(layout.log), segment_starts(layout.log), end, [], is_locked(layout.lock))
+    survey = LogSurvey(SegmentFiles(layout.log), segment_starts(layout.log), end, [], is_locked(layout.lock))
     for _ in survey:
         pass
     return survey.damages
 
 
-class Survey:
+class LogSurvey:
     """The whole log in order: iterating gives the valid chunks, and collects valid parts and damages.
 
     `end` is how far the log was known to reach. Zeros after it are preallocated room. While the journal is in use,

@@ -217,5 +217,5 @@ class SimNode:
         self._is_committing = False
         if self._wanted is not None:
             self._start_commit()
-        self.core.kept(number, end, now)
+        self.core.durable(number, end, now)
         self._run()

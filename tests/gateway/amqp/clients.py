@@ -21,6 +21,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOption
 
 from reknit.config import AmqpSettings, Config, JournalSettings, NodeSettings, TopicSettings
+from reknit.gateway.amqp.server import AmqpServer
 from reknit.node.node import Node
 from reknit.processes.process import NodeProcess
 from tests.client.node_thread import serving
@@ -63,8 +64,14 @@ def start(node: NodeProcess, port: int) -> None:
 
 
 def url_of(node: Node) -> str:
-    assert node.amqp is not None
-    return node.amqp.url
+    return amqp_of(node).url
+
+
+def amqp_of(node: Node) -> AmqpServer:
+    """The node's AMQP gateway."""
+    door = node.doors["amqp"]
+    assert isinstance(door, AmqpServer)
+    return door
 
 
 class Terminus(LinkOption):  # type: ignore[misc]

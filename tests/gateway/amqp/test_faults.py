@@ -18,7 +18,7 @@ from reknit.gateway.amqp.sasl import AMQP_HEADER
 from reknit.node.node import Node
 from reknit.processes.process import NodeProcess, ending, free_port
 from tests.client.node_thread import serving
-from tests.gateway.amqp.clients import WAIT_S, Client, broker, config, start, url_of
+from tests.gateway.amqp.clients import WAIT_S, Client, amqp_of, broker, config, start, url_of
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
 
@@ -166,10 +166,10 @@ def test_clients_that_come_and_go_leave_nothing_behind(node: Node) -> None:
     for _ in range(30):
         shout(node, CONVERSATION)
         converse(node, TRANSFERS)
-    assert node.amqp is not None
+    amqp, queues = amqp_of(node), node.core.dispatch.queues
     deadline = time.monotonic() + WAIT_S
-    while node.amqp.connections or node.dispatch.queues or node.amqp.replies:
-        assert time.monotonic() < deadline, f"{len(node.dispatch.queues)} subscriptions are still there"
+    while amqp.connections or queues or amqp.replies:
+        assert time.monotonic() < deadline, f"{len(queues)} subscriptions are still there"
         time.sleep(0.01)
 
 
@@ -200,7 +200,6 @@ def test_a_client_that_falls_silent_is_let_go() -> None:
         receiver = client.receiver("plant/temp")
         client.sender("plant/temp").send(b"kept alive by heartbeats")
         receiver.wait(1)
-        assert node.amqp is not None
         with socket.create_connection(("127.0.0.1", port_of(node)), WAIT_S) as sock:
             sock.sendall(CONVERSATION)
             sock.settimeout(WAIT_S)

@@ -186,7 +186,7 @@ def test_the_time_to_live_gets_shorter_on_the_way() -> None:
 
 def test_a_repeated_attempt_says_so() -> None:
     batch = Batch.build(bytes(16), "a", 1, [b"x"], time_us=0)
-    header, _ = decode(encode_messages(batch.delivered(Delivery(attempt=4)), 0)[0])
+    header, _ = decode(encode_messages(batch.delivered(Delivery(4)), 0)[0])
     assert header == Described(0x70, [True, 4, None, False, 3])
 
 

@@ -18,7 +18,7 @@ from reknit.config import Config, LimitSettings
 from reknit.node.core.dead_letters import read_letter
 from reknit.node.node import Node
 from reknit.outcome import Code
-from tests.gateway.amqp.clients import WAIT_S, Client, broker, config, say, url_of
+from tests.gateway.amqp.clients import WAIT_S, Client, amqp_of, broker, config, say, url_of
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
 reactor = pytest.importorskip("proton.reactor")
@@ -328,10 +328,10 @@ def test_settled_messages_leave_nothing_behind(node: Node, client: Client) -> No
     sender.send_many([b"x"] * 2_000)
     receiver.wait(2_000)
     client.wait(lambda: receiver.link.unsettled == 0, "settlement")
-    assert node.amqp is not None
-    [connection] = node.amqp.connections
+    amqp = amqp_of(node)
+    [connection] = amqp.connections
     client.wait(lambda: connection.unsettled == 0, "settlement")
-    assert connection.intake_room == node.amqp.settings.intake_bytes_max
+    assert connection.intake_room == amqp.settings.intake_bytes_max
 
 
 def test_senders_that_come_one_after_the_other_share_a_source(node: Node, client: Client) -> None:

@@ -25,7 +25,7 @@ from reknit.gateway.amqp.codec.messages import decode_message, decode_start
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.topic import Pattern
-from tests.gateway.amqp.clients import WAIT_S, Client, broker, config, say, url_of
+from tests.gateway.amqp.clients import WAIT_S, Client, amqp_of, broker, config, say, url_of
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
 
@@ -154,8 +154,7 @@ def test_a_long_message_reaches_a_native_reader_before_its_end(
     assert native.read == [BODY]
     assert native.headers == [{"subject": "reel", "part": "1"}]
     native.wait(lambda: is_idle(node), "the end")
-    assert node.amqp is not None
-    assert node.amqp.status()["unsettled_in"] == 0
+    assert amqp_of(node).status()["unsettled_in"] == 0
 
 
 def test_a_message_longer_than_memory_may_hold_goes_from_client_to_client(node: Node, client: Client) -> None:
@@ -164,7 +163,7 @@ def test_a_message_longer_than_memory_may_hold_goes_from_client_to_client(node: 
 
     def watch() -> bool:
         nonlocal most
-        most = max(most, node.anycast.streams.shelves.held_bytes)
+        most = max(most, node.anycast.streams.buffer.held_bytes)
         return bool(sent.is_settled)
 
     sender = client.sender(TOPIC, resend=True)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from reknit.config import Config, HttpSettings, JournalSettings, NodeSettings, RetentionSettings
+from reknit.gateway.http.server import HttpServer
 from reknit.node.node import Node
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
 from tests.client.node_thread import serving
@@ -135,14 +136,20 @@ class Stream:
         self.close()
 
 
+def http_of(node: Node) -> HttpServer:
+    """The node's HTTP gateway."""
+    door = node.doors["http"]
+    assert isinstance(door, HttpServer)
+    return door
+
+
 class Web:
     """The pages of a node."""
 
     def __init__(self, node: Node) -> None:
-        assert node.http is not None
         self.node = node
-        self.http = node.http
-        self.url = node.http.url
+        self.http = http_of(node)
+        self.url = self.http.url
         self.port = urlsplit(self.url).port or 0
 
     def connect(self) -> socket.socket:

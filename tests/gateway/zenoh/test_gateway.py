@@ -19,6 +19,7 @@ from reknit.gateway.zenoh.session import zenoh_config  # noqa: E402
 from reknit.gateway.zenoh.threads import call, leave  # noqa: E402
 from reknit.node.node import Node  # noqa: E402
 from reknit.processes.process import free_port  # noqa: E402
+from reknit.server import build_node  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
@@ -86,7 +87,7 @@ async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
     """A node in a Zenoh network, a session with it, and a Zenoh session."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
     async with (
-        Node(config(zenoh_listen=(endpoint,), **recovery)) as node,
+        build_node(config(zenoh_listen=(endpoint,), **recovery)) as node,
         client(node) as session,
         Peer([], [endpoint]) as peer,
     ):
@@ -101,12 +102,12 @@ async def joining(samples: int, published: int = 0) -> AsyncIterator[tuple[Node,
         publisher = await peer.advanced(samples)
         for number in range(1, published + 1):
             await call(publisher.put, b"%d" % number)
-        async with Node(config(zenoh_connect=(endpoint,))) as node, client(node) as session:
+        async with build_node(config(zenoh_connect=(endpoint,))) as node, client(node) as session:
             yield node, session, publisher
 
 
 def gateway(node: Node) -> ZenohGateway:
-    return next(one for one in node._relays if isinstance(one, ZenohGateway))
+    return next(one for one in node.importers if isinstance(one, ZenohGateway))
 
 
 class Received:
@@ -259,7 +260,7 @@ def test_a_gap_that_zenoh_can_not_fill_is_lost_and_the_rest_follows() -> None:
             await until(lambda: durable.ranges)
             assert plain.ranges == durable.ranges == [(3, 6)]
             assert gateway(node).lost == 3
-            rows = [row for row in node.answers.ledger() if row["topic"] == KEY]
+            rows = [row for row in node.figures.ledger() if row["topic"] == KEY]
             assert {row["subscriber"]: row["lost"] for row in rows}["audit"] == 3
             assert all(row["balanced"] for row in rows)
 
@@ -312,7 +313,7 @@ def test_a_gateway_stops_while_zenoh_keeps_sending_and_asking() -> None:
             thread.start()
             try:
                 for _ in range(3):
-                    async with Node(config(zenoh_connect=(endpoint,))) as node:
+                    async with build_node(config(zenoh_connect=(endpoint,))) as node:
                         await until(lambda: gateway(node).taken > 100)
             finally:
                 is_done.set()

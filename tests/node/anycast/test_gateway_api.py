@@ -13,10 +13,11 @@ from reknit.batch import Batch
 from reknit.client.blocking.session import connect_sync
 from reknit.config import AnycastSettings, Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.errors import Closed, Full, InvalidConfig, Rejected
-from reknit.node.anycast.gateway_api import Anycast, Result
+from reknit.node.anycast.gateway_api import AnycastApi, Result
 from reknit.node.anycast.gateway_ends import GatewayReceiver
 from reknit.node.node import Node
 from reknit.outcome import Outcome
+from reknit.server import build_node
 from reknit.topic import Pattern
 from tests.node.node_processes import run, until
 
@@ -39,14 +40,14 @@ def config(**sections: object) -> Config:
 
 @asynccontextmanager
 async def node(**sections: object) -> AsyncIterator[Node]:
-    async with Node(config(**sections)) as made:
+    async with build_node(config(**sections)) as made:
         yield made
 
 
 class Sending:
     """A sender and all that it heard."""
 
-    def __init__(self, anycast: Anycast, topic: str = ORDERS, resend: bool = True) -> None:
+    def __init__(self, anycast: AnycastApi, topic: str = ORDERS, resend: bool = True) -> None:
         self.results: list[Result] = []
         self.paths: list[bool] = []
         self.sender = anycast.sender(topic, self._hear, self.paths.append, resend)
@@ -273,15 +274,15 @@ def test_the_ledger_tells_of_every_rule_and_would_show_a_silent_loss() -> None:
             await until(lambda: bool(taking.batches))
 
             def row() -> dict[str, Any]:
-                [found] = [row for row in made.answers.ledger() if row["subscriber"] == "anycast/orders/**"]
+                [found] = [row for row in made.figures.ledger() if row["subscriber"] == "anycast/orders/**"]
                 return found
 
             assert (row()["published"], row()["in_flight"], row()["balanced"]) == (2, 2, True)
             taking.say(Outcome.ACCEPTED)
             await until(lambda: len(sending.results) == 1)
             assert (row()["accepted"], row()["in_flight"], row()["balanced"]) == (1, 1, True)
-            made.anycast.bookings.end(ORDERS, sending.sender.source, Result(2, 3, Outcome.ACCEPTED))
-            made.anycast.bookings._rows.clear()  # as if an end had got lost
+            made.anycast.ledger.end(ORDERS, sending.sender.source, Result(2, 3, Outcome.ACCEPTED))
+            made.anycast.ledger._rows.clear()  # as if an end had got lost
             assert row()["balanced"] is False
 
     run(test)
@@ -294,7 +295,7 @@ def test_retention_may_remove_what_is_not_of_these_topics() -> None:
             sending.sender.offer([b"x" * 1000] * 100)
             await until(lambda: bool(sending.results))
             before = made.journal.ledger.accounts["anycast/orders/**"].floor
-            made.anycast._move_floor()
+            made.anycast.writer.move_floor()
             assert made.journal.ledger.accounts["anycast/orders/**"].floor > before + 100_000
 
     run(test)

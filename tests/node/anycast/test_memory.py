@@ -22,6 +22,7 @@ from reknit.protocol.anycast.inputs import Attach, DeliverLocally, OfferEvents, 
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.anycast.queues import STALE_MIN
 from reknit.protocol.routing.routes import Routes
+from reknit.server import build_node
 from reknit.topic import Pattern
 from reknit.wire.messages import Row
 from tests.node.anycast.test_gateway_api import config
@@ -104,6 +105,9 @@ PARTS = (
     "reknit.node.anycast.ledger",
     "reknit.node.anycast.senders",
     "reknit.node.anycast.outcome_notifier",
+    "reknit.node.anycast.local_paths",
+    "reknit.node.anycast.journal_offers",
+    "reknit.node.anycast.ledger_writer",
 )
 
 
@@ -131,7 +135,7 @@ def test_a_node_holds_nothing_of_what_it_re_forwarded() -> None:
     async def test() -> None:
         before = deliveries()
         settings = AnycastSettings(trail_attempts_max=10)
-        async with Node(config(anycast=settings)) as made:
+        async with build_node(config(anycast=settings)) as made:
             releases, accepts = Answering(made, Outcome.RELEASED), Answering(made, Outcome.ACCEPTED)
             outcomes: list[int] = []
 
@@ -140,7 +144,7 @@ def test_a_node_holds_nothing_of_what_it_re_forwarded() -> None:
 
             sender = made.anycast.sender("orders/new", hear, resend_released=True)
             sender.offer([bytes(100)])
-            await until(lambda: len(outcomes) == 1 and not made.anycast.bookings.is_due)
+            await until(lambda: len(outcomes) == 1 and not made.anycast.ledger.is_due)
             counted = sizes(made.anycast)
             while releases.count < RE_FORWARDS:
                 sender.offer([bytes(100)] * 500)
@@ -150,7 +154,7 @@ def test_a_node_holds_nothing_of_what_it_re_forwarded() -> None:
             assert len(outcomes) == accepts.count
             assert made.anycast.machine.records() == made.anycast.machine.held_bytes == 0
             assert [path.unsettled for path in made.anycast.machine.paths()] == [0, 0]
-            await until(lambda: not made.anycast.bookings.is_due)
+            await until(lambda: not made.anycast.ledger.is_due)
             assert sizes(made.anycast) == counted
             assert deliveries() == before
 

@@ -42,7 +42,9 @@ class Desk:
         self.settled = 0
         config = Config(**sections)
         clock = lambda: self.now_us  # noqa: E731
-        self.core = Core("n1", "epoch", self.journal, config, self, Random(1), 1_000_000_000, clock)
+        self.core = Core(
+            "n1", "epoch", self.journal, config, self, Random(1), zero_us=1_000_000_000, now_us=clock
+        )
 
     def send(self, peer: object, buffers: Any) -> None:
         data = b"".join(bytes(one) for one in buffers)
@@ -57,7 +59,7 @@ class Desk:
             self.core.run(0.0)
             if self.journal.staged_end == self.journal.end:
                 return
-            self.core.kept(self._wanted, self.journal.commit(), 0.0)
+            self.core.durable(self._wanted, self.journal.commit(), 0.0)
 
     def subscribe(self, name: str, pattern: str = "plant/**") -> None:
         self.core.receive(Subscribe(1, pattern, name, Start(), 1 << 30), name, 0.0)
@@ -86,7 +88,7 @@ class Desk:
         return self.told(Answer)[-1]
 
     def letters(self, **wanted: Any) -> list[Letter]:
-        rows = self.core.letter_office.page({"wanted": wanted})["letters"]
+        rows = self.core.dead_letter_admin.page({"wanted": wanted})["letters"]
         return [msgspec.convert(row, Letter) for _, row in rows]
 
     def events(self, topic: str, is_redriven: bool = True) -> list[Batch]:
@@ -203,7 +205,7 @@ def test_pages_go_both_ways_and_filters_hold() -> None:
     one.die(1, 10, "plant/a")
     one.now_us += 1_000_000
     one.die(1, 10, "plant/b")
-    office = one.core.letter_office
+    office = one.core.dead_letter_admin
     up = office.page({"limit": 3, "after": 2})
     assert [number for number, _ in up["letters"]] == [3, 4, 5]
     down = office.page({"limit": 3, "before": 1 << 62})
@@ -219,15 +221,15 @@ def test_pages_go_both_ways_and_filters_hold() -> None:
 def test_one_answer_looks_at_a_bounded_number_of_letters() -> None:
     one = desk()
     one.die(1, 12_000)
-    page = one.core.letter_office.page({"wanted": {"reason": "expired"}})
+    page = one.core.dead_letter_admin.page({"wanted": {"reason": "expired"}})
     assert (page["letters"], page["is_end"]) == ([], False)
     assert 1_000 <= page["next"] < 12_000
 
 
 def test_wrong_filter_is_refused() -> None:
     one = desk()
-    with pytest.raises(ValueError, match=r"no google\.rpc code"):
-        one.core.letter_office.page({"wanted": {"code": "LATE"}})
+    with pytest.raises(ValueError, match=r"not a google\.rpc code"):
+        one.core.dead_letter_admin.page({"wanted": {"code": "LATE"}})
 
 
 # -- redriving
@@ -386,7 +388,7 @@ def test_oldest_letters_go_when_that_is_configured_and_are_counted() -> None:
     one.die(1, 3)
     one.die(4, 2)
     assert [letter.seq for letter in one.letters()] == [3, 4, 5]
-    assert one.core.letter_office.counts() == {"waiting": 3, "redriven": 0, "dropped": 2}
+    assert one.core.dead_letter_admin.counts() == {"waiting": 3, "redriven": 0, "dropped": 2}
     assert not one.told(Hold)
 
 
@@ -424,7 +426,7 @@ def test_oldest_letters_go_when_they_have_too_many_bytes() -> None:
     assert 3 <= len(kept) <= 4
     one.die(9, size=20_000)
     assert [letter.seq for letter in one.letters()] == [9]
-    assert one.core.letter_office.counts() == {"waiting": 1, "redriven": 0, "dropped": 8}
+    assert one.core.dead_letter_admin.counts() == {"waiting": 1, "redriven": 0, "dropped": 8}
     assert not one.told(Hold)
 
 

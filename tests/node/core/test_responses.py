@@ -43,8 +43,8 @@ class World:
         return ZERO_US + int(self.now * 1e6)
 
     def start(self) -> None:
-        clock = (ZERO_US, self.now_us)
-        self.core = Core("node", "epoch", self.journal, Config(), self, Random(1), *clock)
+        parts = ("node", "epoch", self.journal, Config(), self, Random(1))
+        self.core = Core(*parts, zero_us=ZERO_US, now_us=self.now_us)
         self.core.joined(CLIENT, self.now)
 
     def crash(self) -> None:
@@ -55,7 +55,7 @@ class World:
         """Nobody listens here."""
 
     def commit(self, number: int, sync: bool) -> None:
-        self.core.kept(number, self.journal.commit(sync), self.now)
+        self.core.durable(number, self.journal.commit(sync), self.now)
 
     def run(self, seconds: float = 0.0) -> None:
         self.now += seconds

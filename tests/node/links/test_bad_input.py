@@ -13,6 +13,7 @@ from reknit.config import Config, JournalSettings, NodeSettings, TopicSettings
 from reknit.connection.node_connection import NodeConnection
 from reknit.node.node import Node
 from reknit.outcome import Outcome
+from reknit.server import build_node
 from reknit.topic import Pattern
 from reknit.wire.codec import Item, encode
 from reknit.wire.links import (
@@ -86,7 +87,7 @@ def test_a_stranger_does_no_harm(what: str, says: list[Message | bytes], is_dism
             journal=JournalSettings(kind="memory"),
             topics=(TopicSettings(pattern=Pattern("orders/**"), distribution="closest"),),
         )
-        async with Node(config) as node:
+        async with build_node(config) as node:
             stranger = Stranger(node)
             await stranger.link.open(5.0)
             stranger.link.send_buffers([one if isinstance(one, bytes) else encode(one) for one in says])

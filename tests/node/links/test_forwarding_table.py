@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from reknit.node.links import forwarding_table as wants
-from reknit.node.links.forwarding_table import Wants
+from reknit.node.links import forwarding_table
+from reknit.node.links.forwarding_table import Origins
 
 
-def make() -> tuple[Wants, dict[str, str]]:
-    origins: dict[str, str] = {}
-    notes = SimpleNamespace(value=SimpleNamespace(origins=origins), save_soon=lambda: None)
-    links: Any = SimpleNamespace(notes=notes, routes=SimpleNamespace(name="here"))
-    return Wants(links), origins
+def make() -> tuple[Origins, dict[str, str]]:
+    known: dict[str, str] = {}
+    return Origins(known, "here", lambda: None), known
 
 
 def test_past_the_limit_sources_are_not_remembered_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(wants, "ORIGINS_MAX", 1)
+    monkeypatch.setattr(forwarding_table, "ORIGINS_MAX", 1)
     each, origins = make()
     for source in (b"one", b"two", b"three"):
         each.learn(source, "there")
@@ -30,7 +25,7 @@ def test_past_the_limit_sources_are_not_remembered_and_that_is_said_once(
 
 
 def test_source_that_is_known_moves_even_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wants, "ORIGINS_MAX", 1)
+    monkeypatch.setattr(forwarding_table, "ORIGINS_MAX", 1)
     each, origins = make()
     each.learn(b"one", "there")
     each.learn(b"one", "elsewhere")

@@ -11,6 +11,7 @@ import pytest
 from reknit.client.session import connect
 from reknit.config import Config, JournalSettings, LinkSettings, NodeSettings, TransportSettings
 from reknit.node.node import Node
+from reknit.server import build_node
 from tests.node.node_processes import run, until
 
 EVENTS = 200
@@ -31,7 +32,7 @@ async def ring(stack: AsyncExitStack, names: str, chords: str = "") -> dict[str,
     for at, name in enumerate(names):
         to = [nodes[names[at - 1]].urls[0]] if at else []
         to += [nodes[names[0]].urls[0]] if at > 1 and (at == len(names) - 1 or name in chords) else []
-        nodes[name] = await stack.enter_async_context(Node(config(name, *to)))
+        nodes[name] = await stack.enter_async_context(build_node(config(name, *to)))
     await until(lambda: all(len(node.links.routes.reachable()) == len(names) - 1 for node in nodes.values()))
     return nodes
 
@@ -72,7 +73,7 @@ def test_everyone_gets_everything_once_and_in_order_while_links_break(seed: int)
             async def breaking() -> None:
                 while True:
                     await asyncio.sleep(rng.uniform(0.02, 0.1))
-                    lines = [line for node in nodes.values() for line in node.links.lines()]
+                    lines = [line for node in nodes.values() for line in node.links.connections()]
                     if lines:
                         rng.choice(lines).drop()
 
@@ -86,7 +87,7 @@ def test_everyone_gets_everything_once_and_in_order_while_links_break(seed: int)
                 taker.cancel()
             await asyncio.gather(*takers, return_exceptions=True)
             for node in nodes.values():
-                rows = [row for row in node.answers.ledger() if row["subscriber"] == "audit"]
+                rows = [row for row in node.figures.ledger() if row["subscriber"] == "audit"]
                 assert all(row["balanced"] and not row["lost"] for row in rows)
 
     run(test)

@@ -248,9 +248,9 @@ def test_where_a_source_has_been_is_for_who_brings_it_to_say(tmp_path: Path) -> 
             for session, said in ((bob, source), (mute, unknown)):
                 session.connection.send(Via(said, ["elsewhere"]))
                 await refusal(session.ask("status"))  # that came after it
-            assert node.bridges.vias.of([source.hex(), unknown.hex()]) == [[], []]
+            assert node.bridges.visited.of([source.hex(), unknown.hex()]) == [[], []]
             ann.connection.send(Via(source, ["elsewhere"]))
-            await until(lambda: node.bridges.vias.of([source.hex()]) == [["elsewhere"]])
+            await until(lambda: node.bridges.visited.of([source.hex()]) == [["elsewhere"]])
 
     with guarded(tmp_path) as node:
         run(program(node))

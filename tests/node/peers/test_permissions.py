@@ -1,4 +1,4 @@
-"""Rules: who may do what, and patterns that include others."""
+"""PermissionRules: who may do what, and patterns that include others."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node.peers.permissions import ANONYMOUS, ITSELF, Rules, read_tokens
+from reknit.node.peers.permissions import ANONYMOUS, ITSELF, PermissionRules, read_tokens
 from reknit.topic import Pattern
 
-RULES = Rules(
+RULES = PermissionRules(
     [
         "ann publish plant/**",
         "ann subscribe //vcu/FFFF0010/1/FFFF",
@@ -100,7 +100,7 @@ def test_an_admin_is_who_a_rule_says() -> None:
 )
 def test_what_is_no_rule_is_refused_with_the_forms_that_there_are(rule: str) -> None:
     with pytest.raises(InvalidConfig, match="NAME publish"):
-        Rules([rule])
+        PermissionRules([rule])
 
 
 def test_tokens_are_read_from_a_file_with_comments(tmp_path: Path) -> None:

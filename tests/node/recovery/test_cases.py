@@ -14,11 +14,11 @@ from reknit.client.session import Session, connect
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, RecoverySettings
 from reknit.node.node import Node
-from reknit.node.replication.aligner import Aligner
 from reknit.processes.process import free_port
 from reknit.protocol.recovery.alignment import Digest
 from reknit.protocol.recovery.cache import NO_SOURCE, CacheBounds, MemoryCache
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.server import build_node, make_aligner
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Offer, Recover
 from tests.node.fabric import (
@@ -49,7 +49,7 @@ class Forgetting:
 
     def __init__(self) -> None:
         self._config = config(free_port())
-        self.node = Node(self._config)
+        self.node = build_node(self._config)
 
     async def __aenter__(self) -> Forgetting:
         await self.node.start()
@@ -66,7 +66,7 @@ class Forgetting:
         await self.node.stop()
 
     async def start(self) -> None:
-        self.node = Node(self._config)
+        self.node = build_node(self._config)
         await self.node.start()
 
 
@@ -145,7 +145,7 @@ def test_case_08_over_tcp_exactly_the_ranges_that_the_other_has_more_are_asked_f
             await fed(one, made(1, 3), made(6, 10), made(12, 15))
             await fed(two, made(1, 3), made(6, 8))
             asked, back = recording(one), recording(two)
-            forth, other_way = Aligner(two, one.urls[0]), Aligner(one, two.urls[0])
+            forth, other_way = make_aligner(two, one.urls[0]), make_aligner(one, two.urls[0])
             assert await forth.align() == 5
             assert [message.ranges for message in asked] == [[(8, 10), (12, 15)]]
             assert await other_way.align() == 0, "what only I have is not asked for"
@@ -164,7 +164,7 @@ def test_case_08_over_tcp_digests_of_different_configurations_are_not_compared()
             one.caches.aligned.compare = (  # type: ignore[method-assign]
                 lambda args: Digest("office/**", 7)
             )
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 0
             assert asked == []
             await aligner.stop()

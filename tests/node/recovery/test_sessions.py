@@ -14,12 +14,12 @@ from reknit.client.recovery.caches import Cache
 from reknit.client.session import Session
 from reknit.config import Config, DispatchSettings, TopicSettings
 from reknit.dead_letter import Letter, read_letter
-from reknit.node.node import Node
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
 from reknit.processes.process import free_port
 from reknit.protocol.recovery.cache import CacheBounds, answer
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.server import build_node
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
 from reknit.wire.messages import Rejection, Settle
@@ -75,7 +75,7 @@ def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() 
     async def test() -> None:
         port = free_port()
         async with AsyncExitStack() as stack:
-            node = Node(config(port))
+            node = build_node(config(port))
             await node.start()
             session = await stack.enter_async_context(client(node))
             reader = await stack.enter_async_context(client(node))
@@ -87,7 +87,7 @@ def test_a_node_that_forgot_everything_recovers_from_the_publishers_own_cache() 
             losing.is_on = True
             await publisher.publish_many(numbers(2, 101))
             await node.stop()
-            again = Node(config(port))
+            again = build_node(config(port))
             await again.start()
             stack.push_async_callback(again.stop)
             losing.is_on = False
@@ -316,7 +316,7 @@ async def dead(wanted: dict[str, Any], outcome: dict[str, Any], **fields: Any) -
         await publisher.publish(b"1")
         assert await take(events, 1) == [1]
         await lose(Losing(events, session), publisher, 2, 3)
-        for queue in node.dispatch.queues.values():
+        for queue in node.core.dispatch.queues.values():
             queue.end((TOPIC, publisher.source), 2, 3)  # as if it had come from another node
         await publisher.publish(b"3")
 

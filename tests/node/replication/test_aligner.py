@@ -12,9 +12,8 @@ from reknit.client.session import connect
 from reknit.config import Config, NodeSettings, RecoverySettings, SecuritySettings
 from reknit.errors import Refused
 from reknit.node.node import Node
-from reknit.node.replication.aligner import Aligner
-from reknit.node.replication.relay import Relay
 from reknit.protocol.subscribe import subscriber as subscribing
+from reknit.server import build_node, make_aligner, make_relay
 from reknit.topic import Pattern
 from tests.node.fabric import (
     CLIENT,
@@ -41,7 +40,7 @@ def test_two_nodes_that_were_apart_exchange_only_what_differs() -> None:
             to_one.connection.send_buffers([made(1, 101).data, made(1, 11, b"q" * 16).data])
             to_two.connection.send_buffers([made(1, 41).data, made(1, 11, b"q" * 16).data])
             await until(lambda: _count(one) == 110 and _count(two) == 50)
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 60
             await until(lambda: _count(two) == 110)
             assert await aligner.align() == 0
@@ -49,7 +48,7 @@ def test_two_nodes_that_were_apart_exchange_only_what_differs() -> None:
                 got = await take(events, 110)
                 assert sorted(got) == sorted([*range(1, 101), *range(1, 11)])
             await aligner.stop()
-            back = Aligner(one, two.urls[0])
+            back = make_aligner(one, two.urls[0])
             assert await back.align() == 0
             await back.stop()
 
@@ -62,7 +61,7 @@ def test_a_node_that_began_later_gets_the_older_part_for_who_recovers_from_it() 
             to_one.connection.send_buffers([made(1, 101).data])
             to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 49
             held, _ = two.caches.aligned.holdings(Pattern("**"))
             assert held[TOPIC, SOURCE].ranges() == [(1, 101)]
@@ -86,15 +85,15 @@ def test_what_was_lost_and_is_found_by_an_alignment_stays_lost_to_who_went_on_be
                 await fed(two, made(6, 8))
                 assert await take(events, 4) == [1, 2, 6, 7]
                 await until(lambda: here.ranges and _count(one) == 7)
-                aligner = Aligner(two, one.urls[0])
+                aligner = make_aligner(two, one.urls[0])
                 assert await aligner.align() == 3
                 await aligner.stop()
                 async with to_two.subscribe(TOPIC, name="away", on_lost=away) as second:
                     assert await take(second, 2) == [6, 7]
                     await until(lambda: away.ranges)
             assert here.ranges == away.ranges == [(3, 6)]
-            await until(lambda: all(row["in_flight"] == 0 for row in two.answers.ledger()))
-            ends = [(row["accepted"], row["lost"], row["balanced"]) for row in two.answers.ledger()]
+            await until(lambda: all(row["in_flight"] == 0 for row in two.figures.ledger()))
+            ends = [(row["accepted"], row["lost"], row["balanced"]) for row in two.figures.ledger()]
             assert ends == [(4, 3, True), (4, 3, True)]
             async with to_two.subscribe(TOPIC, history=True) as events:
                 assert await take(events, 7) == list(range(1, 8))
@@ -108,7 +107,7 @@ def test_an_empty_node_gets_everything() -> None:
             for number in range(20):
                 to_one.connection.send_buffers([made(1, 51, bytes([number + 1]) * 16).data])
             await until(lambda: _count(one) == 1_000)
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 1_000
             await until(lambda: _count(two) == 1_000)
             await aligner.stop()
@@ -129,13 +128,13 @@ def test_what_an_alignment_brought_survives_a_restart_and_serves_who_recovers(tm
     async def test() -> None:
         async with fabric() as [one], client(one) as to_one:
             to_one.connection.send_buffers([made(1, 101).data])
-            async with Node(on_disk(tmp_path)) as two, client(two) as to_two:
+            async with build_node(on_disk(tmp_path)) as two, client(two) as to_two:
                 to_two.connection.send_buffers([made(50, 101).data])
                 await until(lambda: _count(one) == 100 and _count(two) == 51)
-                aligner = Aligner(two, one.urls[0])
+                aligner = make_aligner(two, one.urls[0])
                 assert await aligner.align() == 49
                 await aligner.stop()
-        async with Node(on_disk(tmp_path)) as two, client(two) as session:
+        async with build_node(on_disk(tmp_path)) as two, client(two) as session:
             assert _count(two) == 51, "the journal itself goes on, and is not rewritten"
             held, _ = two.caches.aligned.holdings(Pattern("**"))
             assert held[TOPIC, SOURCE].ranges() == [(1, 101)]
@@ -153,7 +152,7 @@ def test_what_an_alignment_brought_is_history_for_who_asks_several_caches() -> N
             to_one.connection.send_buffers([made(1, 101).data])
             to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             await aligner.align()
             await aligner.stop()
             async with (
@@ -173,13 +172,13 @@ def test_an_older_part_is_delivered_to_nobody_who_is_past_it() -> None:
                 to_one.connection.send_buffers([made(1, 101).data])
                 to_two.connection.send_buffers([made(50, 101).data])
                 assert await take(events, 51) == list(range(50, 101))
-                aligner = Aligner(two, one.urls[0])
+                aligner = make_aligner(two, one.urls[0])
                 assert await aligner.align() == 49
                 assert await aligner.align() == 0
                 await aligner.stop()
                 to_two.connection.send_buffers([made(101, 102).data])
                 assert await take(events, 1) == [101]
-            [row] = two.answers.ledger()
+            [row] = two.figures.ledger()
             assert (row["published"], row["accepted"], row["balanced"]) == (52, 52, True)
 
     run(test)
@@ -191,7 +190,7 @@ def test_what_was_skipped_here_and_is_found_elsewhere_can_be_recovered_from_here
             to_one.connection.send_buffers([made(1, 10).data])
             await fed(two, made(1, 3), made(6, 10))
             await until(lambda: _count(one) == 9)
-            aligner = Aligner(two, one.urls[0])
+            aligner = make_aligner(two, one.urls[0])
             assert await aligner.align() == 3
             assert await aligner.align() == 0
             await aligner.stop()
@@ -220,11 +219,11 @@ def test_relays_and_aligners_show_their_token(tmp_path: Path) -> None:
             to_one.connection.send_buffers([made(1, 101).data])
             to_two.connection.send_buffers([made(50, 101).data])
             await until(lambda: _count(one) == 100 and _count(two) == 51)
-            aligner, refused = Aligner(two, one.urls[0]), Aligner(stranger, one.urls[0])
+            aligner, refused = make_aligner(two, one.urls[0]), make_aligner(stranger, one.urls[0])
             assert await aligner.align() == 49
             with pytest.raises(Refused, match="may not"):
                 await refused.align()
-            relay = Relay(two, one.urls[0])
+            relay = make_relay(two, one.urls[0])
             await relay.start()
             to_one.connection.send_buffers([made(101, 111).data])
             async with to_two.subscribe(TOPIC, history=True) as events:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from reknit.batch import Batch
-from reknit.node.replication.local_publisher import Feed
 from tests.node.fabric import SOURCE, TOPIC, client, fabric, made, run, take, until
 
 pytestmark = pytest.mark.real
@@ -21,13 +20,13 @@ def test_a_gap_right_behind_what_is_not_acknowledged_yet_is_found() -> None:
             feed.put_before([made(seq, batch.first)])
 
         async with fabric() as [node], client(node) as session:
-            feed = Feed(node, "test", lambda batch: kept.append(batch.first), on_gap)
+            feed = node.local_publisher("test", lambda batch: kept.append(batch.first), on_gap)
             await feed.open()
             feed.put([made(1, 3), made(6, 7), made(7, 8)])
             async with session.subscribe(TOPIC, history=True) as events:
                 assert await take(events, 7) == list(range(1, 8))
             assert gaps == [(3, 6)]
-            await until(lambda: feed.bytes == 0)
+            await until(lambda: feed.unacked_bytes == 0)
             assert kept == [1, 3, 6, 7]
             await feed.close()
 
@@ -37,7 +36,7 @@ def test_a_gap_right_behind_what_is_not_acknowledged_yet_is_found() -> None:
 def test_without_a_way_to_fill_it_a_gap_is_skipped() -> None:
     async def test() -> None:
         async with fabric() as [node], client(node) as session:
-            feed = Feed(node, "test", lambda batch: None)
+            feed = node.local_publisher("test", lambda batch: None)
             await feed.open()
             feed.put([made(1, 3), made(6, 8)])
             async with session.subscribe(TOPIC, history=True, recover=False) as events:
@@ -50,11 +49,11 @@ def test_without_a_way_to_fill_it_a_gap_is_skipped() -> None:
 def test_a_feed_tells_how_far_a_source_has_got() -> None:
     async def test() -> None:
         async with fabric() as [node]:
-            feed = Feed(node, "test", lambda batch: None)
+            feed = node.local_publisher("test", lambda batch: None)
             await feed.open()
             assert await feed.last_seq(SOURCE, TOPIC) == 0
             feed.put([made(1, 6)])
-            await until(lambda: feed.bytes == 0)
+            await until(lambda: feed.unacked_bytes == 0)
             assert await feed.last_seq(SOURCE, TOPIC) == 5
             await feed.close()
 

@@ -12,11 +12,11 @@ import pytest
 from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
 from reknit.node.node import Node
-from reknit.node.replication.relay import Relay
 from reknit.outcome import End
 from reknit.processes.process import tied
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.records import Skipped, apply, decode, encode
+from reknit.server import build_node, make_relay
 from reknit.topic import Pattern
 from reknit.wire.recovery import Offer
 from tests.node.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
@@ -31,8 +31,8 @@ def on_disk(folder: Path) -> Config:
 
 async def rows(node: Node) -> list[dict[str, Any]]:
     """The ledger, once the last outcomes are booked."""
-    await until(lambda: all(row["in_flight"] == 0 for row in node.answers.ledger()))
-    return node.answers.ledger()
+    await until(lambda: all(row["in_flight"] == 0 for row in node.figures.ledger()))
+    return node.figures.ledger()
 
 
 def test_a_record_of_a_skipped_range_survives_and_is_booked_once() -> None:
@@ -87,7 +87,7 @@ def test_a_subscriber_that_was_away_is_told_when_it_is_back_and_never_again() ->
                 await fed(node, made(1, 3))
                 assert await take(events, 2) == [1, 2]
             await fed(node, made(6, 8))
-            [row] = node.answers.ledger()
+            [row] = node.figures.ledger()
             assert (row["lost"], row["in_flight"], row["balanced"]) == (0, 5, True), "it is owed to it"
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 assert await take(events, 2) == [6, 7]
@@ -118,13 +118,13 @@ def test_a_new_durable_subscriber_that_wants_history_is_told_of_the_hole_in_it()
 def test_what_was_skipped_is_known_after_a_restart(tmp_path: Path) -> None:
     async def test() -> None:
         told = Told()
-        async with Node(on_disk(tmp_path)) as node, client(node) as session:
+        async with build_node(on_disk(tmp_path)) as node, client(node) as session:
             async with session.subscribe(TOPIC, name="away", history=True):
                 pass
             await fed(node, made(1, 3), made(6, 8))
-        async with Node(on_disk(tmp_path)) as node:
+        async with build_node(on_disk(tmp_path)) as node:
             await asyncio.to_thread(node.journal.checkpoint)
-        async with Node(on_disk(tmp_path)) as node, client(node) as session:
+        async with build_node(on_disk(tmp_path)) as node, client(node) as session:
             assert node.journal.ledger.skipped[TOPIC, SOURCE].ranges() == [(3, 6)]
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 assert await take(events, 4) == [1, 2, 6, 7]
@@ -147,7 +147,7 @@ def test_a_relay_tells_its_own_nodes_subscribers_what_its_origin_lost() -> None:
                 client(near) as reader,
                 reader.subscribe(TOPIC, name="reader", history=True, on_lost=told) as events,
             ):
-                relay = Relay(near, origin.urls[0])
+                relay = make_relay(near, origin.urls[0])
                 await relay.start()
                 await fed(origin, made(9, 10))
                 assert await take(events, 7) == [1, 2, 5, 6, 7, 8, 9]
@@ -171,7 +171,7 @@ def test_a_relay_gets_what_its_origin_lacks_from_the_publishers_own_cache() -> N
                 client(near) as reader,
                 reader.subscribe(TOPIC, name="reader", history=True, on_lost=told) as events,
             ):
-                relay = Relay(near, origin.urls[0])
+                relay = make_relay(near, origin.urls[0])
                 await relay.start()
                 await fed(origin, made(9, 10))
                 assert await take(events, 9) == list(range(1, 10))

@@ -11,8 +11,9 @@ from reknit.batch import Batch
 from reknit.config import Config, NodeSettings, RecoverySettings
 from reknit.errors import InvalidConfig
 from reknit.node.node import Node
-from reknit.node.replication.relay import Relay, parse_relay
+from reknit.node.replication.relay import parse_relay
 from reknit.processes.process import free_port
+from reknit.server import build_node, make_relay
 from tests.node.fabric import QUICK, TOPIC, client, config, fabric, numbers, run, take, until
 
 pytestmark = pytest.mark.real
@@ -64,7 +65,7 @@ def test_what_was_published_while_the_relay_was_apart_comes_when_it_is_back(tmp_
                 transport=QUICK,
                 recovery=RecoverySettings(relays=(origin.urls[0],)),
             )
-            relay = Node(settings)
+            relay = build_node(settings)
             await relay.start()
             session = await stack.enter_async_context(client(origin))
             reader = await stack.enter_async_context(client(relay))
@@ -74,7 +75,7 @@ def test_what_was_published_while_the_relay_was_apart_comes_when_it_is_back(tmp_
             assert await take(events, 10) == list(range(1, 11))
             await relay.stop()
             await publisher.publish_many(numbers(11, 1001))
-            relay = Node(settings)
+            relay = build_node(settings)
             await relay.start()
             stack.push_async_callback(relay.stop)
             await publisher.publish(b"1001")
@@ -88,7 +89,7 @@ def test_a_relay_that_forgot_everything_recovers_from_its_origin_for_its_subscri
         port = free_port()
         async with AsyncExitStack() as stack:
             [origin] = await stack.enter_async_context(fabric())
-            relay = Node(config(port, relays=(origin.urls[0],)))
+            relay = build_node(config(port, relays=(origin.urls[0],)))
             await relay.start()
             session = await stack.enter_async_context(client(origin))
             reader = await stack.enter_async_context(client(relay))
@@ -100,7 +101,7 @@ def test_a_relay_that_forgot_everything_recovers_from_its_origin_for_its_subscri
             await publisher.publish_many(numbers(2, 501))
             await until(lambda: _is_settled(origin))
             await relay.stop()
-            relay = Node(config(port, relays=(origin.urls[0],)))
+            relay = build_node(config(port, relays=(origin.urls[0],)))
             await relay.start()
             stack.push_async_callback(relay.stop)
             await publisher.publish(b"501")
@@ -125,7 +126,7 @@ def test_a_hole_in_the_relay_is_filled_from_the_origins_journal() -> None:
                 early = Batch.build(publisher.source, TOPIC, 1, numbers(1, 11), 0)
                 feeder.connection.send_buffers([early.data])
                 await until(lambda: alone.journal.end > 0)
-                relay = Relay(alone, origin.urls[0])
+                relay = make_relay(alone, origin.urls[0])
                 await relay.start()
                 await publisher.publish(b"101")
                 async with feeder.subscribe(TOPIC, history=True) as events:

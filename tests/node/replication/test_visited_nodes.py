@@ -9,7 +9,8 @@ import pytest
 from reknit.client.session import connect
 from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
-from reknit.node.replication.visited_nodes import Vias
+from reknit.node.replication.visited_nodes import VisitedNodes
+from reknit.server import build_node
 from reknit.wire.links import Via
 from tests.node.anycast.test_gateway_api import config
 from tests.node.node_processes import run, until
@@ -17,9 +18,9 @@ from tests.node.node_processes import run, until
 FIRST, SECOND, THIRD = b"1" * 16, b"2" * 16, b"3" * 16
 
 
-def full() -> Vias:
+def full() -> VisitedNodes:
     """What knows one source and has no room for another."""
-    vias = Vias({}, lambda: None, sources_max=1)
+    vias = VisitedNodes({}, lambda: None, sources_max=1)
     vias.learn(Via(FIRST, ["a"]))
     return vias
 
@@ -43,7 +44,7 @@ def test_what_is_known_is_brought_up_to_date_at_the_limit_too() -> None:
 
 async def figures(node: Node) -> dict[str, float]:
     """What Prometheus would get of the bridges."""
-    collector = NodeCollector(node, asyncio.get_running_loop())
+    collector = NodeCollector(node.figures, asyncio.get_running_loop())
     metrics = await asyncio.to_thread(lambda: list(collector.collect()))
     samples = [sample for metric in metrics for sample in metric.samples]
     return {sample.name: sample.value for sample in samples if sample.name.startswith("reknit_bridge")}
@@ -51,8 +52,8 @@ async def figures(node: Node) -> dict[str, float]:
 
 def test_the_status_and_the_metrics_tell_of_it() -> None:
     async def test() -> None:
-        async with Node(config()) as node, connect(node.urls[0]) as session:
-            node.bridges.vias = vias = full()
+        async with build_node(config()) as node, connect(node.urls[0]) as session:
+            node.bridges.visited = vias = full()
             session.connection.send(Via(SECOND, ["a"]))
             await until(lambda: vias.forgotten == 1)
             assert (await session.status())["bridges"] == {"sources": 1, "forgotten": 1}

@@ -19,6 +19,7 @@ from reknit.config import AnycastSettings, Config, JournalSettings, LinkSettings
 from reknit.errors import Aborted, Undelivered
 from reknit.event import Event
 from reknit.node.node import Node
+from reknit.server import build_node
 from reknit.topic import Pattern
 from tests.node.node_processes import run, until
 
@@ -138,7 +139,7 @@ def test_what_an_outcome_promises_holds_in_a_storm_of_streams(tmp_path: Path, se
             nodes: list[Node] = []
             for name in "abc":
                 links = [node.urls[0] for node in nodes[-1:]]
-                nodes.append(await stack.enter_async_context(Node(config(tmp_path, name, *links))))
+                nodes.append(await stack.enter_async_context(build_node(config(tmp_path, name, *links))))
             await until(lambda: all(len(node.links.routes.reachable()) == 2 for node in nodes))
             readers = []
             for number in range(5):

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.node.streams.spill_buffer import Shelves
+from reknit.node.streams.spill_buffer import SpillBuffer
 
 S = b"s" * 16
 
@@ -20,10 +20,10 @@ S = b"s" * 16
     ),
     cap=st.integers(0, 300),
 )
-def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
+def test_a_buffer_holds_what_was_put_there_and_no_more_than_the_cap_of_it_in_memory(
     ops: list[tuple[str, int, int]], cap: int
 ) -> None:
-    shelves = Shelves(cap)
+    buffer = SpillBuffer(cap)
     model = {b"a": b"", b"b": b""}
     dropped = {b"a": 0, b"b": 0}
     rng = Random(1)
@@ -32,23 +32,23 @@ def test_shelves_hold_what_was_put_there_and_no_more_than_the_cap_of_it_in_memor
             source = (b"a", b"b")[which]
             if op == "put":
                 data = rng.randbytes(size)
-                shelves.put(source, data)
+                buffer.put(source, data)
                 model[source] += data
             elif model[source]:
                 dropped[source] = min(len(model[source]), dropped[source] + size)
-                shelves.drop(source, dropped[source])
+                buffer.drop(source, dropped[source])
             for one, whole in model.items():
-                assert shelves.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
+                assert buffer.read(one, dropped[one], len(whole)) == whole[dropped[one] :]
             left = sum(len(model[one]) - dropped[one] for one in model)
-            assert shelves.held_bytes <= cap
-            assert shelves.held_bytes + shelves.spilled_bytes == left
+            assert buffer.held_bytes <= cap
+            assert buffer.held_bytes + buffer.spilled_bytes == left
     finally:
-        shelves.close()
+        buffer.close()
 
 
 def test_no_file_is_left_behind(tmp_path: Path) -> None:
-    shelves = Shelves(0, tmp_path)
-    shelves.put(S, b"abc")
-    assert shelves.spilled_bytes == 3
+    buffer = SpillBuffer(0, tmp_path)
+    buffer.put(S, b"abc")
+    assert buffer.spilled_bytes == 3
     assert list(tmp_path.iterdir()) == [], "it has no name"
-    shelves.close()
+    buffer.close()

@@ -21,6 +21,7 @@ from reknit.errors import Aborted, Closed, LocalError, Modified, Rejected, Relea
 from reknit.event import FLAG_STREAM, Event
 from reknit.node.node import Node
 from reknit.outcome import Code, Outcome
+from reknit.server import build_node
 from tests.client.node_thread import serving
 from tests.node.anycast.test_gateway_api import config
 from tests.node.node_processes import run, until
@@ -38,7 +39,7 @@ async def node(folder: Path | None = None, **anycast: int) -> AsyncIterator[Node
     if folder is not None:
         sections["journal"] = JournalSettings(kind="disk", sync=False)
         sections["node"] = NodeSettings(name="here", listen=("tcp://127.0.0.1:0",), data_dir=folder)
-    async with Node(config(**sections)) as made:
+    async with build_node(config(**sections)) as made:
         yield made
 
 
@@ -258,7 +259,7 @@ def test_what_is_pinned_is_not_kept() -> None:
                 await pinned.wait()
                 for _ in range(50):
                     await out.write(PIECE)
-                await until(lambda: made.anycast.streams.shelves.held_bytes == 0)
+                await until(lambda: made.anycast.streams.buffer.held_bytes == 0)
                 assert made.anycast.streams.status()["open"] == 1
                 go_on.set()
 
@@ -317,7 +318,7 @@ def test_a_reader_that_comes_late_to_an_abort_is_told_too() -> None:
                 await out.abort()
             await until(lambda: is_idle(made))
             event = await anext(events)
-            with pytest.raises(Aborted, match="not under way any more"):
+            with pytest.raises(Aborted, match="the stream has ended"):
                 await read_all(event)
 
     run(test)
@@ -489,7 +490,7 @@ def test_who_may_not_publish_may_not_stream() -> None:
     async def test() -> None:
         security = SecuritySettings(allow=("* subscribe **", "* publish orders/open"))
         async with (
-            Node(config(security=security)) as made,
+            build_node(config(security=security)) as made,
             session(made) as mine,
             mine.subscribe("orders/**", streams=True),
         ):
@@ -569,11 +570,11 @@ def test_memory_stays_under_the_cap_whatever_the_size(tmp_path: Path) -> None:
             reading(made, take),
             session(made) as mine,
         ):
-            shelves = made.anycast.streams.shelves
+            buffer = made.anycast.streams.buffer
             async with mine.publisher(TOPIC, resend_released=True).stream() as out:
                 for _ in range(count):
                     await out.write(piece)
-                    most, spilled = max(most, shelves.held_bytes), max(spilled, shelves.spilled_bytes)
+                    most, spilled = max(most, buffer.held_bytes), max(spilled, buffer.spilled_bytes)
             assert read == count * len(piece)
             assert cap - len(piece) < most <= cap
             assert spilled > 60 << 20, "the rest was in a file"

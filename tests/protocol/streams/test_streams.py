@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.node.streams.spill_buffer import Shelves
+from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code
 from reknit.protocol.streams.inputs import (
     AbandonStream,
@@ -188,7 +188,7 @@ class World:
     """One stream: an upstream that sends as far as it may, the machine with its spill buffer, and each path."""
 
     def __init__(self, is_resent: bool, cap: int) -> None:
-        self.streams, self.shelves, self.cap = StreamMachine(WINDOW, 1 << 20), Shelves(cap), cap
+        self.streams, self.buffer, self.cap = StreamMachine(WINDOW, 1 << 20), SpillBuffer(cap), cap
         self.content = Random(7).randbytes(10_000)
         self.may_hand, self.is_resent = True, is_resent
         self.came_bytes = self.given_bytes = self.most_sent = 0
@@ -202,25 +202,25 @@ class World:
         self.streams.receive(message, peer, 0.0)
         for effect in self.streams.take_effects():
             self._perform(effect)
-        assert self.shelves.held_bytes <= self.cap
+        assert self.buffer.held_bytes <= self.cap
         assert self.given_bytes <= self.most_sent + WINDOW
         assert all(self.content.startswith(data) for data in self.read.values())
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case StoreChunk(data=data):
-                self.shelves.put(S, data)
+                self.buffer.put(S, data)
             case DiscardBefore(stop=stop):
-                self.shelves.drop(S, stop)
+                self.buffer.drop(S, stop)
             case SendChunk(path=to, start=start, stop=stop, is_last=is_last):
                 assert len(self.read[str(to)]) == start
-                self.read[str(to)] += self.shelves.read(S, start, stop)
+                self.read[str(to)] += self.buffer.read(S, start, stop)
                 self.most_sent = max(self.most_sent, stop)
                 self.ended |= {str(to)} if is_last else set()
             case GrantUpstream(total=total):
                 self.given_bytes = total
             case ForgetStream():
-                self.shelves.forget(S)
+                self.buffer.forget(S)
 
     def come(self, size: int, is_last: bool = False) -> None:
         """Upstream sends more, as far as it may."""
@@ -270,4 +270,4 @@ def test_every_path_gets_the_stream_from_its_start_and_the_last_one_all_of_it(
     assert world.read[str(world.path)] == world.content[: world.came_bytes]
     assert world.ended == {str(world.path)}, "nobody else ever saw an end"
     world.tell(StreamSettled(S))
-    assert (len(world.streams), world.shelves.held_bytes, world.shelves.spilled_bytes) == (0, 0, 0)
+    assert (len(world.streams), world.buffer.held_bytes, world.buffer.spilled_bytes) == (0, 0, 0)

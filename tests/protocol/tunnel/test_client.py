@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from reknit.errors import LocalError
 from reknit.protocol.tunnel.client import (
     BytesHeard,
     ConnectionLost,
@@ -243,6 +244,13 @@ def test_without_the_hash_scheme_hashes_are_not_looked_at() -> None:
 
 
 # -- start, stop, checkpoints
+
+
+def test_a_tunnel_that_is_started_twice_raises() -> None:
+    driven = Driven(**HASH)
+    with pytest.raises(LocalError, match="started once"):
+        driven.client.receive(StartTunnel(), "app", driven.now)
+    assert driven.client.state is TunnelState.LIVE
 
 
 def test_a_first_connection_that_fails_is_tried_again_with_nothing_to_recover() -> None:

@@ -1,6 +1,6 @@
-"""Read by every Python that Spark starts for a test: pyspark comes from where it is installed.
+"""Read by every Python that Spark starts for a test: makes it import the installed pyspark.
 
-Spark puts an archive of its sources first on the path, and each new worker would compile them anew.
+Spark puts an archive of its sources first on the path, and each new worker would compile them again.
 """
 
 import sys

@@ -6,20 +6,17 @@ Topics with the distribution `journal` are subscribed to as by any client. Other
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from reknit.batch import Batch
 from reknit.client.session import Session
-from reknit.gateway.amqp.receivers import AnycastReceiver, EventReceiver, JournalReceiver, OnEnd, OnReady
+from reknit.gateway.amqp.receivers import AnycastEventReceiver, EventReceiver, JournalReceiver, OnEnd, OnReady
 from reknit.gateway.amqp.senders import PooledSender, SenderKey, SenderPool
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, Sender, StreamTaker
+from reknit.node.anycast.gateway_api import AnycastSender, OnDelivered, OnPath, OnResults, StreamTaker
+from reknit.node.api import GatewayNode
 from reknit.node.streams.streams import DISTRIBUTIONS
 from reknit.protocol.machine import Peer
 from reknit.protocol.streams.inputs import ChunkReceived, StreamAborted
 from reknit.transport import memory
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 JOURNAL = "journal"
 
@@ -27,7 +24,7 @@ JOURNAL = "journal"
 class NodeClient:
     """The node, as the links of AMQP clients use it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         self._node = node
         url = f"memory://{id(node):x}/amqp"
         self._stop = memory.listen(url, node)
@@ -56,7 +53,7 @@ class NodeClient:
         """A sender on a topic, for one link."""
         return self._senders.lend(SenderKey(topic, resend_released), on_results, on_path)
 
-    def _make_sender(self, key: SenderKey, on_results: OnResults, on_path: OnPath) -> Sender:
+    def _make_sender(self, key: SenderKey, on_results: OnResults, on_path: OnPath) -> AnycastSender:
         return self._node.anycast.sender(key.topic, on_results, on_path, resend_released=key.resend_released)
 
     # -- receivers
@@ -66,7 +63,7 @@ class NodeClient:
         pattern: str,
         name: str,
         *,
-        on_batch: OnHanded,
+        on_batch: OnDelivered,
         on_ready: OnReady,
         on_end: OnEnd,
         streams: StreamTaker | None = None,
@@ -74,7 +71,7 @@ class NodeClient:
         """A receiver of events. `on_ready` is called when it receives. A named receiver resumes where it left off."""
         if self.is_anycast(pattern):
             asyncio.get_running_loop().call_soon(on_ready)
-            return AnycastReceiver(self._node.anycast.receiver(pattern, on_batch, name, streams))
+            return AnycastEventReceiver(self._node.anycast.receiver(pattern, on_batch, name, streams))
         receiver = JournalReceiver(
             self._session,
             pattern,

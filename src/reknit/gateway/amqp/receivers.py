@@ -11,8 +11,7 @@ from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.client.subscribe.subscription import Subscription
 from reknit.errors import Refused, ReknitError
-from reknit.node.anycast.gateway_api import OnHanded
-from reknit.node.anycast.gateway_ends import GatewayReceiver
+from reknit.node.anycast.gateway_api import AnycastReceiver, OnDelivered
 from reknit.outcome import Code, Outcome
 
 log = logging.getLogger("reknit.amqp")
@@ -45,10 +44,10 @@ class EventReceiver(Protocol):
         subscription."""
 
 
-class AnycastReceiver:
+class AnycastEventReceiver:
     """One of the paths of events that go to one of many receivers."""
 
-    def __init__(self, receiver: GatewayReceiver) -> None:
+    def __init__(self, receiver: AnycastReceiver) -> None:
         self._receiver = receiver
         self.credit = receiver.credit
         self.drain = receiver.drain
@@ -78,7 +77,7 @@ class JournalReceiver:
         pattern: str,
         name: str,
         *,
-        on_batch: OnHanded,
+        on_batch: OnDelivered,
         on_ready: OnReady,
         on_end: OnEnd,
         on_closed: Callable[[JournalReceiver], None],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from reknit.node.anycast.gateway_api import OnPath, OnResults, Result, Sender
+from reknit.node.anycast.gateway_api import AnycastSender, OnPath, OnResults, Result
 
 IDLE_SENDERS_MAX = 1_024
 """How many senders wait for the next link to their topic. Each new sender is a source that the node remembers."""
@@ -18,7 +18,7 @@ class SenderKey(NamedTuple):
     resend_released: bool
 
 
-MakeSender = Callable[[SenderKey, OnResults, OnPath], Sender]
+MakeSender = Callable[[SenderKey, OnResults, OnPath], AnycastSender]
 """Registers a sender, with a source of its own, at the node."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import AmqpSettings
@@ -17,9 +17,7 @@ from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
+from reknit.node.api import GatewayNode
 
 STOPS = "the node stops"
 
@@ -27,7 +25,7 @@ STOPS = "the node stops"
 class AmqpServer:
     """AMQP for one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         self.settings: AmqpSettings = node.config.amqp
         self.url = ""
         self.connections: AmqpConnections[AmqpConnection] = AmqpConnections()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import HttpSettings
@@ -26,10 +26,8 @@ from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.tokens import access_rules
+from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 TICK_S = 0.5
 
@@ -37,7 +35,7 @@ TICK_S = 0.5
 class HttpServer:
     """Listens, and builds the parts. Add a page of your own to `pages.by_path`, or give a hook for access."""
 
-    def __init__(self, node: Node, access: Access | None = None) -> None:
+    def __init__(self, node: GatewayNode, access: Access | None = None) -> None:
         settings: HttpSettings = node.config.http
         self.settings = settings
         self.url = ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import zenoh
 
@@ -25,26 +24,25 @@ from reknit.gateway.zenoh.samples import WRAP
 from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
 from reknit.gateway.zenoh.threads import call
 from reknit.ledger import Stream
-from reknit.node.replication.local_publisher import Feed
+from reknit.node.api import GatewayNode
 from reknit.transport import memory
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 
 class ZenohGateway:
     """Joins the node's topics with a Zenoh network, while the node runs."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: GatewayNode) -> None:
         settings = node.config.recovery
         self._node = node
         self._pattern = settings.zenoh_pattern.text
         self._session = ZenohSession(zenoh_config(settings.zenoh_listen, settings.zenoh_connect))
-        self._feed = Feed(node, "zenoh", lambda batch: None, self._on_gap)
+        self._local_publisher = node.local_publisher("zenoh", lambda batch: None, self._on_gap)
         self.queue = SampleQueue()
         self.publishers = ZenohPublishers(self._session)
         self._answers = QueryAnswers(self._session, self.publishers, self._find)
-        self._inbound = ZenohInbound(node.name, queue=self.queue, feed=self._feed, session=self._session)
+        self._inbound = ZenohInbound(
+            node.name, queue=self.queue, publisher=self._local_publisher, session=self._session
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None
 
@@ -66,7 +64,7 @@ class ZenohGateway:
     async def start(self) -> None:
         """Join the network. Peers may come later."""
         node = self._node
-        await self._feed.open()
+        await self._local_publisher.open()
         await call(
             self._session.open,
             self._pattern,
@@ -90,7 +88,7 @@ class ZenohGateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._inbound.close()
         await self._session.close(self.publishers.all())
-        await self._feed.close()
+        await self._local_publisher.close()
         self._stop_listening()
 
     # -- on Zenoh's threads

@@ -9,16 +9,18 @@ from reknit.gateway.zenoh.sample_queue import SampleQueue
 from reknit.gateway.zenoh.samples import SampleNumbering, sn_of, source_of
 from reknit.gateway.zenoh.session import ZenohSession
 from reknit.gateway.zenoh.threads import call
-from reknit.node.replication.local_publisher import Feed
+from reknit.node.replication.local_publisher import LocalPublisher
 
 
 class ZenohInbound:
     """Publishes samples on the node, in order."""
 
-    def __init__(self, node_name: str, *, queue: SampleQueue, feed: Feed, session: ZenohSession) -> None:
+    def __init__(
+        self, node_name: str, *, queue: SampleQueue, publisher: LocalPublisher, session: ZenohSession
+    ) -> None:
         self._node_name = node_name
         self._queue = queue
-        self._feed = feed
+        self._publisher = publisher
         self._session = session
         self._numbering = SampleNumbering(node_name)
         self._gaps: dict[bytes, int] = {}
@@ -34,11 +36,11 @@ class ZenohInbound:
         while True:
             samples = await self._queue.take()
             for key in sorted(self._numbering.unknown_keys(samples)):
-                last = await self._feed.last_seq(source_of(key, None, self._node_name), key)
+                last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
                 self._numbering.resume(key, last)
             self.taken += len(samples)
-            self._feed.put(self._numbering.batches(samples))
-            await self._feed.room()
+            self._publisher.put(self._numbering.batches(samples))
+            await self._publisher.room()
 
     def on_gap(self, batch: Batch, seq: int) -> None:
         """The node misses `[seq, batch.first)`: ask the publisher's cache."""
@@ -61,7 +63,7 @@ class ZenohInbound:
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
                 if one.source == batch.source and one.first < batch.first and seq < one.stop
             ]
-        self.lost += self._feed.fill(batch, seq, found, "no node of the Zenoh network holds it any more")
+        self.lost += self._publisher.fill(batch, seq, found, "no node of the Zenoh network holds it any more")
 
     async def close(self) -> None:
         """Cancel recoveries that have not ended."""

@@ -1,28 +1,25 @@
-"""A node's figures for Prometheus, read from its status whenever somebody asks."""
+"""A node's figures for Prometheus, read from its status at every scrape."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from reknit.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIServer
-
-    from reknit.node.node import Node
+from reknit.node.admin.figures import NodeFigures
 
 ANSWER_S = 5.0
 """How long a scrape waits for a busy node."""
 
 
 class Figure(NamedTuple):
-    """A metric without labels: its name, its doc and where it is in the status."""
+    """A metric without labels: its name, its doc and its path in the status."""
 
     name: str
     doc: str
@@ -37,20 +34,27 @@ FIGURES = (
     Figure("reknit_journal_events", "Events that the journal holds.", ("journal", "events")),
     Figure("reknit_journal_bytes", "Bytes that the journal holds.", ("journal", "bytes")),
     Figure("reknit_journal_segments", "Files of the journal's log.", ("journal", "segments")),
-    Figure("reknit_intake_full", "1 while the journal can't take more.", ("intake", "is_full")),
+    Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
     Figure("reknit_bridge_sources", "Sources that came over bridges, and how.", ("bridges", "sources")),
-    Figure("reknit_bridge_forgotten", "Sources past what is remembered.", ("bridges", "forgotten"), True),
-    Figure("reknit_duplicates", "Events dropped because they were kept.", ("intake", "duplicates"), True),
+    Figure(
+        "reknit_bridge_forgotten", "Sources that could not be remembered.", ("bridges", "forgotten"), True
+    ),
+    Figure(
+        "reknit_duplicates",
+        "Events dropped because they were stored already.",
+        ("intake", "duplicates"),
+        True,
+    ),
 )
 
 
 class NodeCollector(Collector):
-    """Turns a node's status into metrics. Prometheus asks in a thread; the node answers on its loop."""
+    """Turns a node's figures into metrics. Prometheus scrapes in a thread; the node answers on its event loop."""
 
-    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
-        self._node = node
+    def __init__(self, figures: NodeFigures, loop: asyncio.AbstractEventLoop) -> None:
+        self._figures = figures
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
@@ -66,7 +70,7 @@ class NodeCollector(Collector):
         yield from _pipelines(status["pipelines"])
 
     async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        return self._node.answers.status(), self._node.answers.ledger()
+        return self._figures.status(), self._figures.ledger()
 
 
 def _plain(status: dict[str, Any]) -> Iterator[Metric]:
@@ -101,7 +105,7 @@ def _amqp(amqp: dict[str, Any] | None) -> Iterator[Metric]:
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
-    published = CounterMetricFamily("reknit_published", "Events kept, by topic.", labels=["topic"])
+    published = CounterMetricFamily("reknit_published", "Events stored, by topic.", labels=["topic"])
     gaps = GaugeMetricFamily("reknit_gaps", "Runs of seqs that are missing, by topic.", labels=["topic"])
     for row in rows:
         published.add_metric([row["topic"]], row["events"])
@@ -111,8 +115,8 @@ def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 def _subscribers(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     labels = ["subscriber"]
-    waiting = GaugeMetricFamily("reknit_waiting_bytes", "Not yet handed out, at most.", labels=labels)
-    present = GaugeMetricFamily("reknit_subscriber_connected", "1 while it is there.", labels=labels)
+    waiting = GaugeMetricFamily("reknit_waiting_bytes", "Not yet delivered, at most.", labels=labels)
+    present = GaugeMetricFamily("reknit_subscriber_connected", "1 while it is connected.", labels=labels)
     for row in rows:
         if row["name"]:
             waiting.add_metric([row["name"]], row["waiting_bytes"])
@@ -122,7 +126,7 @@ def _subscribers(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 def _ledger(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     labels = ["subscriber", "topic", "end"]
-    ended = GaugeMetricFamily("reknit_ledger_events", "What became of published events.", labels=labels)
+    ended = GaugeMetricFamily("reknit_ledger_events", "Published events, by outcome.", labels=labels)
     balanced = GaugeMetricFamily("reknit_ledger_balanced", "1 where the ledger balances.", labels=labels[:2])
     for row in rows:
         who = [row["subscriber"], row["topic"]]
@@ -134,7 +138,7 @@ def _ledger(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 PIPELINE_GAUGES = (
     ("lag_bytes", "lag_bytes", "How much a pipeline is behind the journals that it reads."),
-    ("age_s", "silent_seconds", "Since a pipeline last said how far it is."),
+    ("age_s", "silent_seconds", "Since a pipeline last reported its progress."),
     ("held", "held_events", "Events behind a gap that may still be filled."),
     ("gaps", "gaps", "Gaps that may still be filled."),
 )
@@ -143,15 +147,17 @@ PIPELINE_ENDS = ("done", "stopped", "failed")
 
 
 def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
-    """What pipelines say of themselves. They are told apart by their ids: lakes on two machines may be called alike."""
+    """The reports of pipelines. They are told apart by their ids: lakes on two machines may have the same name."""
     labels = ["pipeline", "lake"]
     for key, name, doc in PIPELINE_GAUGES:
         gauge = GaugeMetricFamily(f"reknit_pipeline_{name}", doc, labels=labels)
         for row in rows:
             gauge.add_metric([row["id"], row["lake"]], row[key])
         yield gauge
-    running = GaugeMetricFamily("reknit_pipeline_running", "0 where it ended, as it said.", labels=labels)
-    doc = "What a pipeline made of events, since it was started."
+    running = GaugeMetricFamily(
+        "reknit_pipeline_running", "0 where it reported that it ended.", labels=labels
+    )
+    doc = "Events that a pipeline processed since it was started, by result."
     events = CounterMetricFamily("reknit_pipeline_events", doc, labels=[*labels, "what"])
     for row in rows:
         who = [row["id"], row["lake"]]
@@ -161,14 +167,14 @@ def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (running, events)
 
 
-def serve_metrics(node: Node, address: str) -> WSGIServer:
+def serve_metrics(figures: NodeFigures, address: str) -> WSGIServer:
     """Answer Prometheus at HOST:PORT. Raises `InvalidConfig`."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
-        raise InvalidConfig("--metrics", "flag", f"{address!r} is no address; write HOST:PORT")
+        raise InvalidConfig("--metrics", "flag", f"{address!r} is not a valid address; write HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
-    # Registering would ask at once, on the very loop that has to answer: nothing is described beforehand.
-    collector = NodeCollector(node, asyncio.get_running_loop())
+    # Registering would scrape at once, on the very event loop that has to answer: so nothing is described beforehand.
+    collector = NodeCollector(figures, asyncio.get_running_loop())
     registry.register(collector)
     try:
         server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)

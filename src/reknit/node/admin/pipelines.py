@@ -1,4 +1,4 @@
-"""What the pipelines that read this node's journal say of themselves: the last word of each, kept in memory."""
+"""The progress that the pipelines that read this node's journal report: the last report of each, in memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import msgspec
 from reknit.errors import LocalError
 
 PIPELINES_MAX: Final = 32
-"""So many are remembered; the one that was silent for longest makes room."""
+"""How many are remembered; the one that was silent for longest is evicted."""
 TEXT_CHARS_MAX: Final = 1_000
 
 
-class Word(msgspec.Struct, frozen=True):
+class PipelineReport(msgspec.Struct, frozen=True):
     """A pipeline's progress, since it was started; events unless said otherwise."""
 
     id: str
-    """Of its lake: a pipeline that is started again goes on under it."""
+    """Of its lake: a pipeline that is started again has the same one."""
     lake: str
     stage: str
-    """What it does: starting, a stage, running, done, stopped."""
+    """starting, the name of a stage, running, done or stopped."""
     lag_bytes: int = 0
     """Behind the ends of the journals that it reads."""
     batches_s: float = 0.0
@@ -52,23 +52,23 @@ class Pipelines:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._words: dict[str, tuple[float, Word]] = {}
+        self._reports: dict[str, tuple[float, PipelineReport]] = {}
 
     def note(self, args: dict[str, Any]) -> dict[str, Any]:
-        """A pipeline tells how far it is. Raises `LocalError` for what is none."""
+        """A pipeline reports its progress. Raises `LocalError` where the arguments are invalid."""
         try:
-            word = msgspec.convert(args, Word)
+            report = msgspec.convert(args, PipelineReport)
         except msgspec.ValidationError as error:
-            raise LocalError(f"this is no pipeline's progress: {error}") from None
-        if max(map(len, (word.id, word.lake, word.stage, *word.away))) > TEXT_CHARS_MAX:
+            raise LocalError(f"this is not a pipeline's progress: {error}") from None
+        if max(map(len, (report.id, report.lake, report.stage, *report.away))) > TEXT_CHARS_MAX:
             raise LocalError(f"a text of a pipeline's progress is longer than {TEXT_CHARS_MAX} characters")
-        self._words.pop(word.id, None)
-        while len(self._words) >= PIPELINES_MAX:
-            del self._words[next(iter(self._words))]
-        self._words[word.id] = (self._now(), word)
+        self._reports.pop(report.id, None)
+        while len(self._reports) >= PIPELINES_MAX:
+            del self._reports[next(iter(self._reports))]
+        self._reports[report.id] = (self._now(), report)
         return {}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The last word of each, and how old it is; who spoke last comes last."""
+        """The last report of each, and its age; the newest comes last."""
         now = self._now()
-        return [{**msgspec.to_builtins(word), "age_s": now - at} for at, word in self._words.values()]
+        return [{**msgspec.to_builtins(report), "age_s": now - at} for at, report in self._reports.values()]

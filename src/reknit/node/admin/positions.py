@@ -1,4 +1,4 @@
-"""What a node tells of its journal's positions, for those who plan how to read it."""
+"""Answers about positions in a node's journal, for readers that plan how to read it in parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_LIMIT: Final = 1 << 62
 def index(journal: Readable, args: Mapping[str, Any]) -> dict[str, Any]:
     """Where `[position, stop)` can be split, and how many events it holds, a few MiB of it at a time.
 
-    A mark is the first batch at or after `origin + k * step`. `next` is where to go on. With `events_max` that is
+    A mark is the first batch at or after `origin + k * step`. `next` is where to continue. With `events_max` that is
     the first batch with which there would be more, but never the one at `origin`; then `full` is true.
     """
     position, origin, step = int(args["position"]), int(args["origin"]), max(1, int(args["step"]))
@@ -37,7 +37,7 @@ def index(journal: Readable, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def streams(journal: Readable) -> dict[str, Any]:
-    """[topic, source, first held seq, last seq] of every stream of which something was removed."""
+    """[topic, source, first held seq, last seq] of every series of which retention removed events."""
     rows = [
         (topic, source, journal.first_held(topic, source), last)
         for topic in journal.topics()

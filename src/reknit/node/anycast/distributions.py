@@ -1,4 +1,4 @@
-"""Which topics are distributed how: the rules of the configuration that are about more than the journal."""
+"""How topics are distributed: the rules of the configuration with another distribution than `journal`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ JOURNAL: Final = "journal"
 
 
 class Distributions:
-    """Those of one node. Raises `InvalidConfig` where rules contradict each other."""
+    """The rules of one node. Raises `InvalidConfig` where two of them contradict each other."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._rules = [rule for rule in config.topics if rule.distribution != JOURNAL]
         self._check()
         self.is_on = bool(self._rules)
-        """Whether there are other ones than the journal."""
+        """Whether there is any such rule."""
         self.patterns = [rule.pattern for rule in self._rules]
         self._known: dict[str, str] = {}
 
     def _check(self) -> None:
-        """An account's pattern says which topics it is about: no other rule may take some of them out."""
+        """A rule's account covers all topics of its pattern: no other rule may take some of them out."""
         topics = self._config.topics
         for at, rule in enumerate(topics):
             for before in topics[:at]:

@@ -6,21 +6,19 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
-from reknit.node.anycast.gateway_api import OnHanded, OnPath, OnResults, StreamTaker
+from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
+from reknit.node.anycast.local_paths import LocalPaths
+from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Outcome
 from reknit.protocol.anycast.inputs import Grant, SubscriberOutcomes
 from reknit.topic import Pattern, check_topic
 from reknit.wire.messages import Row
 from reknit.wire.outcomes import Fate
-
-if TYPE_CHECKING:
-    from reknit.node.anycast.anycast import NodeAnycast
-    from reknit.node.anycast.senders import Senders
 
 
 class GatewaySender:
@@ -28,42 +26,45 @@ class GatewaySender:
 
     def __init__(
         self,
-        senders: Senders,
         topic: str,
         on_results: OnResults,
         on_path: OnPath | None,
         source: bytes | None,
+        *,
         has_path: bool,
+        unsettled_max: int,
+        put: Callable[[Batch], None],
+        on_close: Callable[[bytes], None],
     ) -> None:
         self.topic = check_topic(topic)
         self.source = source or secrets.token_bytes(SOURCE_BYTES)
         self.has_path = has_path
         self.unsettled = 0
-        self.on_close: Callable[[], object] = lambda: None
-        self._senders = senders
+        self._unsettled_max = unsettled_max
+        self._put = put
+        self._on_close = on_close
         self._on_results = on_results
         self._on_path = on_path
         self._next = 1
         self._is_open = True
 
     def offer(self, payloads: Sequence[Buffer], **fields: Any) -> tuple[int, int]:
-        """Give in events; the range of seqs that they got. Raises `Full`, `Closed`."""
+        """Publish events; gives the range of their seqs. Raises `Full`, `Closed`."""
         if not self._is_open:
             raise Closed(f"the sender on {self.topic!r}")
-        unsettled_max = self._senders.node.config.anycast.sender_unsettled_max
-        if self.unsettled + len(payloads) > unsettled_max:
+        if self.unsettled + len(payloads) > self._unsettled_max:
             raise Full(f"{self.unsettled} events have no outcome yet", "anycast.sender_unsettled_max")
         time_us = fields.pop("time_us", None) or time.time_ns() // 1000
         batch = Batch.build(self.source, self.topic, self._next, payloads, time_us, **fields)
         self._next = batch.stop
         self.unsettled += batch.count
-        self._senders.put(batch)
+        self._put(batch)
         return batch.first, batch.stop
 
     def close(self) -> None:
-        """No outcome is wanted any more; what was offered goes on its way."""
+        """No outcome is wanted any more; events that were offered are delivered nevertheless."""
         self._is_open = False
-        self.on_close()
+        self._on_close(self.source)
 
     # -- the node's side
 
@@ -76,7 +77,7 @@ class GatewaySender:
             asyncio.get_running_loop().call_soon(self._on_results, fates)
 
     def path(self, has_path: bool) -> None:
-        """Somebody is there to take events, or nobody any more."""
+        """There is a subscriber for the topic, or no subscriber any more."""
         self.has_path = has_path
         if self._on_path is not None and self._is_open:
             asyncio.get_running_loop().call_soon(self._on_path, has_path)
@@ -86,33 +87,42 @@ class GatewayReceiver:
     """A path that a gateway speaks for. Made by `node.anycast.receiver`."""
 
     def __init__(
-        self, anycast: NodeAnycast, pattern: Pattern, on_handed: OnHanded, streams: StreamTaker | None = None
+        self,
+        pattern: Pattern,
+        on_delivered: OnDelivered,
+        streams: StreamTaker | None,
+        *,
+        paths: LocalPaths,
+        node_streams: NodeStreams,
+        deliver_now: Callable[[float], None],
     ) -> None:
         self.pattern = pattern
         self.streams = streams
-        self._anycast = anycast
-        self._on_handed = on_handed
+        self._paths = paths
+        self._node_streams = node_streams
+        self._deliver_now = deliver_now
+        self._on_delivered = on_delivered
         self._granted = 0
-        self._handed = 0
+        self._delivered = 0
         self._is_open = True
 
     @property
     def waiting(self) -> int:
         """How many events wait for credit."""
-        return self._anycast.machine.waiting(self.pattern)
+        return self._paths.machine.waiting(self.pattern)
 
     def credit(self, events: int) -> None:
         """Take so many more events."""
         self._granted += events
-        self._anycast.give(Grant(self._granted), self)
-        self._anycast.soon()
+        self._paths.give(Grant(self._granted), self)
+        self._paths.soon()
 
     def drain(self) -> int:
-        """Give back what is left of the credit: how much that was."""
-        self._anycast.run(asyncio.get_running_loop().time())
-        left = self._granted - self._handed
-        self._granted = self._handed
-        self._anycast.give(Grant(self._granted), self)
+        """Give back the credit that is left; gives how much that was."""
+        self._deliver_now(asyncio.get_running_loop().time())
+        left = self._granted - self._delivered
+        self._granted = self._delivered
+        self._paths.give(Grant(self._granted), self)
         return left
 
     def settle(
@@ -125,25 +135,25 @@ class GatewayReceiver:
         code: int = 0,
         text: str = "",
     ) -> None:
-        """The word on events that were handed out."""
+        """The disposition of events that were delivered."""
         rows = [Row(topic, source, start, stop, int(outcome), code, text)]
-        if self.streams is not None and self._anycast.streams.topics:
-            rows = self._anycast.streams.checked(rows)
-        self._anycast.give(SubscriberOutcomes(rows), self)
-        self._anycast.soon()
+        if self.streams is not None and self._node_streams.topics:
+            rows = self._node_streams.checked(rows)
+        self._paths.give(SubscriberOutcomes(rows), self)
+        self._paths.soon()
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Take so many bytes in all of a stream that was handed out."""
-        self._anycast.streams.give_room(source, total, self)
+        """Take so many bytes in all of a stream that was delivered."""
+        self._node_streams.give_room(source, total, self)
 
     def close(self, is_clean: bool = True) -> None:
         """No longer a path."""
         if self._is_open:
             self._is_open = False
-            self._anycast.detach(self, self.pattern, is_clean)
-            self._anycast.soon()
+            self._paths.detach(self, self.pattern, is_clean)
+            self._paths.soon()
 
-    def hand(self, batch: Batch, attempt: int) -> None:
+    def deliver(self, batch: Batch, attempt: int) -> None:
         """Events for this receiver."""
-        self._handed += batch.count
-        asyncio.get_running_loop().call_soon(self._on_handed, batch, attempt)
+        self._delivered += batch.count
+        asyncio.get_running_loop().call_soon(self._on_delivered, batch, attempt)

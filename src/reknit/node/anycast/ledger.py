@@ -1,7 +1,7 @@
-"""What the journal knows of anycast: which events are on their way, and how each of them ended.
+"""Anycast in the journal's ledger: which events are in flight, and the outcome of each.
 
 Every rule with a distribution of its own has an account in the ledger, as a durable subscriber has. So the ledger
-balances, retention keeps what is not delivered yet, and after a crash it is known what is still owed.
+balances, retention spares events that are not delivered yet, and after a crash the node knows which events are owed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from reknit.ledger import Stream
+from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
 from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
 from reknit.protocol.effects import AppendRecord, DeadLetter
@@ -20,7 +20,6 @@ from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.outcomes import Fate
 
-ACCOUNT: Final = "anycast/"
 FLOOR_BYTES: Final = 1 << 16
 """A floor that moved by less is not worth a record of its own."""
 REASONS: Final[Mapping[int, Reason]] = {
@@ -30,20 +29,20 @@ REASONS: Final[Mapping[int, Reason]] = {
 }
 
 
-class Bookings:
-    """The accounts of all rules, and the place in the journal before which everything has ended."""
+class AnycastLedger:
+    """The accounts of all rules, and the position in the journal before which all events have ended."""
 
     def __init__(self, core: Core, patterns: list[Pattern]) -> None:
         self._core = core
-        self._patterns = {ACCOUNT + pattern.text: pattern for pattern in patterns}
-        self._flight: deque[tuple[int, Stream, int, int]] = deque()
-        self._open: dict[Stream, SeqSet] = {}
+        self._patterns = {ANYCAST + pattern.text: pattern for pattern in patterns}
+        self._flight: deque[tuple[int, Series, int, int]] = deque()
+        self._open: dict[Series, SeqSet] = {}
         self._rows: dict[str, list[OutcomeRow]] = {}
-        self._letters: list[DeadLetter] = []
-        self._moved = False
+        self._dead_letters: list[DeadLetter] = []
+        self._has_news = False
 
     def open(self, now: float) -> int:
-        """See that every account is there; gives the position from which on something may be owed."""
+        """Open the accounts that are missing; gives the position from which on events may be owed."""
         ledger, journal = self._core.journal.ledger, self._core.journal
         position = journal.end
         for name, pattern in self._patterns.items():
@@ -52,22 +51,22 @@ class Bookings:
                 position = min(position, max(account.floor, journal.start))
                 continue
             since = {
-                stream: seqs.last + 1
-                for stream, seqs in ledger.published.items()
-                if seqs and pattern.matches(stream[0])
+                series: seqs.last + 1
+                for series, seqs in ledger.published.items()
+                if seqs and pattern.matches(series[0])
             }
             record = SubscriberOpened.at(name, pattern.text, since, journal.end, time.time_ns() // 1000)
-            self._keep(record, now)
+            self._store(record, now)
         return position
 
-    def owed(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int]]:
-        """What of `[start, stop)` has not ended and was not published before its account was opened."""
+    def owed(self, series: Series, start: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of `[start, stop)` that have not ended and were not published before their account was opened."""
         owed = [(start, stop)]
-        for name in self._names(stream[0]):
+        for name in self._names(series[0]):
             account = self._core.journal.ledger.accounts.get(name)
             if account is not None:
-                since = account.since.get(stream, 1)
-                ended = account.ended(stream)
+                since = account.since.get(series, 1)
+                ended = account.ended(series)
                 owed = [
                     part
                     for low, high in owed
@@ -76,102 +75,103 @@ class Bookings:
                 ]
         return owed
 
-    def ends(self, stream: Stream, start: int, stop: int) -> list[tuple[int, int, End]]:
-        """How events of `[start, stop)` ended, as far as they have."""
-        for name in self._names(stream[0]):
+    def ends(self, series: Series, start: int, stop: int) -> list[tuple[int, int, End]]:
+        """The outcomes of events of `[start, stop)`, as far as they have one."""
+        for name in self._names(series[0]):
             account = self._core.journal.ledger.accounts.get(name)
             if account is not None:
-                ends = account.ends.get(stream, {})
+                ends = account.ends.get(series, {})
                 return [(*bounds, end) for end, seqs in ends.items() for bounds in seqs.overlap(start, stop)]
         return []
 
     def _names(self, topic: str) -> list[str]:
         return [name for name, pattern in self._patterns.items() if pattern.matches(topic)]
 
-    # -- on their way
+    # -- in flight
 
-    def start(self, position: int, stream: Stream, start: int, stop: int) -> None:
-        """Events of the batch at a position are on their way."""
-        self._open.setdefault(stream, SeqSet()).add(start, stop)
-        self._flight.append((position, stream, start, stop))
+    def start(self, position: int, series: Series, start: int, stop: int) -> None:
+        """Events of the batch at a position are in flight."""
+        self._open.setdefault(series, SeqSet()).add(start, stop)
+        self._flight.append((position, series, start, stop))
 
-    def in_hand(self) -> dict[str, dict[Stream, SeqSet]]:
-        """For every account, what is on its way."""
+    def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
+        """For every account, the events that are in flight."""
         return {
-            name: {stream: seqs for stream, seqs in self._open.items() if pattern.matches(stream[0])}
+            name: {series: seqs for series, seqs in self._open.items() if pattern.matches(series[0])}
             for name, pattern in self._patterns.items()
         }
 
     def end(self, topic: str, source: bytes, fate: Fate) -> None:
-        """Events ended: that goes into the ledger, and what nobody took becomes dead letters."""
-        stream = (topic, source)
-        seqs = self._open.get(stream)
+        """Events ended: their outcome goes into the ledger, and undelivered events become dead letters."""
+        series = (topic, source)
+        seqs = self._open.get(series)
         ranges = seqs.overlap(fate.start, fate.stop) if seqs is not None else []
         if seqs is None or not ranges:
             return
         for start, stop in ranges:
             seqs.discard(start, stop)
             for name in self._names(topic):
-                self._book(name, stream, (start, stop), fate)
+                self._record(name, series, (start, stop), fate)
         if not seqs:
-            del self._open[stream]
-        self._moved = True
+            del self._open[series]
+        self._has_news = True
 
-    def _book(self, name: str, stream: Stream, bounds: tuple[int, int], fate: Fate) -> None:
+    def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: Fate) -> None:
         rows = self._rows.setdefault(name, [])
         now_us = time.time_ns() // 1000
         if fate.outcome == Outcome.ACCEPTED:
             last = rows[-1] if rows else None
             if (
                 last is not None
-                and (last.topic, last.source, last.stop, last.end) == (*stream, bounds[0], End.ACCEPTED)
+                and (last.topic, last.source, last.stop, last.end) == (*series, bounds[0], End.ACCEPTED)
                 and last.attempts == fate.attempts
             ):
                 bounds = (rows.pop().start, bounds[1])
-            rows.append(OutcomeRow(*stream, *bounds, End.ACCEPTED, 0, "", "", fate.attempts, now_us))
+            rows.append(OutcomeRow(*series, *bounds, End.ACCEPTED, 0, "", "", fate.attempts, now_us))
             return
         reason = Reason.EXPIRED if fate.code == Code.DEADLINE_EXCEEDED else REASONS[fate.outcome]
         code = fate.code or int(CODE_OF[reason])
         text = f"{fate.text or Outcome(fate.outcome).name.lower()} (by {fate.path or fate.node})"
-        self._letters.append(DeadLetter(name, *stream, *bounds, code, str(reason), text, fate.attempts))
+        self._dead_letters.append(DeadLetter(name, *series, *bounds, code, str(reason), text, fate.attempts))
         rows.append(
-            OutcomeRow(*stream, *bounds, End.DEAD_LETTERED, code, str(reason), text, fate.attempts, now_us)
+            OutcomeRow(*series, *bounds, End.DEAD_LETTERED, code, str(reason), text, fate.attempts, now_us)
         )
 
     # -- into the journal
 
     @property
     def is_due(self) -> bool:
-        return self._moved
+        """Whether there are outcomes to write."""
+        return self._has_news
 
     def flush(self, cursor: int, now: float) -> None:
-        """Write down what ended: the dead letters first."""
-        self._moved = False
-        letters, self._letters = self._letters, []
+        """Stage the outcomes for the journal: the dead letters first."""
+        self._has_news = False
+        dead_letters, self._dead_letters = self._dead_letters, []
         rows_of, self._rows = self._rows, {}
-        for letter in letters:
-            self._core.keep(letter, now)
+        for dead_letter in dead_letters:
+            self._core.stage(dead_letter, now)
         floor = self._floor(cursor)
         for name, rows in rows_of.items():
-            self._keep(Outcomes(name, rows, floor), now)
+            self._store(Outcomes(name, rows, floor), now)
 
     def move_floor(self, cursor: int, now: float) -> None:
-        """Everything before the cursor that is not on its way has ended, or was never meant for these topics."""
+        """Every event before the cursor that is not in flight has ended, or is not on these topics."""
         floor = self._floor(cursor)
         for name in self._patterns:
             account = self._core.journal.ledger.accounts.get(name)
             if account is not None and floor > account.floor + FLOOR_BYTES:
-                self._keep(Outcomes(name, [], floor), now)
+                self._store(Outcomes(name, [], floor), now)
 
     def _floor(self, cursor: int) -> int:
         flight = self._flight
         while flight:
-            position, stream, start, stop = flight[0]
-            seqs = self._open.get(stream)
+            position, series, start, stop = flight[0]
+            seqs = self._open.get(series)
             if seqs is not None and seqs.overlap(start, stop):
                 return position
             flight.popleft()
         return cursor
 
-    def _keep(self, record: SubscriberOpened | Outcomes, now: float) -> None:
-        self._core.keep(AppendRecord(self._core.intake.next_number(), record), now)
+    def _store(self, record: SubscriberOpened | Outcomes, now: float) -> None:
+        self._core.stage(AppendRecord(self._core.intake.next_number(), record), now)

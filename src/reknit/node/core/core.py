@@ -1,16 +1,13 @@
-"""The part of a node that decides and does no I/O: its machines, its journal, and what the machines want done.
+"""The part of a node that decides and does no I/O: its machines, its journal, and the machines' effects.
 
-The asyncio node and the simulator run the same core, so what the simulator tries is what runs.
+The asyncio node and the simulator run the same core, so the simulator tests the code that runs.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol, assert_never
-
-from msgspec.structs import replace
 
 from reknit.address import Address
 from reknit.batch import Batch
@@ -18,16 +15,15 @@ from reknit.config import Config
 from reknit.entries import Run
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
-from reknit.node.core.dead_letter_admin import LetterOffice
-from reknit.node.core.dead_letters import DeadLetters, time_us
+from reknit.node.core.dead_letter_admin import DeadLetterAdmin
+from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
-    CreditCorrection,
-    EventsExpired,
-    EventsGone,
     JournalGrown,
     JournalScanned,
     JournalTrimmed,
@@ -49,7 +45,6 @@ from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, Peer
 from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
-from reknit.seqset import Range, SeqSet
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
@@ -81,21 +76,20 @@ Effect = (
     | Send
     | Withhold
 )
-Staged = Append | AppendRecord | DeadLetter | RefusedBatch | Respond
 
 
 class Shell(Protocol):
-    """Who runs a core: carries its bytes and makes its journal durable."""
+    """Runs a core: sends its bytes and makes its journal durable."""
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        """Send these frames to a peer, in one go; nothing happens if it is not there any more."""
+        """Send these frames to a peer, in one go; nothing happens if it is not connected any more."""
 
     def commit(self, number: int, sync: bool) -> None:
-        """Make everything staged by now durable; then call `kept(number, …)`, or `failed` and try again."""
+        """Make everything staged by now durable; then call `durable(number, …)`, or `failed` and retry."""
 
 
 class Edge(Protocol):
-    """Who says what peers may do; see `reknit.node.peers.permissions`."""
+    """Decides what peers may do; see `reknit.node.peers.permissions`."""
 
     def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
         """Why a peer may not publish as a source on a topic."""
@@ -104,7 +98,7 @@ class Edge(Protocol):
         """Whether events from an address may come from a peer."""
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
-        """Why events with attributes, which are sound, may not come from a peer."""
+        """Why valid events with attributes may not come from a peer."""
 
 
 class Core:
@@ -118,22 +112,25 @@ class Core:
         config: Config,
         shell: Shell,
         rng: Random,
+        *,
+        now_us: Callable[[], int],
         zero_us: int = 0,
-        now_us: Callable[[], int] = time_us,
         edge: Edge | None = None,
+        is_elsewhere: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self.epoch = epoch
         self.journal = journal
         self.config = config
         self._shell = shell
+        self._now_us = now_us
+        self._edge = edge
+        self._is_elsewhere = is_elsewhere
+        """Whether another node subscribes to a topic, as far as this one knows."""
         limits = config.limits
         published = journal.ledger.published
-        kept = {source: seqs.last for (_, source), seqs in published.items() if seqs}
-        self._edge = edge
-        self.is_elsewhere: Callable[[str], bool] = lambda topic: False
-        """Whether another node subscribes to a topic, as far as the node knows."""
+        stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         permit = None if edge is None else edge.permit
-        self.intake = Intake(kept, limits.sources_max, limits.batch_events_max, permit, self.inspect)
+        self.intake = Intake(stored, limits.sources_max, limits.batch_events_max, permit, self.inspect)
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -141,13 +138,20 @@ class Core:
             journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
-        self.letter_office = LetterOffice(self.dead_letters)
-        self._memory_topics = any(rule.durability == "memory" for rule in config.topics)
-        self._staged_number = 0
-        """The highest number among what was staged."""
-        self._is_dirty = False
-        self._needs_sync = False
-        self._deferred: deque[Staged] = deque()
+        self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
+        self._writer = JournalWriter(
+            journal=journal,
+            config=config,
+            commit=shell.commit,
+            intake=self.intake,
+            responses=self.responses,
+            dead_letters=self.dead_letters,
+            is_awaited=self._is_awaited,
+            may_be=self._may_be,
+        )
+        self._redelivery = RedeliverySender(
+            dispatch=self.dispatch, find=self.find, send=shell.send, perform=self._perform
+        )
         self._seen_end = journal.end
 
     # -- input
@@ -165,7 +169,7 @@ class Core:
                 assert_never(item)
 
     def joined(self, peer: Peer, now: float) -> None:
-        """A peer's connection stands."""
+        """A peer connected."""
         self.intake.receive(PeerJoined(), peer, now)
 
     def left(self, peer: Peer, now: float) -> None:
@@ -174,11 +178,14 @@ class Core:
         self.dispatch.receive(PeerLeft(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
-        """The way to a peer is full, or free again."""
+        """The send buffer to a peer is full, or has room again."""
         self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
-        """Someone wants something done: pause or resume topics, redrive or drop dead letters. Answered when durable."""
+        """An admin request that changes state: pause or resume topics, redrive or drop dead letters.
+
+        It is answered when the change is durable.
+        """
         before = self.journal.staged_end
         try:
             match ask.what:
@@ -187,9 +194,9 @@ class Core:
                     self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
                 case "redrive":
-                    body = self.letter_office.redrive(ask.args)
+                    body = self.dead_letter_admin.redrive(ask.args)
                 case _:
-                    body = self.letter_office.drop(ask.args)
+                    body = self.dead_letter_admin.drop(ask.args)
         except JournalFull as error:
             self._say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
             return
@@ -200,8 +207,8 @@ class Core:
         if self.journal.staged_end == before:
             self._say(peer, answer)
             return
-        number = self._staged_number = self.intake.next_number()
-        self._is_dirty, self._needs_sync = True, self.config.journal.sync
+        number = self.intake.next_number()
+        self._writer.staged(number)
         self.dispatch.send_when_durable(number, peer, answer)
 
     def tick(self, now: float) -> None:
@@ -210,11 +217,12 @@ class Core:
         self.responses.tick(now)
 
     def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
         due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
-        """Why events with attributes are not taken: they are not sound, or the peer may not be their source."""
+        """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
 
@@ -228,7 +236,7 @@ class Core:
             self._say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:
-            opened = resolve(request, self.journal, self.epoch)
+            opened = resolve(request, self.journal, self.epoch, self._now_us())
         except LocalError as error:
             self._say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
@@ -237,25 +245,23 @@ class Core:
     # -- effects
 
     def run(self, now: float) -> None:
-        """Carry out what the machines want until they want nothing more; then see to durability."""
+        """Perform the machines' effects until there are none; then request a commit."""
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
-            # What is handed out comes before what is acknowledged: a subscriber waits for its event.
+            # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
             if not effects:
                 break
             for effect in effects:
                 self._perform(effect, now)
-        if self._is_dirty:
-            sync, self._is_dirty, self._needs_sync = self._needs_sync, False, False
-            self._shell.commit(self._covered(), sync)
+        self._writer.commit()
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
             case Append() | AppendRecord() | DeadLetter() | RefusedBatch() | Respond():
-                self._keep(effect, now)
+                self._writer.write(effect, now)
             case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
                 cuts = [piece.run.cut(piece.low, piece.high) for piece in pieces]
@@ -263,13 +269,13 @@ class Core:
                 if self.responses.watch and self._serves(peer, sub):
                     for piece in pieces:
                         entries = piece.run.entries[piece.low : piece.high]
-                        self.responses.handed(entry.head for entry in entries)
+                        self.responses.delivered(entry.head for entry in entries)
             case Send(peer=peer, message=message):
                 self._say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
-                    self.responses.handed_range(effect.topic, effect.source, effect.start, effect.stop)
-                self._redeliver(effect, now)
+                    self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
+                self._redelivery.redeliver(effect, now)
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
@@ -280,62 +286,18 @@ class Core:
                 assert_never(effect)
 
     def _is_awaited(self, topic: str) -> bool:
-        """Whether anybody gets what goes to a topic: here, on another node, or when they are back."""
-        if self.dispatch.has_subscriber(topic) or self.is_elsewhere(topic):
+        """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""
+        if self.dispatch.has_subscriber(topic) or self._is_elsewhere(topic):
             return True
         return any(account.pattern.matches(topic) for account in self.journal.ledger.accounts.values())
 
     def _serves(self, peer: Peer, sub: int) -> bool:
-        """Whether a subscription is to one topic, as that of who serves an address is: others just look on."""
+        """Whether a subscription is to exactly one topic, as that of a service is; others only observe."""
         queue = self.dispatch.queues.get((peer, sub))
         return queue is not None and queue.pattern.is_topic
 
     def _say(self, peer: Peer, message: Message) -> None:
         self._shell.send(peer, (encode(message),))
-
-    def _redeliver(self, effect: Redeliver, now: float) -> None:
-        batches = self.find(effect.topic, effect.source, effect.start, effect.stop)
-        found = SeqSet.from_ranges((batch.first, batch.stop) for batch in batches)
-        missing = found.missing(effect.start, effect.stop)
-        overdue = self._overdue(effect, batches) if effect.attempt > 1 else []
-        if missing or overdue:
-            self._redeliver_rest(effect, missing, overdue, found, now)
-            return
-        counted, size = effect.attempt == 1, 0
-        ordered_to = effect.stop if effect.is_ordered else 0
-        for batch in batches:
-            size += batch.head.length
-            header = DeliverMessage(effect.sub, batch.head.length, -1, effect.attempt, counted, ordered_to)
-            self._shell.send(effect.peer, [encode(header), batch.data])
-        if counted and size != effect.size:
-            self.dispatch.receive(
-                CreditCorrection((effect.peer, effect.sub), size - effect.size), JOURNAL, now
-            )
-
-    def _redeliver_rest(
-        self, effect: Redeliver, missing: list[Range], overdue: list[Range], found: SeqSet, now: float
-    ) -> None:
-        """Some of it is not held any more, or not to be tried again: told in its place, overtaken by nothing."""
-        key, stream = (effect.peer, effect.sub), (effect.topic, effect.source)
-        later = self.dispatch.take_effects()
-        for bounds in overdue:
-            found.discard(*bounds)
-        ends: list[EventsGone | EventsExpired] = [EventsGone(key, *stream, *bounds) for bounds in missing]
-        ends += [EventsExpired(key, *stream, *bounds) for bounds in overdue]
-        parts = [replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()]
-        for part in sorted([*ends, *parts], key=lambda part: part.start):
-            if isinstance(part, Redeliver):
-                self._redeliver(part, now)
-            else:
-                self.dispatch.receive(part, JOURNAL, now)
-            for made in self.dispatch.take_effects():
-                self._perform(made, now)
-        self.dispatch.put_back_effects(later)
-        self.dispatch.receive(CreditCorrection(key, -effect.size), JOURNAL, now)
-
-    def _overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """What is past its ttl. Of those with a name this is known before; of others it is looked up when they fail."""
-        return self.dispatch.overdue(effect, batches)
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -347,98 +309,33 @@ class Core:
                 continue
         return found
 
-    # -- keeping
-
-    def keep(self, effect: Append | AppendRecord | DeadLetter | RefusedBatch, now: float) -> None:
-        """Stage something that none of the core's own machines wants kept; `run` makes it durable."""
-        self._keep(effect, now)
-
-    def _keep(self, effect: Staged, now: float) -> None:
-        """Stage for the journal. What does not fit now waits in order: nothing is dropped."""
-        if self._deferred:
-            self._deferred.append(effect)
-            return
-        try:
-            self._stage(effect)
-        except JournalFull as error:
-            self._deferred.append(effect)
-            self.intake.receive(StopIntake(str(error)), JOURNAL, now)
-
-    def _stage(self, effect: Staged) -> None:
-        match effect:
-            case Append(number=number, data=data, heads=heads):
-                self.journal.stage(data, heads)
-                if heads[0].flags:  # such a batch comes alone
-                    self.responses.staged(data, heads)
-                sync = not self._memory_topics or any(self._is_durable(head.topic) for head in heads)
-            case AppendRecord(number=number, record=record):
-                self.journal.stage_record(record)
-                sync = True
-            case DeadLetter():
-                self.responses.died(effect)
-                if not self.dead_letters.stage(effect):
-                    return
-                number, sync = self.intake.next_number(), True
-            case RefusedBatch(batch=refused, refusal=problem, attempts=attempts):
-                why = (problem.code, str(problem.reason), problem.text, attempts)
-                self.dead_letters.stage_refused(refused, *why)
-                number, sync = self.intake.next_number(), True
-                self.responses.refused(effect, self._may_be)
-            case Respond():
-                response = self.responses.write(effect)
-                self.journal.stage(bytes(response.data), [response.head])
-                if not self._is_awaited(response.topic):
-                    self.responses.unwanted(response)
-                number, sync = self.intake.next_number(), True
-            case _:
-                assert_never(effect)
-        self._staged_number = max(self._staged_number, number)
-        self._is_dirty = True
-        self._needs_sync = self._needs_sync or (sync and self.config.journal.sync)
-
-    def _is_durable(self, topic: str) -> bool:
-        return self.config.topic(topic).durability == "durable"
-
-    def _covered(self) -> int:
-        """The number up to which everything is staged. Both machines draw numbers, so order alone does not tell."""
-        waiting = [
-            effect.number
-            for effect in self._deferred
-            if not isinstance(effect, DeadLetter | RefusedBatch | Respond)
-        ]
-        return min(self._staged_number, min(waiting) - 1) if waiting else self._staged_number
+    def stage(self, effect: Append | AppendRecord | DeadLetter | RefusedBatch, now: float) -> None:
+        """Stage an effect of a machine that is not the core's own; `run` makes it durable."""
+        self._writer.write(effect, now)
 
     # -- the journal's answers
 
-    def kept(self, number: int, end: int, now: float) -> None:
-        """A commit ended: what it covers is acknowledged and handed out."""
+    def durable(self, number: int, end: int, now: float) -> None:
+        """A commit ended: the events that it covers are acknowledged and delivered."""
         runs: list[Run] = []
         while self._seen_end < end:
             run = self.journal.read(self._seen_end, end, GROW_BYTES)
             runs.append(run)
             self._seen_end = run.next_position
         self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
-        kept = MadeDurable(number)
-        self.intake.receive(kept, JOURNAL, now)
-        self.dispatch.receive(kept, JOURNAL, now)
-        self._stage_deferred()
-        if self.intake.is_full and not self._deferred and not self.dead_letters.is_full:
+        committed = MadeDurable(number)
+        self.intake.receive(committed, JOURNAL, now)
+        self.dispatch.receive(committed, JOURNAL, now)
+        self._writer.write_deferred()
+        if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
 
-    def _stage_deferred(self) -> None:
-        while self._deferred:
-            try:
-                self._stage(self._deferred[0])
-            except JournalFull:
-                return
-            self._deferred.popleft()
-
     def failed(self, error: JournalError, now: float) -> None:
-        """The journal can't take more: publishers are told to wait, nothing that was kept is lost."""
+        """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
         self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
-        """Apply retention; what a durable subscriber is still owed stays, unless the configuration says otherwise."""
+        """Apply retention. Events that a durable subscriber is owed stay, unless the configuration says otherwise."""
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return

@@ -1,7 +1,7 @@
-"""What people do with dead letters: look through them page by page, publish them again, drop them.
+"""Admin requests about dead letters: list them page by page, redrive them, drop them.
 
-A redrive writes down which letters it is about before it publishes their events, in one piece of the log. A crash
-between the two is seen on the next start and the letters wait again: so each is published once, whatever happens.
+A redrive records its dead letters before it publishes their events, in one piece of the log. A crash between the two is
+noticed on the next start, and the dead letters wait again: so each is published once, whatever happens.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reknit.topic import Pattern
 
 PAGE_MAX: Final = 1_000
 SCAN_MAX: Final = 5_000
-"""So many letters are looked at for one answer, so that no answer takes long."""
+"""How many dead letters are read for one answer, so that no answer takes long."""
 Found = tuple[int, Letter]
 
 
-class LetterOffice:
-    """Works on the dead letters of one node."""
+class DeadLetterAdmin:
+    """Lists, redrives and drops the dead letters of one node."""
 
     def __init__(self, letters: DeadLetters) -> None:
         self._letters = letters
@@ -51,10 +51,10 @@ class LetterOffice:
         letters.journal.stage_record(LettersBack(letters.source, ranges, letters.now_us()))
         letters.waiting.back(ranges)
 
-    # -- looking
+    # -- listing
 
     def page(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Letters that fit, a page of them: upwards after `after`, or downwards before `before`."""
+        """A page of the dead letters that match: upwards after `after`, or downwards before `before`."""
         wanted, limit = _wanted(args), min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
         is_downwards = "before" in args
         place = int(args["before"] if is_downwards else args.get("after", 0))
@@ -68,7 +68,7 @@ class LetterOffice:
         }
 
     def counts(self) -> dict[str, int]:
-        """How many letters wait, were redriven, and were dropped by people or because there were too many."""
+        """How many dead letters wait, were redriven, and were dropped by people or because there were too many."""
         done = self._letters.letters
         return {
             "waiting": self._letters.waiting.count,
@@ -79,7 +79,7 @@ class LetterOffice:
     def _look(
         self, wanted: Wanted, place: int, limit: int, is_downwards: bool = False
     ) -> tuple[list[Found], int, bool]:
-        """Letters that fit, the place to go on from, and whether that is the end."""
+        """The dead letters that match, the seq to continue from, and whether that is the end."""
         pattern = Pattern(wanted.topic) if wanted.topic else None
         found: list[Found] = []
         seen = 0
@@ -110,7 +110,7 @@ class LetterOffice:
             stop = start
 
     def _within(self, start: int, stop: int) -> Iterator[Found]:
-        """The letters in `[start, stop)` that wait."""
+        """The dead letters in `[start, stop)` that wait."""
         letters = self._letters
         done = letters.letters
         waiting = [part for one in done.redriven.missing(start, stop) for part in done.dropped.missing(*one)]
@@ -124,10 +124,10 @@ class LetterOffice:
                 for seq in range(max(low, batch.first), min(high, batch.stop)):
                     yield seq, read_letter(payloads[seq - batch.first])
 
-    # -- doing
+    # -- changing
 
     def redrive(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Publish a page of letters again on their topics; `after` says where to go on."""
+        """Publish the events of a page of dead letters again on their topics; `after` says where to continue."""
         found, place, is_end = self._chosen(args)
         whole = [one for one in found if one[1].has_payload]
         if not args.get("is_dry"):
@@ -140,14 +140,14 @@ class LetterOffice:
         return {**body, "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
     def drop(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Drop a page of letters."""
+        """Drop a page of dead letters."""
         found, place, is_end = self._chosen(args)
         if found and not args.get("is_dry"):
             self._letters.drop(_ranges(found), self._letters.now_us())
         return {"count": len(found), "next": place, "is_end": is_end, "waiting": self._letters.waiting.count}
 
     def _chosen(self, args: dict[str, Any]) -> tuple[list[Found], int, bool]:
-        """A page of what is to be done; `stop` is the last letter that was there when it began."""
+        """A page of dead letters to redrive or drop; `stop` is the last one that there was when it began."""
         limit = min(max(int(args.get("limit", PAGE_MAX)), 1), PAGE_MAX)
         found, place, is_end = self._look(_wanted(args), int(args.get("after", 0)), limit)
         stop = int(args.get("stop", 0)) or place
@@ -173,12 +173,12 @@ class LetterOffice:
 def _wanted(args: dict[str, Any]) -> Wanted:
     wanted = msgspec.convert(args.get("wanted", {}), Wanted)
     if wanted.code and wanted.code.upper() not in Code.__members__:
-        raise ValueError(f"{wanted.code!r} is no google.rpc code")
+        raise ValueError(f"{wanted.code!r} is not a google.rpc code")
     return wanted
 
 
 def _groups(found: list[Found]) -> Iterator[list[Found]]:
-    """Letters that can go out as one batch, in their order within a topic."""
+    """Dead letters whose events can be published as one batch, in their order within a topic."""
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for seq, letter in found:
         alike = (letter.topic, letter.priority, letter.type, letter.flags, *sorted(letter.columns))
@@ -187,7 +187,7 @@ def _groups(found: list[Found]) -> Iterator[list[Found]]:
 
 
 def _batch(source: bytes, first: int, letters: list[Letter], now_us: int, clears_ttl: bool) -> Batch:
-    """The events of letters under new ids, with their first ones in a header."""
+    """The events of dead letters under new ids, with their original ids in a header."""
     one = letters[0]
     ttls = [0 if clears_ttl else letter.ttl_ms for letter in letters]
     columns = {name: [letter.columns[name] for letter in letters] for name in one.columns}
@@ -209,7 +209,7 @@ def _batch(source: bytes, first: int, letters: list[Letter], now_us: int, clears
 
 
 def _headers(letter: Letter) -> dict[str, str]:
-    """What tells a redriven event from a new one, and whom it failed for."""
+    """Headers that tell a redriven event from a new one, and name the subscriber that it failed for."""
     return {
         **(letter.columns.get("headers") or {}),
         REDRIVEN: letter.original or letter.id,

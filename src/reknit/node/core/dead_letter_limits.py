@@ -1,4 +1,4 @@
-"""How many dead letters wait on a node, and how many bytes they have: both are bounded."""
+"""How many dead letters wait on a node, and their size: both are bounded."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from reknit.store.journal import Journal
 
 PAGE_SEQS: Final = 1_000
 ENTRIES_MAX: Final = 100_000
-"""So many batches of letters are looked at when a node comes up; what further ones weigh is reckoned from these."""
+"""How many batches are read when a node starts; the size of further ones is estimated from these."""
 
 
-class Waiting:
-    """The letters of one source that were neither redriven nor dropped.
+class WaitingDeadLetters:
+    """The dead letters of one source that were neither redriven nor dropped.
 
     >>> from reknit.store.memory import MemoryJournal
-    >>> waiting = Waiting(MemoryJournal(), ("dead", b"s" * 16), LimitSettings(dead_letters_max=2))
+    >>> waiting = WaitingDeadLetters(MemoryJournal(), ("dead", b"s" * 16), LimitSettings(dead_letters_max=2))
     >>> waiting.came(2, 300), waiting.problem
     (None, '2 dead letters wait (limits.dead_letters_max): redrive or drop some')
     """
 
-    def __init__(self, journal: Journal, stream: tuple[str, bytes], limits: LimitSettings) -> None:
-        self._journal, self._stream = journal, stream
+    def __init__(self, journal: Journal, series: tuple[str, bytes], limits: LimitSettings) -> None:
+        self._journal, self._series = journal, series
         self._count_max = limits.dead_letters_max or 1 << 62
         self._bytes_max = limits.dead_letters_bytes_max or 1 << 62
         self._is_weighed = bool(limits.dead_letters_bytes_max)
@@ -32,7 +32,7 @@ class Waiting:
         self.bytes = 0
 
     def begin(self, seqs: SeqSet) -> None:
-        """These wait when the node comes up."""
+        """These wait when the node starts."""
         self.count = seqs.count
         seen = entries = 0
         for low, high, each in self._parts(seqs.ranges()) if self._is_weighed else ():
@@ -43,24 +43,24 @@ class Waiting:
                 return
 
     def came(self, count: int, size: int) -> None:
-        """More letters were written."""
+        """More dead letters were written."""
         self.count += count
         self.bytes += size if self._is_weighed else 0
 
     def back(self, ranges: Iterable[Range]) -> None:
-        """Letters wait again."""
+        """Dead letters wait again."""
         ranges = list(ranges)
         self.came(_count(ranges), self._weigh(ranges))
 
     def went(self, ranges: Iterable[Range]) -> None:
-        """Letters wait no more."""
+        """Dead letters do not wait any more."""
         ranges = list(ranges)
         self.count -= _count(ranges)
         self.bytes = max(self.bytes - self._weigh(ranges), 0) if self.count else 0
 
     @property
     def problem(self) -> str:
-        """Which limit is reached, in words; empty for none."""
+        """Which limit is reached, in words; empty where none is."""
         if self.count >= self._count_max:
             return f"{self.count:,} dead letters wait (limits.dead_letters_max): redrive or drop some"
         if self.bytes >= self._bytes_max:
@@ -87,11 +87,11 @@ class Waiting:
         return int(sum(each * (high - low) for low, high, each in self._parts(ranges)))
 
     def _parts(self, ranges: list[Range]) -> Iterator[tuple[int, int, float]]:
-        """(start, stop, bytes of each) of the batches that these letters are in."""
+        """(start, stop, bytes of each) of the batches that these dead letters are in."""
         for start, stop in ranges:
             for at in range(start, stop, PAGE_SEQS):
                 page = (at, min(at + PAGE_SEQS, stop))
-                for entry in self._journal.find(*self._stream, *page):
+                for entry in self._journal.find(*self._series, *page):
                     head = entry.head
                     low, high = max(head.first, page[0]), min(head.stop, page[1])
                     yield low, high, head.length / head.count

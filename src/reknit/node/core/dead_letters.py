@@ -1,12 +1,11 @@
 """Dead letters: an event that ended undelivered, as an event of its own on the dead-letter topic.
 
-It is written before the end that it tells of, so that a crash leaves neither without the other. Anyone may subscribe to
-the topic; a dead letter that can't be delivered ends there and makes no other.
+A dead letter is written before the outcome of its event, so that a crash leaves neither without the other. Anyone may
+subscribe to the topic. A dead letter that can't be delivered does not lead to another one.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -20,18 +19,18 @@ from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.frame import pad8
 from reknit.ledger import Letters
-from reknit.node.core.dead_letter_limits import Waiting
+from reknit.node.core.dead_letter_limits import WaitingDeadLetters
 from reknit.protocol.effects import DeadLetter
 from reknit.records import LettersDropped
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 
-__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter", "time_us"]
+__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter"]
 
 BATCH_EVENTS: Final = 1_000
-"""So many dead letters go into one batch."""
+"""How many dead letters go into one batch."""
 REDRIVEN: Final = "redriven"
-"""The header of a redriven event that says which event it was first."""
+"""The header of a redriven event that names the original event."""
 REDRIVEN_COUNT: Final = "redriven-count"
 
 
@@ -39,17 +38,10 @@ _NO_HEAD: Final = Head(b"", "", 0, 0, 0, 0)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def time_us() -> int:
-    """The time of day in microseconds since 1970."""
-    return time.time_ns() // 1000
-
-
 class DeadLetters:
-    """Writes a node's dead letters: one lasting source on one topic, of a bounded number."""
+    """Writes a node's dead letters, of one lasting source on one topic. Their number is bounded."""
 
-    def __init__(
-        self, node: str, config: Config, journal: Journal, now_us: Callable[[], int] = time_us
-    ) -> None:
+    def __init__(self, node: str, config: Config, journal: Journal, now_us: Callable[[], int]) -> None:
         self.node = node
         self.topic = config.dispatch.dead_letter_topic
         self.source = xxhash.xxh3_128_digest(f"{node}\0{self.topic}".encode())
@@ -60,29 +52,31 @@ class DeadLetters:
         self._stops_intake = config.dispatch.dead_letters_full == "stop_intake"
         self._first = 1
         self._last: Batch | None = None
-        self.waiting = Waiting(journal, (self.topic, self.source), config.limits)
+        self.waiting = WaitingDeadLetters(journal, (self.topic, self.source), config.limits)
         self.waiting.begin(self.letters.waiting(self.published))
 
     @property
     def letters(self) -> Letters:
-        """What became of dead letters, as the journal knows it."""
+        """Which dead letters were redriven or dropped, as the journal records it."""
         return self.journal.ledger.letters.setdefault(self.source, Letters())
 
     @property
     def published(self) -> SeqSet:
+        """The seqs of all dead letters that were ever written."""
         return self.journal.ledger.published.get((self.topic, self.source), SeqSet())
 
     @property
     def is_full(self) -> bool:
-        """Whether intake has to stop, because nothing more could be said of what can't be delivered."""
+        """Whether intake has to stop, because no further dead letter could be written."""
         return self._stops_intake and bool(self.waiting.problem)
 
     @property
     def full_text(self) -> str:
+        """Which limit is reached."""
         return self.waiting.problem
 
     def floor(self) -> int | None:
-        """The position of the oldest letter that waits: retention spares it."""
+        """The position of the oldest dead letter that waits: retention spares it."""
         letters, last = self.letters, 0
         while last != self._first:
             last = self._first
@@ -93,7 +87,7 @@ class DeadLetters:
     # -- writing
 
     def stage(self, letter: DeadLetter) -> bool:
-        """Put letters for these events into the journal; False where they are dead letters themselves.
+        """Put dead letters for these events into the journal; False where the events are dead letters themselves.
 
         Raises `JournalFull`, and has done nothing then.
         """
@@ -103,9 +97,18 @@ class DeadLetters:
         return True
 
     def stage_refused(self, batch: Batch, code: int, reason: str, text: str, attempts: int = 0) -> None:
-        """The same for events that were never taken in, and so are in no journal."""
-        bounds = (batch.topic, batch.source, batch.first, batch.stop)
-        letter = DeadLetter("", *bounds, code, reason, text, attempts)
+        """The same for events that were refused, and so are not in the journal."""
+        letter = DeadLetter(
+            subscriber="",
+            topic=batch.topic,
+            source=batch.source,
+            start=batch.first,
+            stop=batch.stop,
+            code=code,
+            reason=reason,
+            text=text,
+            attempts=attempts,
+        )
         self._stage(list(self._of_batch(letter, batch)))
 
     def _stage(self, payloads: Sequence[bytes]) -> None:
@@ -126,12 +129,12 @@ class DeadLetters:
             self.drop(ranges, now_us)
 
     def drop(self, ranges: Sequence[tuple[int, int]], now_us: int) -> None:
-        """Letters are dropped, for good. They stay readable for as long as the journal keeps them."""
+        """Drop dead letters for good. They stay readable for as long as the journal holds them."""
         self.journal.stage_record(LettersDropped(self.source, list(ranges), now_us))
         self.waiting.went(ranges)
 
     def _written(self, letter: DeadLetter) -> Iterator[bytes]:
-        """Every event's letter, in order; also of those that retention has removed, though little is known of them."""
+        """Every event's dead letter, in order, also for events that retention removed, with what is known of them."""
         found = SeqSet()
         for entry in self.journal.find(letter.topic, letter.source, letter.start, letter.stop):
             try:
@@ -146,7 +149,7 @@ class DeadLetters:
                 yield self._encode(letter, seq, None, b"", {}, has_payload=False)
 
     def _parsed(self, entry: Entry) -> Batch:
-        """A batch of which events die one by one is read once."""
+        """A batch whose events end one by one is read once."""
         if self._last is None or self._last.position != entry.position:
             self._last = Batch.parse(self.journal.fetch(entry), position=entry.position)
         return self._last

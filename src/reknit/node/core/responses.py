@@ -1,7 +1,7 @@
 """A node's own responses: to requests that it can't deliver, or that nobody answers.
 
-Only what comes in with attributes is looked at, so plain events cost nothing here. A response is an event like any
-other, from a source of the node's own. One that can't be delivered is a dead letter, and is not answered.
+Only events with attributes are read, so plain events cost nothing here. A response is an event like any
+other, from a source of the node's own. A response that can't be delivered is a dead letter, and is not answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reknit.protocol.rpc.open_requests import (
 from reknit.store.journal import Journal
 
 RESUME_S: Final = (600.0, 60.0, 10.0, 1.0)
-"""How far back a node looks for open requests when it starts: the longest of these that is within the next."""
+"""How far back a node looks for open requests when it starts: the longest of these within `RESUME_BYTES_MAX`."""
 RESUME_BYTES_MAX: Final = 64 << 20
 ADDRESSES: Final = "up/"
 _KINDS: Final = (TYPE_REQUEST, TYPE_RESPONSE)
@@ -48,7 +48,7 @@ MayBe = Callable[[Peer, Address], bool]
 
 
 class Responses:
-    """Watches over the requests on one node. `now` is the node's monotonic time."""
+    """Watches the open requests on one node. `now` is the node's monotonic time."""
 
     def __init__(
         self, name: str, journal: Journal, config: Config, zero_us: int, now_us: Callable[[], int]
@@ -66,7 +66,7 @@ class Responses:
         self._resume()
 
     def _resume(self) -> None:
-        """Find the requests that were open when the node stopped: who may have got them is not known any more."""
+        """Find the requests that were open when the node stopped: they may have been delivered."""
         journal = self._journal
         if not any(topic.startswith(ADDRESSES) for topic in journal.topics()):
             return
@@ -80,34 +80,34 @@ class Responses:
                 continue
             for index, entry in enumerate(run.entries):
                 if entry.head.type in _KINDS:
-                    self._note(Batch.parse(run.cut(index, index + 1)), is_handed=True)
+                    self._note(Batch.parse(run.cut(index, index + 1)), is_delivered=True)
             position = run.next_position
 
-    # -- what comes in
+    # -- intake
 
     def inspect(self, batch: Batch) -> Refusal | None:
-        """Why a batch with attributes can't be taken."""
+        """Why a batch with attributes is refused."""
         found = problem_with(batch, self._now_us() // 1000, self._ahead_ms_max)
         if found is not None:
             code, reason, text = found
             return Refusal(code, text, reason)
         if batch.head.type == TYPE_REQUEST and self.watch.is_full:
-            text = f"the node watches over {len(self.watch)} requests already (rpc.watched_max)"
+            text = f"the node watches {len(self.watch)} requests already (rpc.watched_max)"
             return Refusal(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
         return None
 
     def staged(self, data: Buffer, heads: Iterable[Head]) -> None:
-        """These batches were taken in: remember their requests, and forget those that they answer."""
+        """These batches were taken in: remember their requests, and forget the requests that they answer."""
         at = 0
         for head in heads:
             if head.type in _KINDS and head.flags & FLAG_ATTRIBUTES:
                 self._note(Batch(head, memoryview(data)[at : at + head.length]))
             at += head.length
 
-    def _note(self, batch: Batch, is_handed: bool = False) -> None:
+    def _note(self, batch: Batch, is_delivered: bool = False) -> None:
         try:
             several = read_attributes(batch)
-        except InvalidAttributes:  # kept by an older node, which did not look
+        except InvalidAttributes:  # stored by an older node, which did not check
             return
         now = (self._now_us() - self._zero_us) / 1e6
         for seq, one in enumerate(several, batch.first):
@@ -116,45 +116,51 @@ class Responses:
                     self.watch.receive(ResponseAccepted(one.reqid), JOURNAL, now)
                 continue
             deadline = self._deadline(one)
-            if not is_handed or deadline > now:
-                stream = (batch.topic, batch.source)
-                self.watch.receive(RequestAccepted(one, stream, seq, deadline, is_handed), JOURNAL, now)
+            if not is_delivered or deadline > now:
+                series = (batch.topic, batch.source)
+                self.watch.receive(RequestAccepted(one, series, seq, deadline, is_delivered), JOURNAL, now)
 
     def _deadline(self, request: Attributes) -> float:
-        """When a request expires, on the node's clock: one that was made in the future counts from now on."""
+        """When a request expires, on the node's clock. One that was made in the future counts from now on."""
         made_ms = min(request.time_ms, self._now_us() // 1000)
         return ((made_ms + request.ttl_ms) * 1000 - self._zero_us) / 1e6
 
-    # -- what becomes of it
+    # -- delivery
 
-    def handed(self, heads: Iterable[Head]) -> None:
-        """These batches go to who serves exactly their topic."""
+    def delivered(self, heads: Iterable[Head]) -> None:
+        """These batches are delivered to a subscriber of exactly their topic."""
         for head in heads:
             if head.type == TYPE_REQUEST:
-                self.handed_range(head.topic, head.source, head.first, head.stop)
+                self.delivered_range(head.topic, head.source, head.first, head.stop)
 
-    def handed_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
-        """Events `[start, stop)` go to who serves exactly their topic."""
+    def delivered_range(self, topic: str, source: bytes, start: int, stop: int) -> None:
+        """Events `[start, stop)` are delivered to a subscriber of exactly their topic."""
         self.watch.receive(RequestsDelivered((topic, source), start, stop), JOURNAL, 0.0)
 
-    def carried(self, head: Head) -> None:
-        """This batch goes to another node."""
+    def forwarded(self, head: Head) -> None:
+        """This batch is forwarded to another node."""
         if head.type == TYPE_REQUEST:
             self.watch.receive(
                 RequestsForwarded((head.topic, head.source), head.first, head.stop), JOURNAL, 0.0
             )
 
-    def died(self, letter: DeadLetter) -> None:
-        """A dead letter was written. If it is of who serves the request, the request is answered."""
+    def dead_lettered(self, letter: DeadLetter) -> None:
+        """A dead letter was written. If the subscriber served the request, the request is answered."""
         account = self._journal.ledger.accounts.get(letter.subscriber)
         if account is not None and account.pattern.text == letter.topic:
-            why = (letter.code, letter.reason, letter.text)
-            died = RequestsUndeliverable((letter.topic, letter.source), letter.start, letter.stop, *why)
+            died = RequestsUndeliverable(
+                series=(letter.topic, letter.source),
+                start=letter.start,
+                stop=letter.stop,
+                code=letter.code,
+                reason=letter.reason,
+                text=letter.text,
+            )
             self.watch.receive(died, JOURNAL, 0.0)
             self._effects += self.watch.take_effects()
 
     def refused(self, refused: RefusedBatch, may_be: MayBe) -> None:
-        """Requests were not taken in. Who does not match the source is not answered there, but where it came from."""
+        """Requests were refused. A peer that may not be their source gets no response there, but over its connection."""
         problem, batch = refused.refusal, refused.batch
         if problem.reason is None or problem.code == Code.UNAUTHENTICATED or batch.head.type != TYPE_REQUEST:
             return
@@ -166,7 +172,7 @@ class Responses:
     # -- responses
 
     def tick(self, now: float) -> None:
-        """Answer what has expired. What nobody at all was there for is a dead letter too."""
+        """Answer requests that have expired. A request without any subscriber becomes a dead letter, too."""
         self.watch.tick(now)
         effects = self.watch.take_effects()
         if not effects:
@@ -178,15 +184,16 @@ class Responses:
                 self._effects.append(_unroutable(*effect.series, effect.seq, effect.text))
 
     def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
         return self.watch.next_deadline()
 
     def take_effects(self) -> list[Respond | RefusedBatch | DeadLetter]:
-        """What is to be done, in order."""
+        """The effects since the last call, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     def unwanted(self, response: Batch) -> None:
-        """Nobody waits for a response that was written: it is a dead letter, and that is all."""
+        """Nobody waits for a response that was written: it becomes a dead letter."""
         reason = Reason.NO_ROUTE
         problem = Refusal(CODE_OF[reason], "nobody waits for this response any more", reason)
         self._effects.append(RefusedBatch(JOURNAL, response, problem))
@@ -207,7 +214,7 @@ def _unroutable(topic: str, source: bytes, seq: int, text: str) -> DeadLetter:
 
 
 def _is_answerable(request: Attributes) -> bool:
-    """Whether a request says well enough who asks whom: the rest of it may be wrong."""
+    """Whether a request names its source and sink well enough to be answered; the rest of it may be wrong."""
     rule = RULES[Kind.REQUEST]
     assert rule.sink is not None
     try:

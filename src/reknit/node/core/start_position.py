@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 from reknit.errors import InvalidCheckpoint
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.dispatch.inputs import OpenSubscription
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.messages import Start, Subscribe
 
 
-def resolve(request: Subscribe, journal: Journal, epoch: str) -> OpenSubscription:
+def resolve(request: Subscribe, journal: Journal, epoch: str, now_us: int) -> OpenSubscription:
     """A subscription with its pattern parsed and its start as a position. Raises `LocalError`."""
     pattern = Pattern(request.pattern)
     start = request.start
@@ -21,7 +19,7 @@ def resolve(request: Subscribe, journal: Journal, epoch: str) -> OpenSubscriptio
         since = _since_position(journal, pattern, max(start.position, journal.start)) if is_new else {}
         return OpenSubscription(request, pattern, start.position, since, seen=_after(start))
     if start.history and (start.count or start.age_s):
-        position, after = _recent(journal, pattern, start)
+        position, after = _recent(journal, pattern, start, now_us)
         return OpenSubscription(request, pattern, position, _since_held(journal, pattern, after), after)
     if start.history or start.checkpoint is not None:
         after = _after(start)
@@ -37,9 +35,9 @@ def _after(start: Start) -> dict[bytes, int]:
     return after
 
 
-def _recent(journal: Journal, pattern: Pattern, start: Start) -> tuple[int, dict[bytes, int]]:
-    """Where the wanted part of history begins, and after which seqs: the last so many, or what is no older."""
-    oldest_us = time.time_ns() // 1000 - int(start.age_s * 1e6) if start.age_s else 0
+def _recent(journal: Journal, pattern: Pattern, start: Start, now_us: int) -> tuple[int, dict[bytes, int]]:
+    """Where the wanted part of history begins, and after which seqs: the last `count` events, or the recent ones."""
+    oldest_us = now_us - int(start.age_s * 1e6) if start.age_s else 0
     position, after = journal.end, {}
     for (topic, source), seqs in journal.ledger.published.items():
         if not seqs or not pattern.matches(topic):
@@ -54,14 +52,14 @@ def _recent(journal: Journal, pattern: Pattern, start: Start) -> tuple[int, dict
     return max(position, journal.start), after
 
 
-def _since_now(journal: Journal, pattern: Pattern) -> dict[Stream, int]:
-    """A new durable subscriber is owed what comes after what is published by now."""
+def _since_now(journal: Journal, pattern: Pattern) -> dict[Series, int]:
+    """A new durable subscriber is owed the events after those that are published by now."""
     published = journal.ledger.published
     return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
 
 
-def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Stream, int]:
-    """… or what is held, after its checkpoint."""
+def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> dict[Series, int]:
+    """A new durable subscriber with history is owed the held events after its checkpoint."""
     return {
         (topic, source): max(journal.first_held(topic, source), after.get(source, 0) + 1)
         for topic, source in journal.ledger.published
@@ -69,14 +67,14 @@ def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> 
     }
 
 
-def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Stream, int]:
-    """… or what lies behind a position: everything but what the journal holds before it."""
+def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Series, int]:
+    """One with a position is owed the events after it: all but those that the journal holds before it."""
     since = _since_now(journal, pattern)
     while position < journal.end:
         run = journal.read(position)
         for entry in run.entries:
-            stream = (entry.head.topic, entry.head.source)
-            if stream in since:
-                since[stream] = min(since[stream], entry.head.first)
+            series = (entry.head.topic, entry.head.source)
+            if series in since:
+                since[series] = min(since[series], entry.head.first)
         position = run.next_position
     return since

@@ -1,1 +1,6 @@
-"""links."""
+"""Links between nodes: connections, routes, and the events and messages that go over them.
+
+The machine in `reknit.protocol.routing` decides which nodes are reachable; this room gives it connections and copies
+events from journal to journal. It may import `connection`, `node/core`, `node/peers` and `node/replication`. What
+it needs of anycast is the Protocol `AnycastInputs`. Start with `links.py`.
+"""

@@ -1,4 +1,4 @@
-"""What a node takes from those who say that they are nodes, and what it does not."""
+"""Checks on what other nodes send over a link, and on the links of the configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
 
 
 def objection(hello: Link, name: str, settings: LinkSettings, others: set[str]) -> str:
-    """Why there can't be a link to a node, if so; `others` are the neighbours that there are."""
+    """Why a link to a node is not possible, or an empty text; `others` are the neighbours that there are."""
     if not 0 < len(hello.node) <= NAME_CHARS_MAX or not hello.node.isprintable():
         return f"a node's name has 1 to {NAME_CHARS_MAX} characters that can be printed"
     if hello.node == name:
@@ -41,12 +41,12 @@ def objection(hello: Link, name: str, settings: LinkSettings, others: set[str]) 
     if settings.edge and others - {hello.node}:
         return f"{name} is an edge and has its one link already (links.edge)"
     if hello.is_edge and settings.edge:
-        return "two edges can't be linked: one of them has to be no edge (links.edge)"
+        return "two edges can't be linked: set links.edge to false on one of them"
     return ""
 
 
 def unsound(item: Item) -> str:
-    """Why a message can't be taken from another node, if so.
+    """Why a message of another node is not valid, or an empty text.
 
     >>> unsound(LinkState("a", 1, 1, {"b": 0}))
     'a link costs from 1 to 1000000'
@@ -58,7 +58,7 @@ def unsound(item: Item) -> str:
         case Announce(added=added, removed=removed):
             return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
         case Forward(mode=mode):
-            return "" if mode in MODES else f"{mode!r} is no distribution of events with outcomes"
+            return "" if mode in MODES else f"{mode!r} is not a distribution of events with outcomes"
         case _:
             return ""
 
@@ -68,4 +68,4 @@ def _unsound_interest(pattern: str, mode: str) -> str:
         Pattern(pattern)
     except InvalidTopic as error:
         return str(error)
-    return "" if mode in ("journal", "any", "stream") else f"{mode!r} is no way to subscribe"
+    return "" if mode in ("journal", "any", "stream") else f"{mode!r} is not a kind of subscription"

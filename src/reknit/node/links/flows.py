@@ -1,111 +1,132 @@
-"""What flows over a node's links of events that everyone gets: to each neighbour, and from it."""
+"""Replication over a node's links, by neighbour: events to each of them, and from it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from reknit.batch import Batch
-from reknit.ledger import Stream
-from reknit.node.links.link_connections import Line
-from reknit.node.links.replication import Inflow, Outflow
+from reknit.batch import Batch, Head
+from reknit.config import Config
+from reknit.node.links.forwarding_table import ForwardingTable
+from reknit.node.links.link_connections import LinkConnection
+from reknit.node.links.positions import NeighbourPositions
+from reknit.node.links.replication import IncomingReplication, OutgoingReplication
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.store.journal import Journal
 from reknit.wire.links import Carry, Pull
-
-if TYPE_CHECKING:
-    from reknit.node.links.links import Links
 
 
 class Flows:
-    """All of one node, by neighbour. They stay while a link is down, and go on when it is back."""
+    """All of one node. They stay while a link is down, and resume when it is up again."""
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._outflows: dict[str, Outflow] = {}
-        self._inflows: dict[str, Inflow] = {}
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_name: str,
+        epoch: str,
+        journal: Journal,
+        table: ForwardingTable,
+        positions: NeighbourPositions,
+        make_publisher: MakePublisher,
+        on_forwarded: Callable[[Head], None],
+        current: Callable[[str], LinkConnection | None],
+    ) -> None:
+        self._config = config
+        self._node_name = node_name
+        self._epoch = epoch
+        self._journal = journal
+        self._table = table
+        self._positions = positions
+        self._make_publisher = make_publisher
+        self._on_forwarded = on_forwarded
+        self._current = current
+        """The connection to a neighbour, if there is one."""
+        self._outgoing: dict[str, OutgoingReplication] = {}
+        self._incoming: dict[str, IncomingReplication] = {}
         self._opening: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """Take no more in."""
+        """Take in no more events."""
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
-        for inflow in self._inflows.values():
-            await inflow.stop()
+        for incoming in self._incoming.values():
+            await incoming.stop()
 
     # -- links come and go
 
-    def make(self, name: str) -> None:
-        """A neighbour is there, and may ask."""
-        if name not in self._outflows:
-            self._outflows[name] = Outflow(self._links, name)
+    def up(self, name: str) -> None:
+        """A neighbour is connected, and may request events."""
+        if name not in self._outgoing:
+            self._outgoing[name] = OutgoingReplication(
+                name,
+                settings=self._config.links,
+                epoch=self._epoch,
+                journal=self._journal,
+                table=self._table,
+                on_forwarded=self._on_forwarded,
+            )
 
-    def pull(self, name: str, line: Line) -> None:
-        """Ask a neighbour for what was missed."""
-        inflow = self._inflows.get(name)
-        if inflow is not None:
-            inflow.pull(line)
+    def pull(self, name: str, connection: LinkConnection) -> None:
+        """Request from a neighbour the events that were missed."""
+        incoming = self._incoming.get(name)
+        if incoming is not None:
+            incoming.pull(connection)
             return
-        inflow = self._inflows[name] = Inflow(self._links, name, line.url)
-        task = asyncio.create_task(self._open(inflow, line))
+        incoming = self._incoming[name] = IncomingReplication(
+            name,
+            connection.url,
+            config=self._config,
+            node_name=self._node_name,
+            make_publisher=self._make_publisher,
+            positions=self._positions,
+            learn_origin=self._table.origins.learn,
+            on_received=self._outgoing[name].came,
+        )
+        task = asyncio.create_task(self._open(incoming, connection))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open(self, inflow: Inflow, line: Line) -> None:
-        await inflow.start()
-        if self._links.line(line.name) is line:
-            inflow.pull(line)
+    async def _open(self, incoming: IncomingReplication, connection: LinkConnection) -> None:
+        await incoming.start()
+        if self._current(connection.name) is connection:
+            incoming.pull(connection)
 
     def down(self, name: str) -> None:
-        """A neighbour is not there any more."""
-        self._outflows[name].stop()
+        """A neighbour is not connected any more."""
+        self._outgoing[name].stop()
 
     # -- events
 
     def take(self, name: str, carry: Carry, batches: list[Batch], is_last: bool) -> None:
         """A neighbour sent events."""
-        self._inflows[name].take(carry, batches, is_last)
+        self._incoming[name].take(carry, batches, is_last)
 
-    def came(self, stream: Stream, stop: int, name: str) -> None:
-        """Events of a stream came from a neighbour."""
-        self._outflows[name].came(stream, stop)
-
-    def pulled(self, name: str, wanted: Pull, line: Line) -> None:
-        """A neighbour says from where on it wants events."""
-        self._outflows[name].pull(wanted, line)
+    def pulled(self, name: str, wanted: Pull, connection: LinkConnection) -> None:
+        """A neighbour requests events from a position on."""
+        self._outgoing[name].pull(wanted, connection)
 
     def got(self, name: str, position: int) -> None:
-        """… and up to where it has kept them."""
-        self._outflows[name].got(position)
+        """A neighbour acknowledges that it has stored everything up to a position."""
+        self._outgoing[name].got(position)
 
     def pump(self) -> None:
-        """More of the journal is durable: it may be wanted elsewhere."""
-        for outflow in self._outflows.values():
-            outflow.pump()
+        """More of the journal is durable: neighbours may want it."""
+        for outgoing in self._outgoing.values():
+            outgoing.pump()
 
     def look_back(self) -> None:
-        """Ways changed: somebody else may have been meant to send what came lately, and be gone."""
-        for outflow in self._outflows.values():
-            outflow.look_back()
+        """Routes changed: another node may have been meant to send recent events, and be gone."""
+        for outgoing in self._outgoing.values():
+            outgoing.look_back()
 
-    # -- questions
+    # -- figures
 
     def sent(self, name: str) -> int:
         """How many events went to a neighbour."""
-        return self._outflows[name].events if name in self._outflows else 0
+        return self._outgoing[name].events if name in self._outgoing else 0
 
     def received(self, name: str) -> int:
         """How many events came from a neighbour."""
-        return self._inflows[name].events if name in self._inflows else 0
-
-    def position(self, name: str) -> tuple[str, int]:
-        """A neighbour's journal, and the position there up to which everything is kept here; -1 at first."""
-        return self._links.notes.value.positions.get(name, ("", -1))
-
-    def remember(self, name: str, epoch: str, position: int) -> None:
-        """Everything from a neighbour's journal up to this position is kept here."""
-        is_known = self.position(name)[0] == epoch
-        self._links.notes.value.positions[name] = (epoch, position)
-        if is_known:
-            self._links.notes.save_soon()
-        else:
-            self._links.notes.save()  # from here on nothing may be missed, whatever happens next
+        return self._incoming[name].events if name in self._incoming else 0

@@ -1,101 +1,134 @@
-"""Which events that everyone gets go where: what is subscribed to here, and on which node each source is published."""
+"""Which series go to which neighbour: the subscriptions of this node, and the node on which each source is published."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from reknit.ledger import Stream
-from reknit.node.anycast.ledger import ACCOUNT
-
-if TYPE_CHECKING:
-    from reknit.node.links.links import Links
+from reknit.ledger import ANYCAST, Series
+from reknit.node.core.core import Core
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import Routes
 
 log = logging.getLogger("reknit.node")
 
 ORIGINS_MAX: Final = 100_000
-"""Of so many sources it is remembered on which node they are published."""
+"""How many sources are remembered with the node on which they are published."""
 
 
-class Wants:
-    """What a node's neighbours are to get, and why."""
+class Origins:
+    """By source, as hex: the node on which it is published. `save_soon` writes `known` to a file."""
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._announced: set[str] = set()
-        self._wanted: dict[tuple[str, Stream], bool] = {}
-        self._signature = (-1, -1)
+    def __init__(self, known: dict[str, str], node_name: str, save_soon: Callable[[], None]) -> None:
+        self._known = known
+        self._node_name = node_name
+        self._save_soon = save_soon
         self._is_warned = False
-        self.is_moved = False
-        """Whether somebody subscribed, or does so no more."""
 
-    def look(self) -> None:
-        """Tell all others what is subscribed to here, if that changed. Durable subscribers count while they are away."""
-        node = self._links.node
-        dispatch, ledger = node.dispatch, node.journal.ledger
-        signature = (len(dispatch.queues), len(ledger.accounts))
-        if not self.is_moved and signature == self._signature:
+    def of(self, source: bytes) -> str:
+        """The node on which a source is published; this one, as far as nothing else is known."""
+        return self._known.get(source.hex(), self._node_name)
+
+    def learn(self, source: bytes, origin: str) -> None:
+        """A source is published on another node."""
+        name = source.hex()
+        if origin == self._node_name:
             return
-        self.is_moved, self._signature = False, signature
-        wanted = {queue.pattern.text for queue in dispatch.queues.values()}
-        wanted |= {one.pattern.text for name, one in ledger.accounts.items() if not name.startswith(ACCOUNT)}
+        if name not in self._known and len(self._known) >= ORIGINS_MAX:
+            self._warn()
+            return
+        self._known[name] = origin
+        self._save_soon()
+
+    def _warn(self) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            text = (
+                "links brought events of more than %d sources: the nodes of further sources are not remembered, and "
+                "their events may go to neighbours that have them, where they are dropped as duplicates"
+            )
+            log.warning(text, ORIGINS_MAX)
+
+    def forget(self, source: bytes) -> bool:
+        """A source is published here now; gives whether it was published elsewhere before."""
+        if self._known.pop(source.hex(), None) is None:
+            return False
+        self._save_soon()
+        return True
+
+
+class ForwardingTable:
+    """Which series a node's neighbours get."""
+
+    def __init__(
+        self,
+        *,
+        routes: Routes,
+        core: Core,
+        origins: Origins,
+        distribution: Callable[[str], str],
+        announce: Callable[[list[Interest], list[Interest]], None],
+    ) -> None:
+        self.origins = origins
+        self._routes = routes
+        self._dispatch = core.dispatch
+        self._ledger = core.journal.ledger
+        self._distribution = distribution
+        self._announce = announce
+        self._announced: set[str] = set()
+        self._wanted: dict[tuple[str, Series], bool] = {}
+        self._signature = (-1, -1)
+        self._is_moved = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether subscriptions may have changed since `announce_changes`."""
+        return self._is_moved
+
+    def subscriptions_changed(self) -> None:
+        """Somebody subscribed or unsubscribed."""
+        self._is_moved = True
+
+    def announce_changes(self) -> None:
+        """Tell all nodes the subscriptions of this one, if they changed. Durable subscribers that are away count."""
+        queues = self._dispatch.queues
+        signature = (len(queues), len(self._ledger.accounts))
+        if not self._is_moved and signature == self._signature:
+            return
+        self._is_moved, self._signature = False, signature
+        accounts = self._ledger.accounts.items()
+        wanted = {queue.pattern.text for queue in queues.values()}
+        wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ANYCAST)}
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted
         if added or removed:
-            self._links.interest(added, removed)
+            self._announce(added, removed)
 
     def forget(self) -> None:
-        """Ways or subscriptions changed: find out anew."""
+        """Routes or subscriptions changed: decide anew."""
         self._wanted.clear()
 
-    def is_wanted(self, name: str, stream: Stream) -> bool:
-        """Whether a neighbour is to get a stream from here."""
-        key = (name, stream)
+    def is_wanted(self, name: str, series: Series) -> bool:
+        """Whether a neighbour gets a series from here."""
+        key = (name, series)
         found = self._wanted.get(key)
         if found is None:
             if len(self._wanted) >= ORIGINS_MAX:
                 self._wanted.clear()
-            found = self._wanted[key] = self._find(name, stream)
+            found = self._wanted[key] = self._find(name, series)
         return found
 
-    def _find(self, name: str, stream: Stream) -> bool:
-        routes = self._links.routes
-        nodes = routes.destinations(stream[0], "journal")
-        if not nodes or self._links.node.anycast.mode(stream[0]) != "journal":
+    def _find(self, name: str, series: Series) -> bool:
+        nodes = self._routes.destinations(series[0], "journal")
+        if not nodes or self._distribution(series[0]) != "journal":
             return False
-        return name in routes.children(self.origin(stream[1]), nodes, with_lost=True)
-
-    # -- where sources are published
-
-    def origin(self, source: bytes) -> str:
-        """The node on which a source is published, as far as it is known: here."""
-        return self._links.notes.value.origins.get(source.hex(), self._links.routes.name)
-
-    def learn(self, source: bytes, origin: str) -> None:
-        """A source is published elsewhere."""
-        origins, name = self._links.notes.value.origins, source.hex()
-        if origin == self._links.routes.name:
-            return
-        if name not in origins and len(origins) >= ORIGINS_MAX:
-            self._warn_of_origins()
-            return
-        origins[name] = origin
-        self._links.notes.save_soon()
-
-    def _warn_of_origins(self) -> None:
-        if not self._is_warned:
-            self._is_warned = True
-            text = (
-                "links brought events of more than %d sources: where further ones are published is not remembered, and "
-                "their events may go to neighbours that have them, where they are dropped as known"
-            )
-            log.warning(text, ORIGINS_MAX)
+        return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
 
     def declared(self, source: bytes) -> bool:
-        """A publisher with a lasting source is here now; whether it was elsewhere before."""
-        if self._links.notes.value.origins.pop(source.hex(), None) is None:
+        """A publisher with a lasting source is here now; gives whether it was elsewhere before."""
+        if not self.origins.forget(source):
             return False
         self._wanted.clear()
-        self._links.notes.save_soon()
         return True

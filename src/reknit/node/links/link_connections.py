@@ -1,13 +1,14 @@
-"""A line: one connection between two nodes, from either end, and the batches that are announced on it."""
+"""One connection between two nodes, from either end, and the batches that are announced on it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from reknit.batch import Batch
+from reknit.config import Config
 from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
@@ -20,24 +21,21 @@ from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import Carry, Forward
 from reknit.wire.messages import Message, Welcome
 
-if TYPE_CHECKING:
-    from reknit.node.links.links import Links
-
 log = logging.getLogger("reknit.node")
 
 RETRY_S: Final = 0.5
 
 
-class Line:
-    """What both ends have in common. `hello` is what the other node said of itself, once it has."""
+class LinkConnection:
+    """The common part of both ends. `hello` is how the other node introduced itself, once it has."""
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
         self.hello: link_messages.Link | None = None
         self.problem = ""
         """Why there is no link, in the other node's words or ours."""
-        self.told: set[bytes] = set()
-        """Sources whose origin was told on this line."""
+        self._origins_told: set[bytes] = set()
+        """Sources whose origin the other node was told."""
         self._announced: Announced[Forward | Carry] = Announced()
 
     @property
@@ -46,11 +44,11 @@ class Line:
 
     @property
     def url(self) -> str:
-        """Where the other node can be connected to."""
+        """The address of the other node."""
         raise NotImplementedError
 
     def send(self, *items: Message) -> None:
-        """Say something."""
+        """Send messages."""
         self.send_buffers([encode(item) for item in items])
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
@@ -65,12 +63,31 @@ class Line:
         """Close at once."""
         raise NotImplementedError
 
+    def introduced(self, hello: link_messages.Link) -> None:
+        """The other node introduced itself."""
+        self.hello = hello
+
+    def gone(self) -> None:
+        """The connection broke."""
+        self.hello = None
+        self._origins_told.clear()
+
+    def knows_origin(self, source: bytes) -> bool:
+        """Whether the other node was told the origin of a source; it is from now on."""
+        is_known = source in self._origins_told
+        self._origins_told.add(source)
+        return is_known
+
+    def forget_origin(self, source: bytes) -> None:
+        """The origin of a source changed."""
+        self._origins_told.discard(source)
+
     def announce(self, message: Forward | Carry) -> None:
-        """The next bytes belong to this."""
+        """The next bytes belong to this message."""
         self._announced.announce(message)
 
     def take(self, frames: Frames) -> tuple[Forward | Carry, list[Batch], bool] | None:
-        """What the batches were announced as, and whether they are the last of it; None: as nothing."""
+        """The message that announced these batches, and whether they are its last ones; None if there was none."""
         announced = self._announced.take(len(frames.data))
         if announced is None:
             return None
@@ -78,7 +95,7 @@ class Line:
         return message, frames.batches(), is_last
 
 
-class LineIn(Line):
+class IncomingLink(LinkConnection):
     """The other node connected to this one."""
 
     def __init__(self, peer: PeerState, cost: int) -> None:
@@ -87,7 +104,7 @@ class LineIn(Line):
 
     @property
     def url(self) -> str:
-        """As it says, on the address that it came from where it listens on all of its own."""
+        """As the other node says. Where it listens on all its addresses, the one that it connects from."""
         urls = self.hello.urls if self.hello is not None else []
         for url in urls:
             if url.startswith(("tcp://", "tls://")):
@@ -107,20 +124,35 @@ class LineIn(Line):
         self.peer.connection.abort()
 
 
-class LineOut(Line):
-    """This node connects to the other one, again and again until it is told not to."""
+class LinkOwner(Protocol):
+    """Is told what happens on a connection that this node opened."""
 
-    def __init__(self, links: Links, url: str, cost: int, make_hello: Callable[[LineOut], Message]) -> None:
+    def take(self, item: Item, connection: LinkConnection) -> None:
+        """A message or batches came in."""
+
+    def lost(self, connection: LinkConnection) -> None:
+        """The connection is gone; it is being opened again."""
+
+    def hello(self, connection: LinkConnection) -> Message:
+        """How this node introduces itself."""
+
+    def run_machines(self) -> None:
+        """All that came in together was taken: do what it led to."""
+
+
+class OutgoingLink(LinkConnection):
+    """This node connects to the other one, and connects again whenever the connection breaks."""
+
+    def __init__(self, url: str, cost: int, *, node_name: str, config: Config, owner: LinkOwner) -> None:
         super().__init__(cost)
         self._url = url
-        self._links = links
-        self._make_hello = make_hello
-        self._link = NodeConnection(url, links.routes.name, self, links.config, role="node")
+        self._owner = owner
+        self._link = NodeConnection(url, node_name, self, config, role="node")
         self._task: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
-        """As this node does it."""
+        """The address that this node connects to."""
         return self._url
 
     def start(self) -> None:
@@ -138,7 +170,7 @@ class LineOut(Line):
             await asyncio.sleep(RETRY_S)
 
     async def stop(self) -> None:
-        """Part, for good."""
+        """Disconnect for good."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -146,6 +178,10 @@ class LineOut(Line):
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         self._link.send_buffers(buffers)
+
+    def introduced(self, hello: link_messages.Link) -> None:
+        super().introduced(hello)
+        self.problem = ""
 
     def dismiss(self, code: Code, text: str) -> None:
         self.problem = text
@@ -155,18 +191,21 @@ class LineOut(Line):
     def drop(self) -> None:
         self._link.drop()
 
-    # -- the link's side
+    # -- the connection's side
 
     def connected(self, welcome: Welcome) -> None:
-        self.send(self._make_hello(self))
+        """The other node is there, or there again."""
+        self.send(self._owner.hello(self))
 
     def disconnected(self) -> None:
+        """The connection broke. It is being opened again."""
         if not self.name and self._link.goodbye_text:
             self.problem = self._link.goodbye_text
-        self._links.lost(self)
+        self._owner.lost(self)
         self._announced.clear()
 
     def received(self, items: list[Item]) -> None:
+        """Messages and batches came in."""
         for item in items:
-            self._links.take(item, self)
-        self._links.came_round()
+            self._owner.take(item, self)
+        self._owner.run_machines()

@@ -1,6 +1,6 @@
 """Links between nodes: which nodes are reachable, over which path, and the messages on each link.
 
-The machine in `reknit.protocol.routing.routes` decides. This module gives it connections, and keeps
+The machine in `reknit.protocol.routing.routes` decides. This module gives it connections, and stores
 the state that has to outlast them.
 """
 
@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from reknit.batch import Batch
+from reknit.config import Config
 from reknit.event import FLAG_STREAM
-from reknit.node.links.checks import objection, unsound
+from reknit.node.core.core import Core
+from reknit.node.links.anycast_inputs import AnycastInputs
+from reknit.node.links.checks import objection, parse_link, unsound
 from reknit.node.links.flows import Flows
-from reknit.node.links.forwarding_table import Wants
-from reknit.node.links.link_connections import Line, LineIn
+from reknit.node.links.forwarding_table import ForwardingTable, Origins
+from reknit.node.links.link_connections import IncomingLink, LinkConnection
 from reknit.node.links.outgoing import OutgoingLinks
+from reknit.node.links.positions import NeighbourPositions, SavedLinks
 from reknit.node.peers.peers import PeerState
-from reknit.node.replication.state_file import Notes
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.state_file import StateFile
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import (
     ForwardToNeighbour,
@@ -59,104 +63,126 @@ from reknit.wire.links import (
 from reknit.wire.messages import Message
 from reknit.wire.streams import Abort, Piece, Room
 
-if TYPE_CHECKING:
-    from reknit.node.node import Node
-
 log = logging.getLogger("reknit.node")
 
 FILE: Final = "links.json"
 
 
-class Remembered(msgspec.Struct):
-    """What a node knows of its links across restarts."""
-
-    positions: dict[str, tuple[str, int]] = {}
-    """By neighbour: its journal's epoch, and the position up to which everything from there is kept here."""
-    origins: dict[str, str] = {}
-    added: dict[str, int] = {}
-    """Links that were added while the node ran, and their costs."""
-
-
 class Links:
     """All links of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.config = node.config
-        settings = node.config.links
-        self._instance = time.time_ns()
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_name: str,
+        epoch: str,
+        urls: Sequence[str],
+        core: Core,
+        make_publisher: MakePublisher,
+        run_machines: Callable[[], None],
+    ) -> None:
+        self._settings = settings = config.links
+        instance = time.time_ns()
         self.routes = Routes(
-            node.name, self._instance, settings.beat_s, settings.timeout_s, settings.edge, settings.nodes_max
+            node_name, instance, settings.beat_s, settings.timeout_s, settings.edge, settings.nodes_max
         )
-        self.is_on = False
-        self.by_peer: dict[int, LineIn] = {}
-        self.outgoing = OutgoingLinks(self)
-        self._lines: dict[str, list[Line]] = {}
-        self.flows = Flows(self)
+        self._make_hello: Callable[[int], Link] = lambda cost: Link(
+            node_name, instance, cost, settings.edge, list(urls), epoch
+        )
+        self.run_machines = run_machines
+        self._anycast: AnycastInputs
+        self._file = StateFile(config, FILE, SavedLinks)
+        saved, save_soon = self._file.value, self._file.save_soon
+        self.table = ForwardingTable(
+            routes=self.routes,
+            core=core,
+            origins=Origins(saved.origins, node_name, save_soon),
+            distribution=lambda topic: self._anycast.mode(topic),
+            announce=self.interest,
+        )
+        self.flows = Flows(
+            config=config,
+            node_name=node_name,
+            epoch=epoch,
+            journal=core.journal,
+            table=self.table,
+            positions=NeighbourPositions(self._file),
+            make_publisher=make_publisher,
+            on_forwarded=core.responses.forwarded,
+            current=self.connection,
+        )
+        self.outgoing = OutgoingLinks(
+            config=config, node_name=node_name, owner=self, added=saved.added, save_soon=save_soon
+        )
+        self.by_peer: dict[int, IncomingLink] = {}
+        self._connections: dict[str, list[LinkConnection]] = {}
+        self._were_linked = False
         self._returns: dict[str, list[Return]] = {}
-        self.wants = Wants(self)
-        self.notes = Notes(node.config, FILE, Remembered)
-        self._loop = asyncio.get_running_loop()
+        self._now = asyncio.get_running_loop().time
+
+    def feed(self, anycast: AnycastInputs) -> None:
+        """Feed this anycast from now on."""
+        self._anycast = anycast
 
     async def stop(self) -> None:
-        """Part from all."""
+        """Disconnect from all."""
         await self.outgoing.stop()
         await self.flows.stop()
-        self.notes.close()
+        self._file.close()
 
-    def hello(self, line: Line) -> Link:
-        """What this node says of itself."""
-        edge, urls = self.config.links.edge, list(self.node.urls)
-        return Link(self.routes.name, self._instance, line.cost, edge, urls, self.node.epoch)
+    # -- connections
 
-    # -- lines
+    def hello(self, connection: LinkConnection) -> Link:
+        """How this node introduces itself."""
+        return self._make_hello(connection.cost)
 
-    def take(self, item: Item, line: Line) -> None:
-        """Something came over a line."""
-        name, now = line.name, self._loop.time()
+    def take(self, item: Item, connection: LinkConnection) -> None:
+        """A message or batches came over a connection."""
+        name, now = connection.name, self._now()
         if isinstance(item, Link):
-            self._greeted(item, line)
+            self._greeted(item, connection)
             return
-        if not name or name not in self._lines:
-            return  # it was dismissed, and what it sent before it knew comes to nothing
+        if not name or name not in self._connections:
+            return  # it was dismissed, and sent this before it knew
         if problem := unsound(item):
-            line.dismiss(Code.INVALID_ARGUMENT, problem)
+            connection.dismiss(Code.INVALID_ARGUMENT, problem)
             return
         match item:
             case LinkState() | Announce() | AskWhole() | Beat():
                 self.routes.receive(item, name, now)
             case Forward() | Carry():
-                line.announce(item)
+                connection.announce(item)
                 if item.size == 0 and isinstance(item, Carry):
                     self.flows.take(name, item, [], True)
             case Frames():
-                self._take_frames(item, line, now)
+                self._take_frames(item, connection, now)
             case Piece() | Room() | Abort():
-                self.node.anycast.streams.take_from_node(item, name)
+                self._anycast.streams.take_from_node(item, name)
             case Returned(rows=rows):
-                self.node.anycast.give(NeighbourOutcomes(rows), name)
+                self._anycast.give(NeighbourOutcomes(rows), name)
             case Pull():
-                self.flows.pulled(name, item, line)
+                self.flows.pulled(name, item, connection)
             case Got(position=position):
                 self.flows.got(name, position)
             case _:
                 log.debug("ignored %r", item)
 
     def take_from_peer(self, item: Item, peer: PeerState) -> None:
-        """A node that connected to this one says something."""
-        line = self.by_peer.get(peer.id)
-        if line is None:
-            line = self.by_peer[peer.id] = LineIn(peer, self.config.links.cost)
-        self.take(item, line)
+        """A node that connected to this one sent a message or batches."""
+        connection = self.by_peer.get(peer.id)
+        if connection is None:
+            connection = self.by_peer[peer.id] = IncomingLink(peer, self._settings.cost)
+        self.take(item, connection)
 
-    def _take_frames(self, frames: Frames, line: Line, now: float) -> None:
-        taken = line.take(frames)
+    def _take_frames(self, frames: Frames, connection: LinkConnection, now: float) -> None:
+        taken = connection.take(frames)
         if taken is None:
-            log.error("%s sent batches that were not announced: dropped", line.name)
+            log.error("%s sent batches that were not announced: dropped", connection.name)
             return
         message, batches, is_last = taken
         if isinstance(message, Carry):
-            self.flows.take(line.name, message, batches, is_last)
+            self.flows.take(connection.name, message, batches, is_last)
             return
         deadline = now + message.ttl_ms / 1000 if message.ttl_ms else None
         for batch in batches:
@@ -170,78 +196,76 @@ class Links:
                 attempts=message.attempts,
             )
             if batch.head.flags & FLAG_STREAM:
-                self.node.anycast.streams.begin_from_node(batch, offered, line.name)
+                self._anycast.streams.begin_from_node(batch, offered, connection.name)
             else:
-                self.node.anycast.give(offered, line.name)
+                self._anycast.give(offered, connection.name)
 
-    def _greeted(self, hello: Link, line: Line) -> None:
-        problem = objection(hello, self.routes.name, self.config.links, set(self._lines))
+    def _greeted(self, hello: Link, connection: LinkConnection) -> None:
+        problem = objection(hello, self.routes.name, self._settings, set(self._connections))
         if problem:
-            line.dismiss(Code.FAILED_PRECONDITION, problem)
+            connection.dismiss(Code.FAILED_PRECONDITION, problem)
             return
-        if isinstance(line, LineIn):
-            line.send(self.hello(line))
-        else:
-            line.problem = ""
-        line.hello = hello
-        lines = self._lines.setdefault(hello.node, [])
-        lines.append(line)
-        if len(lines) == 1:
-            self._up(hello.node, line)
+        if isinstance(connection, IncomingLink):
+            connection.send(self.hello(connection))
+        connection.introduced(hello)
+        several = self._connections.setdefault(hello.node, [])
+        several.append(connection)
+        if len(several) == 1:
+            self._up(hello.node, connection)
 
-    def _up(self, name: str, line: Line) -> None:
-        assert line.hello is not None
+    def _up(self, name: str, connection: LinkConnection) -> None:
+        assert connection.hello is not None
         log.info("linked to %s", name)
-        self.is_on = True
-        self.flows.make(name)
-        self.routes.receive(LinkUp(line.cost), name, self._loop.time())
-        self.node.anycast.give(NeighbourUp(), name)
-        self.flows.pull(name, line)
+        self._were_linked = True
+        self.flows.up(name)
+        self.routes.receive(LinkUp(connection.cost), name, self._now())
+        self._anycast.give(NeighbourUp(), name)
+        self.flows.pull(name, connection)
 
-    def lost(self, line: Line) -> None:
-        """A line is gone; another one to the same node may take its place."""
-        if isinstance(line, LineIn):
-            self.by_peer.pop(line.peer.id, None)
-        name, line.hello = line.name, None
-        lines = self._lines.get(name, [])
-        if line not in lines:
+    def lost(self, connection: LinkConnection) -> None:
+        """A connection is gone; another one to the same node may take its place."""
+        if isinstance(connection, IncomingLink):
+            self.by_peer.pop(connection.peer.id, None)
+        name = connection.name
+        several = self._connections.get(name, [])
+        connection.gone()
+        if connection not in several:
             return
-        was_first = lines[0] is line
-        lines.remove(line)
-        line.told.clear()
+        was_first = several[0] is connection
+        several.remove(connection)
         if was_first:
             self._down(name)
-        if not lines:
-            del self._lines[name]
+        if not several:
+            del self._connections[name]
         elif was_first:
-            self._up(name, lines[0])
-        self.came_round()
+            self._up(name, several[0])
+        self.run_machines()
 
     def _down(self, name: str) -> None:
         log.info("the link to %s is gone", name)
         self.flows.down(name)
-        self.routes.receive(LinkDown(), name, self._loop.time())
+        self.routes.receive(LinkDown(), name, self._now())
         self._tell_routes()
-        self.node.anycast.streams.lost_node(name)
-        self.node.anycast.give(NeighbourDown(), name)
+        self._anycast.streams.lost_node(name)
+        self._anycast.give(NeighbourDown(), name)
 
     def lost_peer(self, peer_id: int) -> None:
         """A connection to this node is gone."""
-        line = self.by_peer.get(peer_id)
-        if line is not None:
-            self.lost(line)
+        connection = self.by_peer.get(peer_id)
+        if connection is not None:
+            self.lost(connection)
 
     def blocked(self, peer_id: int, is_blocked: bool) -> None:
-        """A connection takes nothing for now, or takes something again."""
-        line = self.by_peer.get(peer_id)
-        if line is not None and line.name:
-            self.node.anycast.give(Stall(is_blocked), line.name)
+        """A connection's send buffer is full, or has room again."""
+        connection = self.by_peer.get(peer_id)
+        if connection is not None and connection.name:
+            self._anycast.give(Stall(is_blocked), connection.name)
 
     # -- the machine
 
     def run(self, now: float) -> None:
-        """Say what is to be said, and see to what changed."""
-        self.wants.look()
+        """Send what is due, and pass on what changed."""
+        self.table.announce_changes()
         self._tell_routes()
         returns, self._returns = self._returns, {}
         for name, rows in returns.items():
@@ -249,11 +273,9 @@ class Links:
 
     @property
     def is_due(self) -> bool:
-        return self.is_on and bool(self._returns or self.routes.has_effects or self.wants.is_moved)
-
-    def came_round(self) -> None:
-        """Let the node do what this led to."""
-        self.node.run_machines()
+        """Whether `run` has something to do. A node that never had a link has not."""
+        is_on = self._were_linked or self.outgoing.were_there
+        return is_on and bool(self._returns or self.routes.has_effects or self.table.is_due)
 
     def _tell_routes(self) -> None:
         is_new = has_new_routes = False
@@ -262,36 +284,36 @@ class Links:
                 case SendToNeighbour(peer=peer, message=message):
                     self.say(str(peer), message)
                 case DropLink(peer=peer):
-                    log.warning("%s gave no sign: the link is closed", peer)
-                    for line in list(self._lines.get(str(peer), [])):
-                        line.drop()
+                    log.warning("%s sent nothing for too long: the link is closed", peer)
+                    for connection in list(self._connections.get(str(peer), [])):
+                        connection.drop()
                 case Rerouted(has_new_routes=yes):
                     is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
-            self.wants.forget()
-            self.node.anycast.give(RoutesChanged(), self.routes.name)
-            self.node.anycast.telling.are_paths_moved = True
+            self.table.forget()
+            self._anycast.give(RoutesChanged(), self.routes.name)
+            self._anycast.paths_changed()
         if has_new_routes:
             self.flows.look_back()
 
     def say(self, name: str, message: Message) -> None:
-        """Say something to a neighbour, if it is still there."""
-        lines = self._lines.get(name)
-        if lines:
-            lines[0].send(message)
+        """Send a message to a neighbour, if it is still connected."""
+        several = self._connections.get(name)
+        if several:
+            several[0].send(message)
 
     # -- anycast
 
     def interest(self, added: list[Interest], removed: list[Interest]) -> None:
-        """Subscribers of this node came and went: all others hear of it."""
-        self.routes.receive(Interests(added, removed), self.routes.name, self._loop.time())
+        """Subscribers of this node came and went: all other nodes are told."""
+        self.routes.receive(Interests(added, removed), self.routes.name, self._now())
 
     def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
-        """Give events to a neighbour, after all that is known of the routes."""
+        """Forward events to a neighbour, after all messages about routes."""
         self._tell_routes()
-        lines = self._lines.get(str(effect.key))
-        if not lines:
-            return  # the line was lost in this very turn: the machine is about to hear of it
+        several = self._connections.get(str(effect.key))
+        if not several:
+            return  # the connection was lost in this very turn: the machine is about to be told
         ttl_ms = max(1, int((effect.deadline - now) * 1000)) if effect.deadline is not None else 0
         header = Forward(
             batch.head.length,
@@ -302,34 +324,34 @@ class Links:
             ttl_ms,
             effect.visited,
         )
-        lines[0].send_buffers([encode(header), batch.data])
+        several[0].send_buffers([encode(header), batch.data])
 
     def give_back(self, name: str, row: Return) -> None:
-        """Tell a neighbour what became of what it gave."""
+        """Tell a neighbour the outcome of events that it forwarded."""
         self._returns.setdefault(name, []).append(row)
 
-    # -- events that everyone gets
+    # -- replication
 
-    def subscriptions_moved(self) -> None:
-        """Somebody subscribed, or does so no more."""
-        self.wants.is_moved = True
+    def subscriptions_changed(self) -> None:
+        """Somebody subscribed or unsubscribed."""
+        self.table.subscriptions_changed()
 
     def declared(self, source: bytes) -> None:
         """A publisher with a lasting source is here now, wherever it was before."""
-        if self.wants.declared(source):
-            for line in (line for lines in self._lines.values() for line in lines):
-                line.told.discard(source)
+        if self.table.declared(source):
+            for connection in (one for several in self._connections.values() for one in several):
+                connection.forget_origin(source)
 
-    # -- questions
+    # -- figures
 
-    def line(self, name: str) -> Line | None:
-        """The one in use to a neighbour, if it is there."""
-        lines = self._lines.get(name)
-        return lines[0] if lines else None
+    def connection(self, name: str) -> LinkConnection | None:
+        """The one in use to a neighbour, if it is connected."""
+        several = self._connections.get(name)
+        return several[0] if several else None
 
-    def lines(self) -> list[Line]:
-        """The lines that are in use, one to each neighbour."""
-        return [lines[0] for lines in self._lines.values()]
+    def connections(self) -> list[LinkConnection]:
+        """The connections that are in use, one to each neighbour."""
+        return [several[0] for several in self._connections.values()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
@@ -337,13 +359,13 @@ class Links:
         rows: list[dict[str, Any]] = [
             {
                 "node": name,
-                "state": "linked" if name in self._lines else ("reached" if name in ways else "away"),
+                "state": "linked" if name in self._connections else ("reached" if name in ways else "away"),
                 "cost": ways[name].cost if name in ways else None,
                 "via": ways[name].first if name in ways else "",
                 "is_edge": known.state.is_edge,
                 "url": self.url(name),
                 "subscriptions": len(known.interests),
-                "unsettled": self.node.anycast.machine.unsettled(name),
+                "unsettled": self._anycast.unsettled(name),
                 "sent": self.flows.sent(name),
                 "received": self.flows.received(name),
                 "problem": "",
@@ -352,14 +374,24 @@ class Links:
             if name != self.routes.name
         ]
         rows += [
-            {"node": "", "state": "waiting", "cost": line.cost, "via": "", "is_edge": False, "url": line.url}
-            | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": line.problem}
-            for line in self.outgoing
-            if not line.name
+            {"node": "", "state": "waiting", "cost": one.cost, "via": "", "is_edge": False, "url": one.url}
+            | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": one.problem}
+            for one in self.outgoing
+            if not one.name
         ]
         return rows
 
     def url(self, name: str) -> str:
-        """Where a neighbour can be connected to."""
-        lines = self._lines.get(name)
-        return lines[0].url if lines else ""
+        """The address of a neighbour."""
+        connection = self.connection(name)
+        return connection.url if connection is not None else ""
+
+    def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """Add a link, as an admin request says; gives all that there are then. Raises `InvalidConfig`, `Refused`."""
+        self.outgoing.add(*parse_link(str(args["to"]), self._settings.cost))
+        return self.rows()
+
+    def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """Remove a link, as an admin request says; gives all that are left. Raises `InvalidConfig`, `Refused`."""
+        self.outgoing.remove(parse_link(str(args["to"]))[0])
+        return self.rows()

@@ -1,8 +1,9 @@
 """Events that every subscriber gets, from node to node: one copy over each link, from journal to journal.
 
-The journal is the queue. A node reads on in its own journal for each neighbour, and sends what is wanted there or
-behind it; the neighbour says how far it has kept that, remembers the position, and asks from there when the link is
-back. Events keep their source and seq, so what comes twice is dropped, and what is missing is noticed and recovered.
+The journal is the queue. A node reads its own journal for each neighbour, and sends the events that are wanted there or
+behind it. The neighbour acknowledges the position up to which it has stored them, remembers it, and requests events from
+there when the link is up again. Events keep their source and seq, so duplicates are dropped, and gaps are noticed and
+recovered.
 """
 
 from __future__ import annotations
@@ -11,99 +12,114 @@ import asyncio
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
 
 from reknit.batch import Batch, Head
-from reknit.connection.remote_cache import RemoteCache
+from reknit.config import Config, LinkSettings
+from reknit.entries import Run
 from reknit.errors import Gone
 from reknit.frame import Buffer
-from reknit.ledger import Stream
-from reknit.node.replication.local_publisher import Feed
-from reknit.node.replication.relay import Relay
+from reknit.ledger import Series
+from reknit.node.links.forwarding_table import ForwardingTable
+from reknit.node.links.link_connections import LinkConnection
+from reknit.node.links.positions import NeighbourPositions
+from reknit.node.replication.gap_filler import GapFiller
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.store.journal import Journal
 from reknit.wire.codec import encode
 from reknit.wire.links import Carry, Got, Pull
-
-if TYPE_CHECKING:
-    from reknit.entries import Run
-    from reknit.node.links.link_connections import Line
-    from reknit.node.links.links import Links
 
 log = logging.getLogger("reknit.node")
 
 READ_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
-"""So much of the journal is looked at in one turn of the loop."""
+"""How much of the journal is read in one turn of the event loop."""
 TELL_BYTES: Final = 4 << 20
-"""After so much of the journal with nothing for it, a neighbour is told how far we are nevertheless."""
+"""After so much of the journal with no events for it, a neighbour is told the position nevertheless."""
 
 
-class Outflow:
-    """What goes to one neighbour."""
+class OutgoingReplication:
+    """Sends events to one neighbour."""
 
-    def __init__(self, links: Links, name: str) -> None:
-        self._links = links
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: LinkSettings,
+        epoch: str,
+        journal: Journal,
+        table: ForwardingTable,
+        on_forwarded: Callable[[Head], None],
+    ) -> None:
         self._name = name
-        self._journal = links.node.journal
-        self._line: Line | None = None
+        self._settings = settings
+        self._epoch = epoch
+        self._journal = journal
+        self._table = table
+        self._on_forwarded = on_forwarded
+        self._connection: LinkConnection | None = None
         self._cursor = -1
         self._told = self._since = 0
-        self._under_way: deque[tuple[int, int]] = deque()
-        """(position, bytes) of what was sent and is not known to be kept there."""
+        self._unacked: deque[tuple[int, int]] = deque()
+        """(position, bytes) of events that were sent and are not acknowledged."""
         self._bytes = 0
         self._is_scheduled = False
-        self._passed: dict[Stream, int] = {}
-        """The seq up to which a stream was sent there, or came from there."""
+        self._passed: dict[Series, int] = {}
+        """The seq up to which a series was sent there, or came from there."""
         self.events = 0
-        """So many events were sent."""
+        """How many events were sent."""
 
-    def pull(self, wanted: Pull, line: Line) -> None:
-        """The neighbour says from where on."""
+    def pull(self, wanted: Pull, connection: LinkConnection) -> None:
+        """The neighbour requests events from a position on."""
         journal = self._journal
-        self._line = line
-        self._under_way.clear()
+        self._connection = connection
+        self._unacked.clear()
         self._bytes = 0
         self._passed.clear()
         if wanted.position < 0:
             self._cursor = journal.end
-        elif wanted.epoch != self._links.node.epoch:
+        elif wanted.epoch != self._epoch:
             self._cursor = journal.start
         else:
             self._cursor = max(wanted.position, journal.start)
             if wanted.position < journal.start:
-                log.error("%s missed events that retention removed meanwhile", self._name)
+                log.error("%s missed events that retention has removed", self._name)
         self._told = self._since = self._cursor
         if wanted.position < 0:
-            line.send(Carry(0, self._cursor, []))
+            connection.send(Carry(0, self._cursor, []))
         self.pump()
 
     def stop(self) -> None:
-        """The line is gone."""
-        self._line, self._cursor = None, -1
+        """The connection is gone."""
+        self._connection, self._cursor = None, -1
 
-    def came(self, stream: Stream, stop: int) -> None:
+    def came(self, series: Series, stop: int) -> None:
         """Events came from there: they need not go back."""
-        if stop > self._passed.get(stream, 0):
-            self._passed[stream] = stop
+        if stop > self._passed.get(series, 0):
+            self._passed[series] = stop
 
     def got(self, position: int) -> None:
-        """Everything up to a position is kept there."""
-        while self._under_way and self._under_way[0][0] <= position:
-            self._bytes -= self._under_way.popleft()[1]
+        """Everything up to a position is stored there."""
+        while self._unacked and self._unacked[0][0] <= position:
+            self._bytes -= self._unacked.popleft()[1]
         self.pump()
 
     def look_back(self) -> None:
-        """Ways changed: somebody else may have been meant to send what came lately, and be gone."""
+        """Routes changed: another node may have been meant to send recent events, and be gone."""
         if self._cursor >= 0:
-            heal_us = int(self._links.config.links.heal_s * 1e6)
+            heal_us = int(self._settings.heal_s * 1e6)
             position = self._journal.position_at(time.time_ns() // 1000 - heal_us)
             self._cursor = min(self._cursor, max(position, self._since, self._journal.start))
             self.pump()
 
     def pump(self) -> None:
-        """Send on, as far as there is something and the neighbour keeps up."""
-        journal, window = self._journal, self._links.config.links.window_bytes
+        """Send events, as far as there are some and the neighbour keeps up."""
+        journal, window = self._journal, self._settings.window_bytes
         stop = self._cursor + TURN_BYTES
-        while 0 <= self._cursor < journal.end and self._bytes < window and self._line is not None:
+        while 0 <= self._cursor < journal.end and self._bytes < window and self._connection is not None:
             if self._cursor >= stop:
                 self._pump_soon()
                 return
@@ -112,11 +128,11 @@ class Outflow:
             except Gone:
                 self._cursor = journal.start
                 continue
-            self._send(run, self._line)
+            self._send(run, self._connection)
             self._cursor = run.next_position
 
     def _pump_soon(self) -> None:
-        """There is more than one turn of the loop should look at: others come first."""
+        """There is more than one turn of the event loop should read: let others run first."""
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -125,15 +141,14 @@ class Outflow:
         self._is_scheduled = False
         self.pump()
 
-    def _send(self, run: Run, line: Line) -> None:
+    def _send(self, run: Run, connection: LinkConnection) -> None:
         pieces: list[Buffer] = []
-        size, low, origins = 0, -1, []
+        low, origins = -1, []
         for index, entry in enumerate(run.entries):
             if self._is_wanted(entry.head):
                 low = index if low < 0 else low
-                if entry.head.source not in line.told:
-                    line.told.add(entry.head.source)
-                    origins.append((entry.head.source, self._links.wants.origin(entry.head.source)))
+                if not connection.knows_origin(entry.head.source):
+                    origins.append((entry.head.source, self._table.origins.of(entry.head.source)))
                 continue
             if low >= 0:
                 pieces.append(run.cut(low, index))
@@ -143,78 +158,102 @@ class Outflow:
         size = sum(map(len, pieces))
         if pieces or run.next_position - self._told >= TELL_BYTES:
             self._told = run.next_position
-            self._under_way.append((run.next_position, size))
+            self._unacked.append((run.next_position, size))
             self._bytes += size
-            line.send_buffers([encode(Carry(size, run.next_position, origins)), *pieces])
+            connection.send_buffers([encode(Carry(size, run.next_position, origins)), *pieces])
 
     def _is_wanted(self, head: Head) -> bool:
-        stream = (head.topic, head.source)
-        if head.stop <= self._passed.get(stream, 0) or not self._links.wants.is_wanted(self._name, stream):
+        series = (head.topic, head.source)
+        if head.stop <= self._passed.get(series, 0) or not self._table.is_wanted(self._name, series):
             return False
-        self._passed[stream] = head.stop
+        self._passed[series] = head.stop
         self.events += head.count
-        self._links.node.core.responses.carried(head)
+        self._on_forwarded(head)
         return True
 
 
-class Inflow(Relay):
-    """What comes from one neighbour. What is missing is recovered from its journal, as a relay does it."""
+class ReceivedPart(msgspec.Struct, eq=False):
+    """A part of a neighbour's journal that came in. It is done when all of it came and is durable here."""
 
-    def __init__(self, links: Links, name: str, url: str) -> None:
-        self.url = url
-        self._links = links
-        self._neighbour = name
-        self._node = links.node
-        self._name = f"link/{name}"
-        self._feed = Feed(links.node, self._name, self._kept, self._gap)
-        self._far = RemoteCache(url, links.routes.name, links.config)
-        self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
-        self._count = 0
-        self._task = None
-        self._carries: deque[list[int]] = deque()
-        """[position, batches that are not kept yet, whether all of it has arrived]"""
-        self._batches: dict[int, list[int]] = {}
-        self.line: Line | None = None
+    position: int
+    """The neighbour's position after it."""
+    batches_open: int = 0
+    """How many of its batches are not durable here."""
+    is_whole: bool = False
+    """Whether all of it has arrived."""
+
+
+class IncomingReplication:
+    """Receives events from one neighbour. Gaps are recovered from its journal, as a relay does it."""
+
+    def __init__(
+        self,
+        neighbour: str,
+        url: str,
+        *,
+        config: Config,
+        node_name: str,
+        make_publisher: MakePublisher,
+        positions: NeighbourPositions,
+        learn_origin: Callable[[bytes, str], None],
+        on_received: Callable[[Series, int], None],
+    ) -> None:
+        self._neighbour = neighbour
+        self._positions = positions
+        self._learn_origin = learn_origin
+        self._on_received = on_received
+        self._gaps = GapFiller(url, node_name, config=config, fill=lambda *gap: self._publisher.fill(*gap))
+        self._publisher = make_publisher(f"link/{neighbour}", self._durable, self._gaps.recover)
+        self._parts: deque[ReceivedPart] = deque()
+        self._part_of: dict[int, ReceivedPart] = {}
+        """By the batch's id, while the batch is not durable."""
+        self._connection: LinkConnection | None = None
         self.events = 0
-        """So many events came."""
+        """How many events came."""
 
     async def start(self) -> None:
-        """Open the way into this node's journal."""
-        await self._feed.open()
+        """Connect to this node's journal."""
+        await self._publisher.open()
 
-    def pull(self, line: Line) -> None:
-        """The line stands: ask for what was missed."""
-        self.line = line
-        self._carries.clear()
-        self._batches.clear()
-        line.send(Pull(*self._links.flows.position(self._neighbour)))
+    async def stop(self) -> None:
+        """Take in no more events."""
+        await self._gaps.close()
+        await self._publisher.close()
+
+    def pull(self, connection: LinkConnection) -> None:
+        """The link is up: request the events that were missed."""
+        self._connection = connection
+        self._parts.clear()
+        self._part_of.clear()
+        connection.send(Pull(*self._positions.of(self._neighbour)))
 
     def take(self, carry: Carry, batches: list[Batch], is_last: bool) -> None:
-        """Batches arrived; they count as kept when this node's journal has them."""
+        """Batches arrived. They are acknowledged when they are durable in this node's journal."""
         for source, origin in carry.origins:
-            self._links.wants.learn(source, origin)
-        if not self._carries or self._carries[-1][0] != carry.position:
-            self._carries.append([carry.position, 0, 0])
-        state = self._carries[-1]
-        state[1] += len(batches)
-        state[2] = int(is_last)
+            self._learn_origin(source, origin)
+        if not self._parts or self._parts[-1].position != carry.position:
+            self._parts.append(ReceivedPart(carry.position))
+        part = self._parts[-1]
+        part.batches_open += len(batches)
+        part.is_whole = is_last
         for batch in batches:
             self.events += batch.count
-            self._links.flows.came((batch.topic, batch.source), batch.stop, self._neighbour)
-            self._batches[id(batch)] = state
-        self._feed.put(batches)
+            self._on_received((batch.topic, batch.source), batch.stop)
+            self._part_of[id(batch)] = part
+        self._publisher.put(batches)
         self._advance()
 
-    def _kept(self, batch: Batch) -> None:
-        state = self._batches.pop(id(batch), None)
-        if state is not None:
-            state[1] -= 1
+    def _durable(self, batch: Batch) -> None:
+        part = self._part_of.pop(id(batch), None)
+        if part is not None:
+            part.batches_open -= 1
             self._advance()
 
     def _advance(self) -> None:
         position = -1
-        while self._carries and self._carries[0][1] == 0 and self._carries[0][2]:
-            position = self._carries.popleft()[0]
-        if position >= 0 and self.line is not None and self.line.hello is not None:
-            self._links.flows.remember(self._neighbour, self.line.hello.journal, position)
-            self.line.send(Got(position))
+        while self._parts and self._parts[0].batches_open == 0 and self._parts[0].is_whole:
+            position = self._parts.popleft().position
+        connection = self._connection
+        if position >= 0 and connection is not None and connection.hello is not None:
+            self._positions.reached(self._neighbour, connection.hello.journal, position)
+            connection.send(Got(position))

@@ -1,28 +1,26 @@
-"""Where a node can be connected to: TCP, with or without TLS."""
+"""The addresses on which a node listens: TCP, with or without TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
-from typing import TYPE_CHECKING
 
+from reknit.config import Config
 from reknit.errors import InvalidConfig
 from reknit.transport import tcp
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
+from reknit.transport.connection import Handler
 
 
 class Listeners:
-    """All of one node."""
+    """All of one node. `handler` is told what happens on each connection."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._config = node.config
+    def __init__(self, config: Config, handler: Handler) -> None:
+        self._config = config
+        self._handler = handler
         self._servers: list[asyncio.Server] = []
         self.urls: list[str] = []
-        """Where they really listen: with the port that the system chose, where it was to."""
+        """Where they listen, with the real port where the system chose it."""
 
     async def open(self) -> None:
         """Listen as the configuration says. Raises `InvalidConfig`."""
@@ -32,7 +30,7 @@ class Listeners:
     async def _listen(self, url: str) -> None:
         tls = self._tls() if url.startswith("tls://") else None
         try:
-            server, real = await tcp.listen(url, self._node, self._config.limits.frame_bytes_max, tls)
+            server, real = await tcp.listen(url, self._handler, self._config.limits.frame_bytes_max, tls)
         except OSError as error:
             # asyncio's own text repeats the address in its own way
             number = error.errno or 0
@@ -54,6 +52,6 @@ class Listeners:
         return context
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for server in self._servers:
             server.close()

@@ -1,4 +1,4 @@
-"""The connections of a node: who is there, is it alive, and does it speak our protocol."""
+"""The connections of a node: which peers are connected, and whether they are alive."""
 
 from __future__ import annotations
 
@@ -25,27 +25,42 @@ class PeerState:
     opened_at: float
     name: str = ""
     identity: str = ""
-    """Who it has shown to be, where there are rules about that."""
+    """The name that it has proven, where there are permissions."""
     is_welcome: bool = False
     is_leaving: bool = False
-    subscriptions: int = 0
 
     def __str__(self) -> str:
         return f"{self.name or 'peer'} ({self.connection.peer})"
 
+    def welcomed(self, name: str) -> None:
+        """It introduced itself, and may send anything from now on."""
+        self.name = name
+        self.is_welcome = True
+
+    def identified(self, identity: str) -> None:
+        """It has proven this name."""
+        self.identity = identity
+
+    def leave(self, message: Bye | None = None) -> None:
+        """Close the connection after all that was sent, and this message."""
+        self.is_leaving = True
+        if message is not None:
+            self.send(message)
+        self.connection.close()
+
     def send(self, message: Message) -> None:
+        """Send a message."""
         self.connection.send((encode(message),))
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Send frames, in one go."""
         self.connection.send(buffers)
 
     def dismiss(self, code: Code, text: str) -> None:
         """Say why, and close; once."""
         if not self.is_leaving:
-            self.is_leaving = True
             log.warning("closing the connection of %s: %s: %s", self, code.name, text)
-            self.send(Bye(code, text))
-            self.connection.close()
+            self.leave(Bye(code, text))
 
 
 class Peers:
@@ -64,15 +79,17 @@ class Peers:
         return iter(list(self._by_id.values()))
 
     def get(self, peer_id: object) -> PeerState | None:
+        """The peer with an id, if it is still connected."""
         return self._by_id.get(peer_id) if isinstance(peer_id, int) else None
 
     def send_buffers(self, peer_id: object, buffers: Sequence[Buffer]) -> None:
-        """Send frames to a peer, if it is still there."""
+        """Send frames to a peer, if it is still connected."""
         peer = self.get(peer_id)
         if peer is not None:
             peer.connection.send(buffers)
 
     def of(self, connection: Connection) -> PeerState | None:
+        """The peer at a connection."""
         return self._by_connection.get(connection)
 
     def add(self, connection: Connection, now: float) -> PeerState:
@@ -86,13 +103,14 @@ class Peers:
         return peer
 
     def remove(self, connection: Connection) -> PeerState | None:
+        """A connection is gone; gives the peer that it belonged to."""
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]
         return peer
 
     def check(self, now: float) -> None:
-        """Ask quiet peers for a sign, and part with those that give none or never introduced themselves."""
+        """Ping quiet peers; close the connections of those that stay silent or never introduced themselves."""
         settings = self._config.transport
         for peer in self:
             silent_s = now - peer.connection.received_at

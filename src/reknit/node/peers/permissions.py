@@ -1,12 +1,12 @@
-"""Who may publish and subscribe what, and as whom: rules from the configuration, asked before anything is touched.
+"""Which peer may publish, subscribe and administer what, under which name: rules from the configuration.
 
     NAME publish PATTERN      may publish on these topics, and offer to hold their events for others
     NAME subscribe PATTERN    may subscribe to these topics, and read their past
     NAME as ADDRESS           may be the source of events with such an address
     NAME admin                may ask and change everything
 
-NAME comes from the token, or from the certificate, that a connection showed; `anonymous` is who showed none, and `*`
-is everyone. Where a PATTERN begins with `/` or `up:` it is one of addresses. Without any rule everyone may do
+NAME comes from the token, or from the certificate, that a peer presented; `anonymous` is a peer that presented none,
+and `*` is everyone. A PATTERN that begins with `/` or `up:` is one of addresses. Without any rule everyone may do
 everything.
 """
 
@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
-from reknit.ledger import Stream
+from reknit.ledger import Series
+from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
@@ -47,29 +48,44 @@ from reknit.wire.outcomes import Fate, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-if TYPE_CHECKING:
-    from reknit.node.peers.peers import Peers, PeerState
-
 log = logging.getLogger("reknit.node")
 
 EVERYONE: Final = "*"
 ANONYMOUS: Final = "anonymous"
 ITSELF: Final = ""
-"""The identity of what runs in the node's own process: relays and gateways, which have rules of their own."""
+"""The identity of relays and gateways in the node's own process, which have rules of their own."""
 VERBS: Final = ("publish", "subscribe", "as", "admin")
 EVERYTHING: Final = Pattern("**")
 _READING: Final = frozenset(
     ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
 )
-"""Questions that tell of everything, or that only who reads everything has: for who may subscribe to everything."""
+"""Admin requests about all topics: a peer that may subscribe to everything may send them."""
 _BY_PATTERN: Final = {"find": "topic", "checkpoint": "pattern", "align": "pattern"}
-"""Questions about some topics, and where they name them."""
+"""Admin requests about some topics, and the argument that names them."""
+_FREE: Final = frozenset(
+    (
+        Frames,
+        Declare,
+        Credit,
+        Settle,
+        Unsubscribe,
+        Ping,
+        Pong,
+        Bye,
+        Recovered,
+        Surveyed,
+        Piece,
+        Room,
+        Abort,
+    )
+)
+"""Messages that need no permission of their own: the core checks what is published, others follow a permitted one."""
 
 
-class Rules:
+class PermissionRules:
     """The rules of one node.
 
-    >>> rules = Rules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
+    >>> rules = PermissionRules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
     >>> rules.may("ann", "publish", Pattern("plant/7")), rules.may("bob", "publish", Pattern("plant/7"))
     (True, False)
     >>> rules.may_be("ann", Address.parse("//vcu/10/1/8001"))
@@ -85,7 +101,7 @@ class Rules:
                 self._add(*rule.split())
             except (TypeError, InvalidTopic, InvalidAddress) as error:
                 forms = "NAME publish|subscribe PATTERN, NAME as ADDRESS, or NAME admin"
-                why = f"has {rule!r}, which is no rule ({error}); write {forms}"
+                why = f"has {rule!r}, which is not a valid rule ({error}); write {forms}"
                 raise InvalidConfig("security.allow", "settings", why) from None
 
     def _add(self, name: str, verb: str, text: str = "") -> None:
@@ -108,7 +124,7 @@ class Rules:
         return found
 
     def may(self, name: str, verb: str, wanted: Pattern) -> bool:
-        """Whether everything that is wanted is allowed by one rule."""
+        """Whether one rule allows all topics that are wanted."""
         if name == ITSELF:
             return True
         allowed = [pattern for who in (name, EVERYONE) for pattern in self._patterns.get((who, verb), ())]
@@ -124,6 +140,7 @@ class Rules:
         return self._has(name, "publish")
 
     def is_admin(self, name: str) -> bool:
+        """Whether a name may do everything."""
         return self._has(name, "admin")
 
     def _has(self, name: str, verb: str) -> bool:
@@ -140,40 +157,54 @@ def read_pattern(text: str) -> Pattern:
 
 
 class Permissions:
-    """What a node asks before it does anything for a peer."""
+    """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, peers: Peers, streams: Iterable[Stream] = ()) -> None:
-        self._rules = Rules(config.security.allow, read_tokens(config.security.tokens_file))
+    def __init__(self, config: Config, peers: Peers, series: Iterable[Series] = ()) -> None:
+        self._rules = PermissionRules(config.security.allow, read_tokens(config.security.tokens_file))
         self._peers = peers
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
         """By source: the name that first published as it, while the node runs."""
-        self._topics = {source: topic for topic, source in streams}
-        """By source: the one topic that it publishes on, as the journal knows or as was permitted since."""
+        self._topics = {source: topic for topic, source in series}
+        """By source: the one topic that it publishes on, from the journal or as permitted since."""
         self._subscribers: dict[str, str] = {}
         """By durable subscriber: the name that first subscribed as it, while the node runs."""
         self._subscribers_max = config.limits.subscriptions_max
+        self._checks: dict[type[Any], Callable[[Any, PeerState], bool]] = {
+            Subscribe: self._admits_subscribe,
+            Recover: self._admits_recover,
+            Survey: self._admits_survey,
+            Offer: self._admits_offer,
+            Heartbeat: self._admits_publisher,
+            Require: self._admits_publisher,
+            Want: self._admits_publisher,
+            Skip: self._admits_skip,
+            Begin: self._admits_begin,
+            Via: self._admits_via,
+            Ask: self._may_ask,
+        }
+        """By type of message: whether a peer may send it. All others need the `admin` permission."""
 
     def _name(self, peer: Peer) -> str:
         state = self._peers.get(peer)
         return ANONYMOUS if state is None else state.identity
 
     def greet(self, token: str, peer: PeerState) -> bool:
-        """Find out who a peer is. False if it showed a token that nobody has: it was told so."""
+        """Find out the name of a peer. False if it presented an unknown token: it was told so."""
         if peer.connection.is_inside:
-            peer.identity = ITSELF
+            peer.identified(ITSELF)
             return True
         name = self._rules.who(token, peer.connection.certified)
         if name is None:
             peer.dismiss(Code.UNAUTHENTICATED, "this token is not known here (security.tokens_file)")
             return False
-        peer.identity = name
+        peer.identified(name)
         return True
 
     # -- publishing
 
     def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
-        """Why a peer may not publish as a source on a topic; if it may, the source is its own from now on."""
+        """Why a peer may not publish as a source on a topic; if it may, it owns the source from now on."""
         name = self._name(peer)
         problem = self._objection(name, source, topic)
         if problem is None and name != ITSELF:
@@ -192,7 +223,7 @@ class Permissions:
         return None
 
     def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
-        """Why a name may not speak for a source, or nothing. What a group carries any of its members brings."""
+        """Why a name may not publish as a source, or an empty text. Any member may publish a group's events."""
         if self._owners.get(source, name) != name:
             return f"source {source.hex()} is not {name}'s: publish under a name of your own"
         if self._topics.get(source, topic) != topic:
@@ -210,7 +241,7 @@ class Permissions:
         return self._rules.may_be(self._name(peer), address)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
-        """Why events with attributes, which are sound, may not come from a peer."""
+        """Why valid events with attributes may not come from a peer."""
         name = self._name(peer)
         for source in dict.fromkeys(one.source for one in read_attributes(batch)):
             if not self._rules.may_be(name, source):
@@ -218,79 +249,83 @@ class Permissions:
                 return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
         return None
 
-    # -- everything else
+    # -- all other messages
 
     def admits(self, item: Item, peer: PeerState) -> bool:
-        """Whether a peer may say this. If not, it has been told, or nothing is done."""
-        name = peer.identity
-        match item:
-            case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Ping() | Pong() | Bye():
-                return True
-            case Recovered() | Surveyed():
-                return True
-            case Subscribe(sub=sub):
-                problem = self._may_subscribe(name, item)
-                if problem:
-                    peer.send(Unsubscribed(sub, Code.PERMISSION_DENIED, problem))
-                return not problem
-            case Recover(topic=topic):
-                is_allowed = self._may_read(name, topic)
-                if not is_allowed:
-                    peer.send(Recovered(item.id, 0, item.ranges))
-                return is_allowed
-            case Survey(pattern=pattern):
-                is_allowed = self._may_read(name, pattern)
-                if not is_allowed:
-                    peer.send(Surveyed(item.id, []))
-                return is_allowed
-            case Offer(pattern=pattern) | Heartbeat(topic=pattern) | Require(topic=pattern):
-                return self._may(name, "publish", pattern)
-            case Want(topic=pattern):
-                return self._may(name, "publish", pattern)
-            case Skip(topic=pattern, source=source):
-                return self._may(name, "publish", pattern) and not self._not_theirs(name, source, pattern)
-            case Begin(source=source, topic=topic):
-                # Its source is of this stream alone: nobody else's, and not worth remembering.
-                objection = self._objection(name, source, topic)
-                if objection is not None:
-                    log.warning("%s may not begin a stream: %s", name or "the node", objection.text)
-                    why = (objection.code, objection.text)
-                    peer.send(Told(source, [Fate(1, 2, Outcome.REJECTED, *why, attempts=0)]))
-                return objection is None
-            case Via(source=source):
-                return self._may_say_via(name, source)
-            case Piece() | Room() | Abort():
-                return True
-            case Ask():
-                return self._may_ask(item, peer)
-            case _:
-                if not self._rules.is_admin(name):
-                    text = f"{name} may not send {type(item).__name__}: let security.allow say '{name} admin'"
-                    peer.dismiss(Code.PERMISSION_DENIED, text)
-                return not peer.is_leaving
+        """Whether a peer may send this. If not, it has been told, or nothing is done."""
+        kind = type(item)
+        if kind in _FREE:
+            return True
+        check = self._checks.get(kind)
+        return check(item, peer) if check is not None else self._admits_admin(item, peer)
 
-    def _may(self, name: str, verb: str, text: str) -> bool:
-        try:
-            is_allowed = self._rules.may(name, verb, Pattern(text))
-        except InvalidTopic:
-            return True  # it is refused for what it is
+    def _admits_subscribe(self, item: Subscribe, peer: PeerState) -> bool:
+        problem = self._may_subscribe(peer.identity, item)
+        if problem:
+            peer.send(Unsubscribed(item.sub, Code.PERMISSION_DENIED, problem))
+        return not problem
+
+    def _admits_recover(self, item: Recover, peer: PeerState) -> bool:
+        is_allowed = self._may_read(peer.identity, item.topic)
         if not is_allowed:
-            log.warning("%s may not %s %r: refused", name or "the node", verb, text)
+            peer.send(Recovered(item.id, 0, item.ranges))
         return is_allowed
 
-    def _may_say_via(self, name: str, source: bytes) -> bool:
-        """Where a source has been is for who brings its events to say: a bridge, which publishes."""
+    def _admits_survey(self, item: Survey, peer: PeerState) -> bool:
+        is_allowed = self._may_read(peer.identity, item.pattern)
+        if not is_allowed:
+            peer.send(Surveyed(item.id, []))
+        return is_allowed
+
+    def _admits_offer(self, item: Offer, peer: PeerState) -> bool:
+        return self._may(peer.identity, "publish", item.pattern)
+
+    def _admits_publisher(self, item: Heartbeat | Require | Want, peer: PeerState) -> bool:
+        return self._may(peer.identity, "publish", item.topic)
+
+    def _admits_skip(self, item: Skip, peer: PeerState) -> bool:
+        is_allowed = self._may(peer.identity, "publish", item.topic)
+        return is_allowed and not self._not_theirs(peer.identity, item.source, item.topic)
+
+    def _admits_begin(self, item: Begin, peer: PeerState) -> bool:
+        """The source is of this stream alone: it belongs to nobody else, and is not remembered."""
+        objection = self._objection(peer.identity, item.source, item.topic)
+        if objection is not None:
+            log.warning("%s may not begin a stream: %s", peer.identity or "the node", objection.text)
+            fate = Fate(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
+            peer.send(Told(item.source, [fate]))
+        return objection is None
+
+    def _admits_via(self, item: Via, peer: PeerState) -> bool:
+        """Only a bridge, which publishes the events of a source, may say where the source has been."""
+        name, source = peer.identity, item.source
         is_theirs = name == ITSELF or self._owners.get(source, name) == name
         is_allowed = is_theirs and self._rules.publishes(name)
         if not is_allowed:
             log.warning("%s may not say where source %s has been: refused", name, source.hex())
         return is_allowed
 
+    def _admits_admin(self, item: Item, peer: PeerState) -> bool:
+        name = peer.identity
+        if not self._rules.is_admin(name):
+            text = f"{name} may not send {type(item).__name__}: let security.allow say '{name} admin'"
+            peer.dismiss(Code.PERMISSION_DENIED, text)
+        return not peer.is_leaving
+
+    def _may(self, name: str, verb: str, text: str) -> bool:
+        try:
+            is_allowed = self._rules.may(name, verb, Pattern(text))
+        except InvalidTopic:
+            return True  # it is refused as invalid later
+        if not is_allowed:
+            log.warning("%s may not %s %r: refused", name or "the node", verb, text)
+        return is_allowed
+
     def _may_read(self, name: str, text: str) -> bool:
         return self._may(name, "subscribe", text)
 
     def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
-        """Why a subscription is not permitted, or nothing. A durable one belongs to who opened it first."""
+        """Why a subscription is not permitted, or an empty text. The name that opens a durable one first owns it."""
         if not self._may_read(name, wanted.pattern):
             return f"{name} may not subscribe to {wanted.pattern!r}"
         if not wanted.name or self._rules.is_admin(name):
@@ -315,16 +350,16 @@ class Permissions:
         return False
 
     def _may_skip(self, name: str, topic: str, source: Any) -> bool:
-        """Whether a name may say that nobody has some events of a source."""
+        """Whether a name may report that some events of a source are lost."""
         try:
             known = bytes.fromhex(str(source))
         except ValueError:
-            return True  # it is refused for what it is
+            return True  # it is refused as invalid later
         return self._may(name, "publish", topic) and not self._not_theirs(name, known, topic)
 
 
 def _asked_pattern(ask: Ask) -> str | None:
-    """The topics that an answer tells of; None for what only an admin may ask."""
+    """The topics that an admin request is about; None for one that needs the `admin` permission."""
     if ask.what in _READING:
         return EVERYTHING.text
     argument: Any = ask.args.get(_BY_PATTERN.get(ask.what, ""))

@@ -1,4 +1,4 @@
-"""Who can give back events on a node: its journal, and several keepers as one."""
+"""The holders of past events on a node: its journal, and several holders as one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reknit.batch import Batch
 from reknit.errors import Gone
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.recovery.cache import EventHolder, total
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
@@ -22,10 +22,10 @@ class JournalKeeper:
         self._journal = journal
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order."""
+        """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found: list[Batch] = []
         while bytes_max > 0 and start < stop:
-            # It gives as many as fit. What does not fit is asked for until the limit is passed: less means no more.
+            # It gives as many as fit. The rest is read until the limit is passed: fewer means that there are no more.
             entries = self._journal.find(topic, source, start, stop, bytes_max)
             if not entries:
                 break
@@ -39,7 +39,7 @@ class JournalKeeper:
         return found
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches."""
+        """The ranges that are held of every series that matches."""
         oldest_us = time.time_ns() // 1000 - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
         for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
@@ -60,16 +60,16 @@ class JournalKeeper:
 
 
 class Keepers:
-    """Several caches as one: what the first lacks is taken from the next."""
+    """Several caches as one: events that the first lacks are taken from the next."""
 
     def __init__(self, keepers: Sequence[EventHolder]) -> None:
         self._keepers = keepers
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held of `[start, stop)`, cut to it, in seq order."""
+        """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found = self._keepers[0].find(topic, source, start, stop, bytes_max)
         if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
-            return found  # all of it; or it may hold more of it, which is asked for next
+            return found  # all of it; or it may hold more of it, which the next request gets
         for keeper in self._keepers[1:]:
             have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
             for low, high in have.missing(start, stop):
@@ -77,11 +77,11 @@ class Keepers:
         return sorted(found, key=lambda batch: batch.first)
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held of every stream that matches, by any."""
-        spans: dict[Stream, tuple[SeqSet, int]] = {}
+        """The ranges that any of them holds of every series that matches."""
+        spans: dict[Series, tuple[SeqSet, int]] = {}
         for keeper in self._keepers:
             for span in keeper.survey(pattern, age_s):
-                stream = (span.topic, span.source)
-                seqs, last = spans.get(stream, (SeqSet(), 0))
-                spans[stream] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
-        return [Span(*stream, seqs.ranges(), last) for stream, (seqs, last) in sorted(spans.items())]
+                series = (span.topic, span.source)
+                seqs, last = spans.get(series, (SeqSet(), 0))
+                spans[series] = (seqs.union(SeqSet.from_ranges(span.ranges)), max(last, span.last))
+        return [Span(*series, seqs.ranges(), last) for series, (seqs, last) in sorted(spans.items())]

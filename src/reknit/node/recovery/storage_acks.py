@@ -1,37 +1,34 @@
-"""Put replies: publishers that want to know are told which caches have stored their events."""
+"""Storage acks: publishers that require them are told which caches have stored their events."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from reknit.ledger import Stream
-from reknit.node.peers.peers import PeerState
+from reknit.ledger import Ledger, Series
+from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import End, Outcome
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Settle, Subscribe
 from reknit.wire.recovery import Require, Stored
 
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
+class StoredEvents:
+    """Which cache stored which events: a cache that subscribes here says so by its outcomes."""
 
-class PutReplies:
-    """Who stored what: a cache that subscribes here says so by its outcomes, publishers that asked are told."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, *, ledger: Ledger, peers: Peers) -> None:
+        self._ledger = ledger
+        self._peers = peers
         self._publishers: dict[bytes, tuple[int, str]] = {}
-        """By source: the connection of the publisher that wants replies, and its topic."""
+        """By source: the connection of the publisher that requires storage acks, and its topic."""
         self._caches: dict[tuple[int, int], str] = {}
-        self._stored: dict[tuple[str, Stream], SeqSet] = {}
+        self._stored: dict[tuple[str, Series], SeqSet] = {}
 
     def require(self, message: Require, peer: PeerState) -> None:
-        """A publisher wants to hear of every cache that stores its events; what is stored is told at once."""
+        """A publisher is told of every cache that stores its events; those that are stored already are told at once."""
         self._publishers[message.source] = (peer.id, message.topic)
         for key, name in self._caches.items():
             self._tell(key, name, (message.topic, message.source))
 
     def watch(self, message: Subscribe | Settle, peer: PeerState) -> None:
+        """A cache subscribes, or settles events, which it has stored then."""
         key = (peer.id, message.sub)
         if isinstance(message, Subscribe):
             if message.is_cache:
@@ -42,23 +39,23 @@ class PutReplies:
             return
         for row in message.rows:
             if row.outcome == Outcome.ACCEPTED and row.start < row.stop:
-                stream = (row.topic, row.source)
-                self._stored.setdefault((name, stream), SeqSet()).add(row.start, row.stop)
+                series = (row.topic, row.source)
+                self._stored.setdefault((name, series), SeqSet()).add(row.start, row.stop)
                 if row.source in self._publishers:
-                    self._tell(key, name, stream)
+                    self._tell(key, name, series)
 
-    def _tell(self, key: tuple[int, int], name: str, stream: Stream) -> None:
-        peer_id, topic = self._publishers[stream[1]]
-        peer = self._node.peers.get(peer_id)
-        stored = self._stored.get((name, stream), SeqSet())
-        account = self._node.journal.ledger.accounts.get(name)
+    def _tell(self, key: tuple[int, int], name: str, series: Series) -> None:
+        peer_id, topic = self._publishers[series[1]]
+        peer = self._peers.get(peer_id)
+        stored = self._stored.get((name, series), SeqSet())
+        account = self._ledger.accounts.get(name)
         if account is not None:
-            stored = stored.union(account.ends.get(stream, {}).get(End.ACCEPTED, SeqSet()))
-        if peer is not None and topic == stream[0] and stored:
-            peer.send(Stored(stream[1], stored.first_missing(stored.first) - 1, name))
+            stored = stored.union(account.ends.get(series, {}).get(End.ACCEPTED, SeqSet()))
+        if peer is not None and topic == series[0] and stored:
+            peer.send(Stored(series[1], stored.first_missing(stored.first) - 1, name))
 
     def left(self, peer_id: int) -> None:
-        """A connection is gone: its caches may come back without what they stored, unless they last."""
+        """A connection is gone: its caches may come back without what they stored, unless they are durable."""
         self._publishers = {source: row for source, row in self._publishers.items() if row[0] != peer_id}
         for key in [key for key in self._caches if key[0] == peer_id]:
             name = self._caches.pop(key)

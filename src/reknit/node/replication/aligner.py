@@ -1,7 +1,7 @@
-"""Alignment with another node: what it holds and this one lacks is fetched.
+"""Alignment with another node: fetches the events that it holds and this node lacks.
 
-What follows on what this node has goes into its journal, through its intake, like anything published. What is older is
-kept beside it; see `reknit.node.replication.aligned`.
+Events that follow on the ones of this node go into its journal, through its intake, like anything published. Older
+events are stored beside it; see `reknit.node.recovery.aligned`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.session import Session
+from reknit.config import Config
 from reknit.connection.remote_cache import RemoteCache
 from reknit.errors import JournalError, ReknitError
-from reknit.ledger import Stream
-from reknit.node.replication.local_publisher import Feed
+from reknit.ledger import Series
+from reknit.node.recovery.aligned import AlignedEvents
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.alignment import (
     Alignment,
@@ -33,11 +35,9 @@ from reknit.protocol.recovery.alignment import (
 )
 from reknit.protocol.recovery.search import AskCache, Search, SearchSettings
 from reknit.seqset import Range
+from reknit.store.journal import Journal
 from reknit.topic import Pattern
 from reknit.wire.recovery import Span
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 log = logging.getLogger("reknit.node")
 
@@ -45,55 +45,65 @@ log = logging.getLogger("reknit.node")
 class Aligner:
     """Keeps this node aligned with one other, every `recovery.align_s` or when `align` is called."""
 
-    def __init__(self, node: Node, url: str, pattern: str = "**") -> None:
+    def __init__(
+        self,
+        url: str,
+        pattern: str = "**",
+        *,
+        config: Config,
+        name: str,
+        connect: ConnectSession,
+        make_publisher: MakePublisher,
+        journal: Journal,
+        aligned: AlignedEvents,
+    ) -> None:
         self.url = url
         self.fetched = 0
         """Events that were lacking and were fetched."""
-        self._node = node
+        self._settings = config.recovery
+        self._ledger = journal.ledger
+        self._aligned = aligned
         self._pattern = Pattern(pattern)
         self._alignment = Alignment(self._pattern.text)
-        token, wait_s = node.config.security.token, node.config.recovery.ask_timeout_s
-        self._session = Session(url, "", node.config, token, wait_s=wait_s)
-        self._far = RemoteCache(url, f"aligner/{node.name}", node.config, token)
-        self._feed = Feed(node, f"aligner/{url}", lambda batch: None)
-        self._search = Search([url], self._asking())
+        token, ask_s = config.security.token, self._settings.ask_timeout_s
+        self._session = connect(url, config=config, token=token, wait_s=ask_s)
+        self._cache = RemoteCache(url, f"aligner/{name}", config, token)
+        self._publisher = make_publisher(f"aligner/{url}", lambda batch: None)
+        self._search = Search([url], SearchSettings(ask_s, ask_s, self._settings.ask_bytes_max))
         self._is_news = asyncio.Event()
         self._is_open = False
-        self._fed: dict[Stream, int] = {}
-        """The last seq of each stream that was given to the intake and may not be kept yet."""
+        self._published: dict[Series, int] = {}
+        """The last seq of each series that was given to the intake and may not be durable yet."""
         self._task: asyncio.Task[None] | None = None
 
-    def _asking(self) -> SearchSettings:
-        settings = self._node.config.recovery
-        return SearchSettings(settings.ask_timeout_s, settings.ask_timeout_s, settings.ask_bytes_max)
-
     async def start(self) -> None:
-        """Align every so often."""
+        """Align at intervals."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """Stop, and disconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._is_open:
             await self._session.close()
-            await self._feed.close()
-        await self._far.close()
+            await self._publisher.close()
+        await self._cache.close()
 
     async def _run(self) -> None:
         while True:
             with suppress(ReknitError, OSError, TimeoutError):
                 await self.align()
-            await asyncio.sleep(self._node.config.recovery.align_s)
+            await asyncio.sleep(self._settings.align_s)
 
     async def align(self) -> int:
-        """Compare and fetch once; gives how many events were fetched. Raises `ReknitError` if nobody answers."""
+        """Compare and fetch once; gives how many events were fetched. Raises `ReknitError` without an answer."""
         if not self._is_open:
             await self._session.open()
-            await self._feed.open()
+            await self._publisher.open()
             self._is_open = True
         before = self.fetched
-        self._alignment.start(*self._node.caches.aligned.holdings(self._pattern))
+        self._alignment.start(*self._aligned.holdings(self._pattern))
         while effects := self._alignment.take_effects():
             for effect in effects:
                 match effect:
@@ -110,7 +120,7 @@ class Aligner:
                             log.warning("%s holds other topics: not aligned", self.url)
                     case _:
                         await self._fetch(effect.series, effect.ranges)
-                        await self._node.caches.aligned.save()
+                        await self._aligned.save()
         return self.fetched - before
 
     async def _ask(self, level: str, chosen: Sequence[int] = ()) -> Any:
@@ -119,53 +129,55 @@ class Aligner:
 
     # -- fetching
 
-    async def _fetch(self, stream: Stream, ranges: Sequence[Range]) -> None:
+    async def _fetch(self, series: Series, ranges: Sequence[Range]) -> None:
         loop = asyncio.get_running_loop()
-        self._search.want_all(stream, ranges, loop.time())
-        self._go_on()
+        self._search.want_all(series, ranges, loop.time())
+        self._continue()
         while self._search:
             self._is_news.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._node.config.recovery.ask_timeout_s):
+                async with asyncio.timeout(self._settings.ask_timeout_s):
                     await self._is_news.wait()
             self._search.tick(loop.time())
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         for effect in self._search.take_effects():
             if isinstance(effect, AskCache):
-                asked = (effect.number, effect.series, effect.ranges, effect.bytes_max)
-                self._far.recover(self, *asked)
+                self._cache.recover(self, effect.number, effect.series, effect.ranges, effect.bytes_max)
         self._is_news.set()
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
+        """The other node sent events."""
         for batch in batches:
-            stream = (batch.topic, batch.source)
-            for bounds in self._search.wanted(stream).overlap(batch.first, batch.stop):
-                self._keep(stream, batch.cut(*bounds))
-            self._search.found(stream, batch.first, batch.stop)
-        self._go_on()
+            series = (batch.topic, batch.source)
+            for bounds in self._search.wanted(series).overlap(batch.first, batch.stop):
+                self._store(series, batch.cut(*bounds))
+            self._search.found(series, batch.first, batch.stop)
+        self._continue()
 
-    def _keep(self, stream: Stream, batch: Batch) -> None:
-        known = self._node.journal.ledger.existing(stream)
-        last = max(known.last if known else 0, self._fed.get(stream, 0))
+    def _store(self, series: Series, batch: Batch) -> None:
+        known = self._ledger.existing(series)
+        last = max(known.last if known else 0, self._published.get(series, 0))
         if not last or batch.first == last + 1:
-            self._fed[stream] = batch.stop - 1
-            self._feed.put([batch])
+            self._published[series] = batch.stop - 1
+            self._publisher.put([batch])
             self.fetched += batch.count
             return
         try:
-            self.fetched += self._node.caches.aligned.put(batch)
+            self.fetched += self._aligned.put(batch)
         except JournalError as error:
-            log.warning("what an alignment brought is left for the next one: %s", error)
+            log.warning("events that an alignment fetched are left for the next one: %s", error)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
+        """The other node sent all that it has of these ranges."""
         self._search.answered(number, covered, is_last, asyncio.get_running_loop().time())
-        self._go_on()
+        self._continue()
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """Not asked for here."""
+        """Not requested here."""
 
     def unreachable(self, cache: Peer) -> None:
+        """The connection is gone."""
         self._search.unreachable(cache, asyncio.get_running_loop().time())
-        self._go_on()
+        self._continue()

@@ -1,36 +1,34 @@
 """One bridge: reads at one node as a durable subscriber and publishes at another, with every event's source and seq.
 
-The first node's journal is the queue: an event is accepted there once it is durable at the other, so nothing is lost
-while either is away. Where a source has been is told along with it, so that nothing goes round.
+The first node's journal is the queue. An event is accepted there once it is durable at the other node, so nothing is
+lost while either of them is away. A bridge tells the other node where a source has been, so that events don't go in
+circles.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from reknit.batch import Batch
-from reknit.client.session import Session
-from reknit.connection.node_connection import NodeConnection
-from reknit.connection.remote_cache import RemoteCache
+from reknit.config import Config
 from reknit.errors import Refused, ReknitError
-from reknit.node.replication.local_publisher import Feed
-from reknit.node.replication.loss_recorder import TEXT
-from reknit.node.replication.relay import RETRY_S, Relay
+from reknit.ledger import Series
+from reknit.node.replication.batch_publisher import BatchPublisher, OnDurable, OnGap
+from reknit.node.replication.gap_filler import RETRY_S, GapFiller
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.relay import accept, retry_forever
+from reknit.node.replication.remote_session import ConnectSession, RemoteSession
 from reknit.outcome import Code
 from reknit.topic import Pattern
 from reknit.transport import memory
+from reknit.transport.connection import Handler
 from reknit.wire.links import Skip, Via
 from reknit.wire.messages import Welcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reknit.node.node import Node
-    from reknit.node.replication.local_publisher import OnGap
 
 log = logging.getLogger("reknit.node")
 
@@ -38,7 +36,7 @@ HERE: Final = "here"
 """This node, as one end of a route."""
 
 
-class Route(msgspec.Struct, frozen=True, order=True):
+class BridgeRoute(msgspec.Struct, frozen=True, order=True):
     """From one authority to another: `here`, or the address of a node."""
 
     source: str
@@ -50,124 +48,156 @@ class Route(msgspec.Struct, frozen=True, order=True):
         return f"{self.source} → {self.target} ({self.pattern})"
 
 
-class Outlet(Feed):
-    """A feed into this node or another one, which may be away: what is not kept there is sent again."""
+class BridgeTarget:
+    """The node at which a bridge publishes: this one, or another one, which may be away.
+
+    `visited` says which nodes each source has passed, with the node at which the bridge reads it.
+    """
 
     def __init__(
-        self, node: Node, name: str, url: str, on_kept: Callable[[Batch], None], on_gap: OnGap
+        self,
+        url: str,
+        name: str,
+        *,
+        config: Config,
+        node_name: str,
+        make_publisher: MakePublisher,
+        on_durable: OnDurable,
+        on_gap: OnGap,
     ) -> None:
-        super().__init__(node, name, on_kept, on_gap)
+        self.node = ""
+        """The target's name, while it is connected."""
+        self.visited: dict[bytes, list[str]] = {}
         self._is_here = url == HERE
-        self.target = ""
-        """The other node's name, while it is there."""
-        self.vias: dict[bytes, list[str]] = {}
-        """Where each source has been, with the node at which it is read."""
-        if not self._is_here:
-            self._url = url
-            self._link = NodeConnection(url, name, self, node.config)
+        self._node_name = node_name
+        if self._is_here:
+            self.publisher: BatchPublisher = make_publisher(name, on_durable, on_gap)
+        else:
+            self.publisher = BatchPublisher(
+                url,
+                name,
+                config=config,
+                on_durable=on_durable,
+                on_gap=on_gap,
+                on_linked=self._linked,
+                report_loss=self._report_loss,
+            )
 
     async def open(self) -> None:
-        """Connect; a node that is away is waited for."""
+        """ConnectSession; wait for a node that is away."""
         if self._is_here:
-            await super().open()
-            self.target = self._node.name
+            await self.publisher.open()
+            self.node = self._node_name
         else:
-            await self._link.open(float("inf"))
+            await self.publisher.open(float("inf"))
 
-    def tell_via(self, source: bytes, nodes: list[str]) -> None:
-        """Say where a source has been, before its events."""
-        if self.vias.get(source) != nodes:
-            self.vias[source] = nodes
-            self._link.send(Via(source, nodes))
+    def tell_visited(self, source: bytes, nodes: list[str]) -> None:
+        """Tell the target where a source has been, before its events."""
+        if self.visited.get(source) != nodes:
+            self.visited[source] = nodes
+            self.publisher.send(Via(source, nodes))
 
-    def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
-        """As a feed does it; the other node is told what is lost, and books it."""
-        if self._is_here:
-            return super().fill(batch, seq, found, text)
-        first = found[0].first if found else batch.first
-        if first > seq:
-            self._link.send(Skip(batch.topic, batch.source, seq, first, text))
-        if found:
-            self.put_before(found)
-        else:
-            self._link.send_buffers([one.data for one in self._unacked.get(batch.source, ())])
-        return max(first - seq, 0)
+    def _report_loss(self, series: Series, start: int, stop: int, text: str) -> None:
+        self.publisher.send(Skip(*series, start, stop, text))
 
-    def connected(self, welcome: Welcome) -> None:
-        self.target = welcome.node
-        self._link.send(*(Via(source, nodes) for source, nodes in self.vias.items()))
-        self._drop_what_has_been_there()
-        self._go()
+    def _linked(self, welcome: Welcome | None) -> None:
+        self.node = welcome.node if welcome is not None else ""
+        if welcome is not None:
+            self.publisher.send(*(Via(source, nodes) for source, nodes in self.visited.items()))
+            self._drop_events_from_target()
+            self.publisher.resend()
 
-    def _drop_what_has_been_there(self) -> None:
-        """While the other node was away, it was not known which one it is."""
-
-        def accept(batch: Batch) -> None:
-            batch.accept()
-
-        for source in [source for source in self._unacked if self.target in self.vias.get(source, ())]:
-            self._drop(source, self._unacked[source][-1].stop, accept)
-
-    def disconnected(self) -> None:
-        self.target = ""
+    def _drop_events_from_target(self) -> None:
+        """The target's name was not known while it was away."""
+        for source in self.publisher.unacked_sources():
+            if self.node in self.visited.get(source, ()):
+                self.publisher.withdraw(source, lambda batch: batch.accept())
 
 
-class Bridge(Relay):
-    """One route, while it is there."""
+class Bridge:
+    """One route, while it exists."""
 
-    def __init__(self, node: Node, route: Route) -> None:
+    def __init__(
+        self,
+        route: BridgeRoute,
+        *,
+        config: Config,
+        node_name: str,
+        handler: Handler,
+        connect: ConnectSession,
+        make_publisher: MakePublisher,
+    ) -> None:
         self.route = route
         self.problem = ""
         self.events = 0
-        """So many events are kept at the other end."""
-        self._node = node
-        self.pattern = Pattern(route.pattern)
-        self._name = f"route/{node.name}/{route.target}/{route.pattern}"
-        self.url = route.source if route.source != HERE else f"memory://{id(self):x}/route"
+        """How many events are durable at the target."""
+        self._config = config
+        self._handler = handler
+        self._connect = connect
+        self._pattern = Pattern(route.pattern)
+        self._name = f"route/{node_name}/{route.target}/{route.pattern}"
+        self._url = route.source if route.source != HERE else f"memory://{id(self):x}/route"
         self._stop_listening: Callable[[], None] | None = None
-        self._feed = self._outlet = Outlet(node, self._name, route.target, self._kept, self._gap)
-        self._far = RemoteCache(self.url, self._name, node.config)
-        self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
-        self._count = 0
+        self._gaps = GapFiller(
+            self._url, self._name, config=config, fill=lambda *gap: self._target.publisher.fill(*gap)
+        )
+        self._target = BridgeTarget(
+            route.target,
+            self._name,
+            config=config,
+            node_name=node_name,
+            make_publisher=make_publisher,
+            on_durable=self._durable,
+            on_gap=self._gaps.recover,
+        )
         self._task: asyncio.Task[None] | None = None
         self._has_begun = asyncio.Event()
 
     def begin(self) -> None:
-        """Begin; either end may come later."""
-        if self.route.source == HERE:
-            self._stop_listening = memory.listen(self.url, self._node)
+        """Begin; either end may come up later."""
+        self._listen()
         self._task = asyncio.create_task(self._run())
 
-    async def begun(self) -> None:
-        """Return when what is published at the source from now on is owed to the target, or `problem` tells why not."""
-        await self._has_begun.wait()
+    def _listen(self) -> None:
+        if self.route.source == HERE:
+            self._stop_listening = memory.listen(self._url, self._handler)
 
-    async def stop(self) -> None:
-        self._has_begun.set()
-        await super().stop()
+    def _listen_no_more(self) -> None:
         if self._stop_listening is not None:
             self._stop_listening()
 
+    async def begun(self) -> None:
+        """Return when events published at the source from now on are owed to the target, or `problem` says why not."""
+        await self._has_begun.wait()
+
+    async def stop(self) -> None:
+        """Stop; a bridge that begins again resumes where it left off."""
+        self._has_begun.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._gaps.close()
+        await self._target.publisher.close()
+        self._listen_no_more()
+
     async def forget(self) -> None:
-        """The route is deleted: nothing is kept for it any more."""
+        """The route is deleted: its source retains nothing for it any more."""
         await self.stop()
         try:
-            session = Session(self.url, "", self._node.config, wait_s=RETRY_S)
-            if self.route.source == HERE:
-                self._stop_listening = memory.listen(self.url, self._node)
-            async with session, session.subscribe(self.pattern.text, name=self._name) as events:
+            session = self._connect(self._url, config=self._config, wait_s=RETRY_S)
+            self._listen()
+            async with session, session.subscribe(self._pattern.text, name=self._name) as events:
                 await events.forget()
         except (ReknitError, OSError) as error:
-            log.warning("%s still keeps events for a route that is deleted: %s", self.route.source, error)
+            log.warning("%s still retains events for a route that was deleted: %s", self.route.source, error)
         finally:
-            if self._stop_listening is not None:
-                self._stop_listening()
+            self._listen_no_more()
 
     async def _run(self) -> None:
-        """Read from the start, whether the other end is there or not: what it misses is owed to it."""
+        """Read from the start, whether the target is connected or not: events that it misses are owed to it."""
         opening = asyncio.create_task(self._open())
         try:
-            await super()._run()
+            await retry_forever(self._copy, f"the route {self.route.name}")
         finally:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
@@ -175,59 +205,58 @@ class Bridge(Relay):
     async def _open(self) -> None:
         while True:
             try:
-                await self._outlet.open()
+                await self._target.open()
                 return
             except (ReknitError, OSError) as error:
                 self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
-    async def _relay(self) -> None:
-        session = Session(self.url, "", self._node.config, wait_s=RETRY_S)
+    async def _copy(self) -> None:
+        session = self._connect(self._url, config=self._config, wait_s=RETRY_S)
         try:
             async with session:
-                await self._carry(session)
+                await self._copy_from(session)
         except (ReknitError, OSError) as error:
             self.problem = str(error)
             self._has_begun.set()
             raise
 
-    async def _carry(self, session: Session) -> None:
+    async def _copy_from(self, session: RemoteSession) -> None:
         source_node = session.connection.welcome.node if session.connection.welcome is not None else ""
-        if source_node and source_node == self._outlet.target:
+        if source_node and source_node == self._target.node:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self.problem = ""
-        wanted = session.subscribe(self.pattern.text, name=self._name, auto_accept=False)
+        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False)
         async with wanted as events:
             self._has_begun.set()
             while batches := await events.take_all():
                 await self._pass_on(session, source_node, batches)
-                await self._feed.room()
+                await self._target.publisher.room()
 
-    async def _pass_on(self, session: Session, source_node: str, batches: list[Batch]) -> None:
-        fresh = [
-            source for source in dict.fromkeys(b.source for b in batches) if source not in self._outlet.vias
-        ]
+    async def _pass_on(self, session: RemoteSession, source_node: str, batches: list[Batch]) -> None:
+        sources = dict.fromkeys(batch.source for batch in batches)
+        fresh = [source for source in sources if source not in self._target.visited]
         if fresh:
             found = await session.ask("vias", sources=[source.hex() for source in fresh])
             for source, nodes in zip(fresh, found, strict=True):
-                self._outlet.tell_via(source, [*nodes, source_node])
-        self._feed.put([batch for batch in batches if self._may_pass(batch)])
+                self._target.tell_visited(source, [*nodes, source_node])
+        self._target.publisher.put([batch for batch in batches if self._may_pass(batch)])
 
     def _may_pass(self, batch: Batch) -> bool:
-        nodes = self._outlet.vias[batch.source]
-        if self._outlet.target in nodes:
+        nodes = self._target.visited[batch.source]
+        if self._target.node in nodes:
             batch.accept()  # it has been there
             return False
-        if len(nodes) > self._node.config.links.hops_max:
+        if len(nodes) > self._config.links.hops_max:
             batch.reject(Code.ABORTED, f"it came over {len(nodes) - 1} bridges (links.hops_max)")
             return False
         return True
 
     @property
     def waiting_bytes(self) -> int:
-        """Read at one end and not known to be kept at the other."""
-        return self._outlet.bytes
+        """Read at one end and not known to be durable at the other."""
+        return self._target.publisher.unacked_bytes
 
-    def _kept(self, batch: Batch) -> None:
+    def _durable(self, batch: Batch) -> None:
         self.events += batch.count
-        super()._kept(batch)
+        accept(batch)

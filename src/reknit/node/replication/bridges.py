@@ -7,31 +7,31 @@ and tracks the sources that arrive over the bridges of other nodes.
 from __future__ import annotations
 
 import asyncio
-import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
+from reknit.config import Config
 from reknit.errors import InvalidTopic, LocalError, Refused
-from reknit.node.replication.bridge import HERE, Bridge, Route
-from reknit.node.replication.state_file import Notes
-from reknit.node.replication.visited_nodes import Vias
+from reknit.node.replication.batch_publisher import ReportLoss
+from reknit.node.replication.bridge import HERE, Bridge, BridgeRoute
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.remote_session import ConnectSession
+from reknit.node.replication.state_file import StateFile
+from reknit.node.replication.visited_nodes import VisitedNodes
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
+from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
 from reknit.wire.links import Skip
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
-
-log = logging.getLogger("reknit.node")
 
 FILE: Final = "routes.json"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_topic(text: str) -> bool:
-    """Whether it is one.
+    """Whether a text is a valid topic.
 
     >>> is_topic("plant/temp"), is_topic("plant//temp")
     (True, False)
@@ -43,64 +43,88 @@ def is_topic(text: str) -> bool:
     return True
 
 
-class Kept(msgspec.Struct):
-    """What outlasts a restart."""
+class BridgeState(msgspec.Struct):
+    """The content of `routes.json`, which outlasts a restart."""
 
-    routes: list[Route] = []
+    routes: list[BridgeRoute] = []
     vias: dict[str, list[str]] = {}
 
 
 class Bridges:
     """All routes of one node; `node.bridges`."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self._notes = Notes(node.config, FILE, Kept)
-        self.vias = Vias(self._notes.value.vias, self._notes.save_soon)
-        self._bridges: dict[Route, Bridge] = {}
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_name: str,
+        urls: Sequence[str],
+        handler: Handler,
+        connect: ConnectSession,
+        make_publisher: MakePublisher,
+        report_loss: ReportLoss,
+    ) -> None:
+        self._config = config
+        self._node_name = node_name
+        self._urls = urls
+        """Where this node listens; the list is filled when it does."""
+        self._handler = handler
+        self._connect = connect
+        self._make_publisher = make_publisher
+        self._report_loss = report_loss
+        self._file = StateFile(config, FILE, BridgeState)
+        self.visited = VisitedNodes(self._file.value.vias, self._file.save_soon)
+        self._bridges: dict[BridgeRoute, Bridge] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Take up the routes that there were."""
-        for route in self._notes.value.routes:
+        """Resume the routes that there were."""
+        for route in self._file.value.routes:
             self._begin(route)
 
     async def stop(self) -> None:
-        """Stop them; they go on when the node does."""
+        """Stop them; they resume when the node starts again."""
         await asyncio.gather(*self._leaving, return_exceptions=True)
         for bridge in self._bridges.values():
             await bridge.stop()
-        self._notes.close()
+        self._file.close()
 
-    def _begin(self, route: Route) -> Bridge:
-        bridge = self._bridges[route] = Bridge(self.node, route)
+    def _begin(self, route: BridgeRoute) -> Bridge:
+        bridge = self._bridges[route] = Bridge(
+            route,
+            config=self._config,
+            node_name=self._node_name,
+            handler=self._handler,
+            connect=self._connect,
+            make_publisher=self._make_publisher,
+        )
         bridge.begin()
         return bridge
 
     # -- routes
 
     async def add_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Pass on what is published at one authority from now on to another. Raises `Refused`."""
+        """Copy events that are published at one authority from now on to another. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         if route in self._bridges:
             raise Refused(Code.ALREADY_EXISTS, f"there is a route {route.name}")
-        self._notes.value.routes.append(route)
-        self._notes.save()
+        self._file.value.routes.append(route)
+        self._file.save()
         await self._begin(route).begun()
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Pass on no more. Raises `Refused`."""
+        """Delete a route, and what its source retains for it. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         bridge = self._bridges.pop(route, None)
         if bridge is None:
             raise Refused(Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` has all")
-        self._notes.value.routes.remove(route)
-        self._notes.save()
+        self._file.value.routes.remove(route)
+        self._file.save()
         task = asyncio.create_task(bridge.forget())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    def _checked(self, source: str, target: str, pattern: str) -> Route:
+    def _checked(self, source: str, target: str, pattern: str) -> BridgeRoute:
         try:
             ends = self._authority(source), self._authority(target)
             text = Pattern(pattern).text
@@ -108,21 +132,17 @@ class Bridges:
             raise Refused(Code.INVALID_ARGUMENT, str(error)) from None
         if ends[0] == ends[1]:
             raise Refused(Code.INVALID_ARGUMENT, f"{source} and {target} are the same authority")
-        return Route(source, target, text)
+        return BridgeRoute(source, target, text)
 
     def _authority(self, end: str) -> str:
-        """What names one end, whichever way it is written."""
+        """One name for one end, whichever way it is written."""
         if end == HERE:
             return HERE
-        _, host, port = parse_url(end)
-        name = f"{'loopback' if host in LOOPBACK else host.lower()}:{port}"
-        own = {self._named(url) for url in self.node.urls if url.startswith(("tcp:", "tls:"))}
+        name = _host_and_port(end)
+        own = {_host_and_port(url) for url in self._urls if url.startswith(("tcp:", "tls:"))}
         return HERE if name in own else name
 
-    @staticmethod
-    def _named(url: str) -> str:
-        _, host, port = parse_url(url)
-        return f"{'loopback' if host in LOOPBACK else host.lower()}:{port}"
+    # -- admin requests
 
     def rows(self) -> list[dict[str, Any]]:
         """Every route, for people."""
@@ -138,22 +158,31 @@ class Bridges:
             for route, bridge in sorted(self._bridges.items())
         ]
 
+    def status(self) -> dict[str, int]:
+        """How many sources came over bridges, and how many could not be remembered."""
+        return self.visited.status()
+
     async def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a route, for who asks over a connection; gives all that there are then."""
+        """Add a route, as an admin request says; gives all that there are then."""
         await self.add_route(*_ends(args))
         return self.rows()
 
     async def ask_delete(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """… or delete one."""
+        """Delete a route, as an admin request says; gives all that are left."""
         self.delete_route(*_ends(args))
         return self.rows()
 
-    # -- what comes over others' bridges
+    # -- bridges of other nodes
 
     def skipped(self, skip: Skip) -> None:
-        """A bridge tells that events are lost where they come from: that is booked here, too."""
+        """A bridge reports that events are lost where they come from: that is recorded here, too."""
         if is_topic(skip.topic) and 0 < skip.start < skip.stop:
-            self.node.caches.skips.skip((skip.topic, skip.source), skip.start, skip.stop, skip.text)
+            self._report_loss((skip.topic, skip.source), skip.start, skip.stop, skip.text)
+
+
+def _host_and_port(url: str) -> str:
+    _, host, port = parse_url(url)
+    return f"{'loopback' if host in LOOPBACK else host.lower()}:{port}"
 
 
 def _ends(args: dict[str, Any]) -> tuple[str, str, str]:

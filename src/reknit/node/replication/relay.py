@@ -1,34 +1,26 @@
-"""A relay: a node keeps what another node keeps, with every event's source and seq.
+"""A relay: a node stores what another node stores, with every event's source and seq.
 
-It is a durable subscriber there, by its own name: an event is accepted there once it is durable here, so nothing is
-missed whichever of the two is killed. What this node lacks nevertheless is recovered from the other's journal, or from
-whoever else it knows; what nobody has is lost, and its subscribers are told.
+A relay is a durable subscriber at the other node, under its own name. It accepts an event there once the event is
+durable here, so nothing is missed whichever of the two nodes is killed. Gaps are recovered from the other node's
+journal, or from any cache that it knows. Events that nobody has are lost, and the subscribers are told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from reknit.batch import Batch
-from reknit.client.session import Session
-from reknit.connection.remote_cache import RemoteCache
+from reknit.config import Config
 from reknit.errors import InvalidConfig, LocalError, ReknitError
-from reknit.node.replication.local_publisher import Feed
-from reknit.protocol.machine import Peer
-from reknit.seqset import Range
+from reknit.node.replication.gap_filler import RETRY_S, GapFiller
+from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.remote_session import ConnectSession
 from reknit.topic import Pattern
 from reknit.transport.tcp import parse_url
-from reknit.wire.recovery import Span
-
-if TYPE_CHECKING:
-    from reknit.node.node import Node
 
 log = logging.getLogger("reknit.node")
-
-RETRY_S = 0.5
 
 
 def parse_relay(text: str) -> tuple[str, Pattern]:
@@ -44,89 +36,72 @@ def parse_relay(text: str) -> tuple[str, Pattern]:
         parse_url(url)
         return url, Pattern(pattern or "**")
     except LocalError as error:
-        raise InvalidConfig("recovery.relays", text, f"is no relay: {error}") from None
+        raise InvalidConfig("recovery.relays", text, f"is not a valid relay: {error}") from None
+
+
+async def retry_forever(copy: Callable[[], Awaitable[None]], what: str) -> None:
+    """Copy events until this is cancelled; after an error, retry. `what` names the copy in the log."""
+    while True:
+        try:
+            await copy()
+        except (ReknitError, OSError) as error:
+            log.warning("%s waits: %s", what, error)
+        await asyncio.sleep(RETRY_S)
+
+
+def accept(batch: Batch) -> None:
+    """Durable here: accepted at the node that delivered it. A recovered batch was not delivered there."""
+    if batch.settle is not None:
+        batch.accept()
 
 
 class Relay:
     """Events of a pattern from another node into this one, while the node runs."""
 
-    def __init__(self, node: Node, text: str) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        config: Config,
+        name: str,
+        connect: ConnectSession,
+        make_publisher: MakePublisher,
+        add_cache: Callable[[str], None],
+    ) -> None:
         self.url, self.pattern = parse_relay(text)
-        self._node = node
-        self._name = f"relay/{node.name}/{self.pattern.text}"
-        self._feed = Feed(node, self._name, self._kept, self._gap)
-        self._token = node.config.security.token
-        self._far = RemoteCache(self.url, self._name, node.config, self._token)
-        self._gaps: dict[int, tuple[Batch, int, list[Batch]]] = {}
-        self._count = 0
+        self._config = config
+        self._name = f"relay/{name}/{self.pattern.text}"
+        self._connect = connect
+        self._add_cache = add_cache
+        token = config.security.token
+        self._gaps = GapFiller(
+            self.url, self._name, config=config, token=token, fill=lambda *gap: self._publisher.fill(*gap)
+        )
+        self._publisher = make_publisher(self._name, accept, self._gaps.recover)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; the other node may come later."""
-        await self._feed.open()
-        self._node.caches.add(self.url)
-        self._task = asyncio.create_task(self._run())
+        """Begin; the other node may come up later."""
+        await self._publisher.open()
+        self._add_cache(self.url)
+        self._task = asyncio.create_task(retry_forever(self._copy, f"the relay of {self.url}"))
 
     async def stop(self) -> None:
+        """Stop; a relay that starts again resumes where it left off."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._far.close()
-        await self._feed.close()
+        await self._gaps.close()
+        await self._publisher.close()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._relay()
-            except (ReknitError, OSError) as error:
-                log.warning("the relay of %s waits: %s", self.url, error)
-            await asyncio.sleep(RETRY_S)
-
-    async def _relay(self) -> None:
-        session = Session(self.url, "", self._node.config, self._token, wait_s=RETRY_S)
+    async def _copy(self) -> None:
+        config = self._config
+        session = self._connect(self.url, config=config, token=config.security.token, wait_s=RETRY_S)
         async with session:
             wanted = session.subscribe(
                 self.pattern.text, name=self._name, history=True, auto_accept=False, is_cache=True
             )
             async with wanted as events:
                 while batches := await events.take_all():
-                    self._feed.put(batches)
-                    await self._feed.room()
-
-    def _kept(self, batch: Batch) -> None:
-        """Durable here: accepted there. What was recovered was never handed out there."""
-        if batch.settle is not None:
-            batch.accept()
-
-    # -- what is missing here
-
-    def _gap(self, batch: Batch, seq: int) -> None:
-        """The other node did not hand out `[seq, batch.first)`, as it did so before: ask it, and whom it knows."""
-        if any(gap[0] is batch for gap in self._gaps.values()):
-            return
-        self._count += 1
-        self._gaps[self._count] = (batch, seq, [])
-        ranges = [(seq, batch.first)]
-        bytes_max = self._node.config.recovery.ask_bytes_max
-        self._far.recover(self, self._count, (batch.topic, batch.source), ranges, bytes_max, deep=True)
-
-    def found(self, cache: Peer, batches: list[Batch]) -> None:
-        for gap in self._gaps.values():
-            gap[2].extend(batch for batch in batches if batch.source == gap[0].source)
-
-    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        if not is_last or number not in self._gaps:
-            return
-        batch, seq, found = self._gaps.pop(number)
-        found = [one.cut(seq, batch.first) for one in found if one.first < batch.first and seq < one.stop]
-        found.sort(key=lambda one: one.first)
-        self._feed.fill(batch, seq, found, f"nobody at {self.url} has it any more")
-
-    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """Not asked for here."""
-
-    def unreachable(self, cache: Peer) -> None:
-        """Ask again: the gap is still there."""
-        gaps, self._gaps = self._gaps, {}
-        for batch, seq, _ in gaps.values():
-            asyncio.get_running_loop().call_later(RETRY_S, self._gap, batch, seq)
+                    self._publisher.put(batches)
+                    await self._publisher.room()

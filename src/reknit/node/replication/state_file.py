@@ -1,4 +1,4 @@
-"""A small file beside the journal, for what has to outlast a restart and is no event."""
+"""A small file beside the journal, for state that has to outlast a restart and is not an event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAVE_S: Final = 1.0
 T = TypeVar("T")
 
 
-class Notes(Generic[T]):
+class StateFile(Generic[T]):
     """A value and its file. A node whose journal is in memory has no file."""
 
     def __init__(self, config: Config, name: str, kind: type[T]) -> None:
@@ -31,11 +31,11 @@ class Notes(Generic[T]):
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=kind)
         except (msgspec.DecodeError, OSError) as error:
-            log.error("%s can't be read and is not used: %s", self._path, error)
+            log.error("%s can't be read and is ignored: %s", self._path, error)
             return kind()
 
     def save_soon(self) -> None:
-        """Write it, together with what else changes within a second."""
+        """Write it, together with all other changes within a second."""
         if self._path is not None and self._saving is None:
             self._saving = asyncio.get_running_loop().call_later(SAVE_S, self.save)
 
@@ -54,6 +54,6 @@ class Notes(Generic[T]):
             log.error("%s can't be written: %s", self._path, error)
 
     def close(self) -> None:
-        """Write what has changed."""
+        """Write the changes that are not written yet."""
         if self._saving is not None:
             self.save()

@@ -1,4 +1,4 @@
-"""Where sources have been before a bridge brought them here: so that they do not go back there."""
+"""The nodes that each source passed before a bridge brought it here, so that its events do not go back there."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from reknit.wire.links import Via
 log = logging.getLogger("reknit.node")
 
 VIAS_MAX: Final = 100_000
-"""Of so many sources it is remembered."""
+"""How many sources are remembered."""
 
 
-class Vias:
-    """By source, as hex; `known` outlasts a restart where `save_soon` sees to it.
+class VisitedNodes:
+    """By source, as hex. `save_soon` writes `known` to a file, so that it outlasts a restart.
 
-    >>> vias = Vias({}, lambda: None, sources_max=1)
-    >>> vias.learn(Via(b"one", ["a", "b"]))
-    >>> vias.learn(Via(b"two", ["a"]))
-    >>> vias.of([b"one".hex(), b"two".hex()]), vias.forgotten
+    >>> visited = VisitedNodes({}, lambda: None, sources_max=1)
+    >>> visited.learn(Via(b"one", ["a", "b"]))
+    >>> visited.learn(Via(b"two", ["a"]))
+    >>> visited.of([b"one".hex(), b"two".hex()]), visited.forgotten
     ([['a', 'b'], []], 1)
     """
 
@@ -31,10 +31,10 @@ class Vias:
         self._save_soon = save_soon
         self._sources_max = sources_max
         self.forgotten = 0
-        """How often it was told of a source and there was no place left to remember it."""
+        """How often a source could not be remembered, as there were too many."""
 
     def learn(self, via: Via) -> None:
-        """A bridge tells where a source has been."""
+        """A bridge reports where a source has been."""
         source = via.source.hex()
         if source not in self._known and len(self._known) >= self._sources_max:
             self._forget()
@@ -45,14 +45,14 @@ class Vias:
     def _forget(self) -> None:
         if not self.forgotten:
             log.warning(
-                "bridges brought events of more than %d sources: where further ones have been is not remembered, "
-                "and their events may go back there, where they are dropped as known",
+                "bridges brought events of more than %d sources: the nodes that further ones passed are not remembered, "
+                "and their events may go back there, where they are dropped as duplicates",
                 self._sources_max,
             )
         self.forgotten += 1
 
     def of(self, sources: list[str]) -> list[list[str]]:
-        """Where each of these sources has been before it came here."""
+        """The nodes that each of these sources passed before it came here."""
         return [self._known.get(source, []) for source in sources]
 
     def status(self) -> dict[str, int]:

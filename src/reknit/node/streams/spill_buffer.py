@@ -1,4 +1,4 @@
-"""Where a node keeps the bytes of streams that it may have to send again: in memory up to a cap, in files past it.
+"""The bytes of streams that a node may have to send again: in memory up to a cap, in files past it.
 
 A file has no name, so that nothing is left behind however the node ends.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 
-class Shelf:
+class SpilledStream:
     """Bytes `[start, stop)` of one stream: the first of them in memory, the others in a file if there is one."""
 
     def __init__(self) -> None:
@@ -26,10 +26,20 @@ class Shelf:
         """How much of it is in the file."""
         return self.stop - max(self.file_start, self.start) if self.file is not None else 0
 
+    def hold(self, data: bytes) -> None:
+        """Append bytes in memory."""
+        self.memory += data
+        self.stop += len(data)
+
+    def load(self) -> None:
+        """Take the bytes of the file into memory. Raises `OSError`."""
+        self.memory = bytearray(self.read(self.start, self.stop))
+        self.close()
+
     def spill(self, data: bytes, folder: Path | None) -> None:
-        """Put bytes behind the others, into the file. Raises `OSError`."""
+        """Append bytes to the file. Raises `OSError`."""
         if self.file is None:
-            self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  closed with the shelf
+            self.file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  closed with the stream
             self.file_start = self.stop
         at, rest = self.stop - self.file_start, memoryview(data)
         while rest:
@@ -39,7 +49,9 @@ class Shelf:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes `[start, stop)`. Raises `OSError`."""
-        assert self.start <= start <= stop <= self.stop, "what is read was put there and not dropped"
+        assert self.start <= start <= stop <= self.stop, (
+            "only bytes that were put and not dropped can be read"
+        )
         found = bytes(self.memory[start - self.start : stop - self.start])
         if len(found) < stop - start:
             found += self._read_file(start + len(found), stop)
@@ -53,7 +65,7 @@ class Shelf:
         return data
 
     def drop(self, stop: int) -> None:
-        """Forget what is before `stop`."""
+        """Forget the bytes before `stop`."""
         del self.memory[: stop - self.start]
         self.start = stop
 
@@ -64,63 +76,61 @@ class Shelf:
             self.file = None
 
 
-class Shelves:
+class SpillBuffer:
     """The bytes of all streams of one node.
 
-    >>> shelves = Shelves(4)
-    >>> shelves.put(b"s", b"abc")
-    >>> shelves.put(b"s", b"def")
-    >>> shelves.read(b"s", 1, 6), shelves.held_bytes, shelves.spilled_bytes
+    >>> buffer = SpillBuffer(4)
+    >>> buffer.put(b"s", b"abc")
+    >>> buffer.put(b"s", b"def")
+    >>> buffer.read(b"s", 1, 6), buffer.held_bytes, buffer.spilled_bytes
     (b'bcdef', 3, 3)
-    >>> shelves.forget(b"s")
+    >>> buffer.forget(b"s")
     """
 
     def __init__(self, held_bytes_max: int, folder: Path | None = None) -> None:
         self._held_bytes_max = held_bytes_max
         self._folder = folder
-        self._shelves: dict[bytes, Shelf] = {}
+        self._streams: dict[bytes, SpilledStream] = {}
         self.held_bytes = 0
-        """In memory, of all of them: never more than the cap."""
+        """In memory, of all streams: never more than the cap."""
 
     @property
     def spilled_bytes(self) -> int:
-        """In files, of all of them."""
-        return sum(shelf.spilled_bytes for shelf in self._shelves.values())
+        """In files, of all streams."""
+        return sum(stream.spilled_bytes for stream in self._streams.values())
 
     def put(self, source: bytes, data: bytes) -> None:
-        """Keep bytes behind those that are there. Raises `OSError`."""
-        shelf = self._shelves.setdefault(source, Shelf())
-        if shelf.file is None and self.held_bytes + len(data) <= self._held_bytes_max:
-            shelf.memory += data
-            shelf.stop += len(data)
+        """Append bytes to a stream. Raises `OSError`."""
+        stream = self._streams.setdefault(source, SpilledStream())
+        if stream.file is None and self.held_bytes + len(data) <= self._held_bytes_max:
+            stream.hold(data)
             self.held_bytes += len(data)
         else:
-            shelf.spill(data, self._folder)
+            stream.spill(data, self._folder)
 
     def read(self, source: bytes, start: int, stop: int) -> bytes:
         """Bytes `[start, stop)` of a stream. Raises `OSError`."""
-        return self._shelves[source].read(start, stop) if start < stop else b""
+        return self._streams[source].read(start, stop) if start < stop else b""
 
     def drop(self, source: bytes, stop: int) -> None:
-        """Forget what is before `stop`; what is left in the file comes into memory when there is room."""
-        shelf = self._shelves[source]
-        self.held_bytes -= len(shelf.memory)
-        shelf.drop(stop)
-        self.held_bytes += len(shelf.memory)
-        if shelf.file is not None and self.held_bytes + shelf.spilled_bytes <= self._held_bytes_max:
-            rest = shelf.read(shelf.start, shelf.stop)
-            self.held_bytes += len(rest) - len(shelf.memory)
-            shelf.memory = bytearray(rest)
-            shelf.close()
+        """Forget the bytes before `stop`; the rest of the file comes into memory when there is room."""
+        stream = self._streams[source]
+        self.held_bytes -= len(stream.memory)
+        stream.drop(stop)
+        self.held_bytes += len(stream.memory)
+        if stream.file is not None and self.held_bytes + stream.spilled_bytes <= self._held_bytes_max:
+            self.held_bytes -= len(stream.memory)
+            stream.load()
+            self.held_bytes += len(stream.memory)
 
     def forget(self, source: bytes) -> None:
-        """All of a stream is not needed any more."""
-        shelf = self._shelves.pop(source, None)
-        if shelf is not None:
-            self.held_bytes -= len(shelf.memory)
-            shelf.close()
+        """A stream is not needed any more."""
+        stream = self._streams.pop(source, None)
+        if stream is not None:
+            self.held_bytes -= len(stream.memory)
+            stream.close()
 
     def close(self) -> None:
         """Forget everything."""
-        for source in list(self._shelves):
+        for source in list(self._streams):
             self.forget(source)

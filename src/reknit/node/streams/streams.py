@@ -1,4 +1,4 @@
-"""A node's streams: carries chunks from the sender to the receivers, and keeps those that may be sent again.
+"""A node's streams: passes chunks from the sender to the receivers, and holds those that may be sent again.
 
 The machine in `reknit.protocol.streams.streams` counts, anycast decides where they go, and this module
 holds the bytes and the connections.
@@ -7,18 +7,21 @@ holds the bytes and the connections.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from reknit.batch import Batch
+from reknit.config import Config
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.event import FLAG_STREAM
-from reknit.node.peers.peers import PeerState
-from reknit.node.streams.spill_buffer import Shelves
+from reknit.node.peers.peers import Peers, PeerState
+from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import OfferEvents, Resolve, WithdrawStream
+from reknit.protocol.anycast.inputs import Input, OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
+from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
@@ -27,10 +30,7 @@ from reknit.wire.messages import Message, Row
 from reknit.wire.outcomes import Fate, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
-if TYPE_CHECKING:
-    from reknit.node.node import Node
-
-OVER: Final = "it is not under way any more"
+OVER: Final = "the stream has ended"
 DISTRIBUTIONS: Final = ("balanced", "closest")
 
 
@@ -40,37 +40,65 @@ class Here(msgspec.Struct, frozen=True):
     source: bytes
 
 
-class NodeStreams:
-    """All streams of one node; `node.anycast.streams`."""
+class StreamNeighbours(Protocol):
+    """The linked nodes, as streams need them."""
 
-    def __init__(self, node: Node) -> None:
-        settings = node.config.anycast
-        self._node = node
-        self._settings = settings
-        is_disk = node.config.journal.kind == "disk"
+    def say(self, name: str, message: Message) -> None:
+        """Send a message to a neighbour, if it is still connected."""
+
+    def give_back(self, name: str, row: Return) -> None:
+        """Tell a neighbour the outcome of a stream that it began."""
+
+
+class NodeStreams:
+    """All streams of one node; `node.anycast.streams`.
+
+    `give` feeds the anycast machine, `inspect` says why an event with attributes is refused, and `distribution` how a
+    topic is distributed.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_name: str,
+        peers: Peers,
+        neighbours: StreamNeighbours,
+        inspect: Callable[[Peer, Batch], Refusal | None],
+        distribution: Callable[[str], str],
+        give: Callable[[Input, Peer], None],
+    ) -> None:
+        self._settings = config.anycast
+        self._node_name = node_name
+        self._peers = peers
+        self._neighbours = neighbours
+        self._inspect = inspect
+        self._distribution = distribution
+        self._give = give
         self.machine = self._new_machine()
-        self.shelves = Shelves(
-            settings.streams_held_bytes_max, node.config.node.data_dir if is_disk else None
+        is_disk = config.journal.kind == "disk"
+        self.buffer = SpillBuffer(
+            self._settings.streams_held_bytes_max, config.node.data_dir if is_disk else None
         )
         self.topics: dict[bytes, str] = {}
-        """Of the streams that are under way, by source."""
+        """By source, of the streams that have not ended."""
         self._ups: dict[bytes, Peer] = {}
 
     def status(self) -> dict[str, int]:
-        """How many are under way, and what is kept of them."""
-        shelves = self.shelves
-        held = {"held_bytes": shelves.held_bytes, "spilled_bytes": shelves.spilled_bytes}
+        """How many are open, and how many bytes are held of them."""
+        buffer = self.buffer
+        held = {"held_bytes": buffer.held_bytes, "spilled_bytes": buffer.spilled_bytes}
         return {"open": len(self.topics), **held}
 
     def _new_machine(self) -> StreamMachine:
         return StreamMachine(self._settings.stream_window_bytes, self._settings.stream_bytes_max)
 
     def close(self) -> None:
-        """Let go of everything: what is under way ends with its connections."""
+        """Release everything: open streams end with their connections."""
         self.machine = self._new_machine()
         self.topics.clear()
         self._ups.clear()
-        self.shelves.close()
+        self.buffer.close()
 
     # -- connections
 
@@ -95,7 +123,7 @@ class NodeStreams:
                 self.give(machines.StreamAborted(source, text), up)
 
     def give_room(self, source: bytes, total: int, path: Peer) -> None:
-        """A path takes more of a stream. If that was given up before it began to read, it hears so now."""
+        """A path takes more of a stream. If the stream was given up before the path began to read, it is told now."""
         if source in self.topics:
             self.give(machines.PathCredit(source, total), path)
         else:
@@ -104,7 +132,7 @@ class NodeStreams:
     def _begin(self, item: Begin, peer: PeerState) -> None:
         try:
             batch = Batch.parse(item.data)
-            problem = self._node.core.inspect(peer.id, batch)
+            problem = self._inspect(peer.id, batch)
         except MalformedFrame as error:
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
             return
@@ -117,18 +145,18 @@ class NodeStreams:
             self.begin(batch, item.resend, peer.id)
 
     def left(self, peer_id: int) -> None:
-        """A connection is gone: nobody takes for a whole what it had begun to send."""
+        """A connection is gone: the streams that it had begun to send are incomplete."""
         self.give(machines.UpstreamGone(is_final=False), peer_id)
 
     def lost_node(self, name: str) -> None:
         """The link to a neighbour is gone."""
         self.give(machines.UpstreamGone(is_final=True), name)
 
-    # -- beginning
+    # -- beginnings
 
     def begin(self, batch: Batch, resend: bool, up: Peer) -> None:
         """A stream from a client, or a gateway's `StreamSender`; its outcome is told there."""
-        mode = self._node.anycast.mode(batch.topic)
+        mode = self._distribution(batch.topic)
         problem = self._problem(batch, mode)
         if problem is not None:
             self._tell_up(up, batch.source, _refused(*problem))
@@ -137,18 +165,19 @@ class NodeStreams:
         if batch.head.ttl_ms:
             deadline = time.monotonic() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
-        self._node.anycast.give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
+        self._give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
 
     def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
-        """A neighbour gives a stream; if there is no place for it here, the search goes on there."""
+        """A neighbour forwards a stream; if this node can't take it, the neighbour tries its next path."""
         problem = self._problem(batch, offered.mode)
         if problem is not None:
-            fate = Fate(1, 2, Outcome.RELEASED, *problem, self._node.name, "", 0)
-            visited = [*offered.visited, self._node.name]
-            self._node.links.give_back(name, Return(batch.topic, batch.source, fate, visited))
+            code, text = problem
+            fate = Fate(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
+            visited = [*offered.visited, self._node_name]
+            self._neighbours.give_back(name, Return(batch.topic, batch.source, fate, visited))
             return
         self._open(batch, offered.resend, name)
-        self._node.anycast.give(offered, name)
+        self._give(offered, name)
 
     def _problem(self, batch: Batch, mode: str) -> tuple[Code, str] | None:
         head = batch.head
@@ -162,9 +191,9 @@ class NodeStreams:
             text = f"{head.topic!r} is delivered as {mode}: streams need a topic that is balanced or closest"
             return Code.FAILED_PRECONDITION, text
         if batch.source in self.topics:
-            return Code.ALREADY_EXISTS, f"a stream of source {batch.source.hex()} is under way"
+            return Code.ALREADY_EXISTS, f"a stream of source {batch.source.hex()} is open already"
         if len(self.topics) >= self._settings.streams_max:
-            text = f"{self._settings.streams_max} streams are under way on the node (anycast.streams_max)"
+            text = f"{self._settings.streams_max} streams are open on the node (anycast.streams_max)"
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
@@ -172,18 +201,18 @@ class NodeStreams:
         self.topics[batch.source], self._ups[batch.source] = batch.topic, up
         self.give(machines.StreamStarted(batch.source, resend), up)
 
-    # -- anycast's side
+    # -- effects of anycast
 
-    def handed(self, source: bytes, path: Peer) -> None:
-        """It was given to a subscriber or a neighbour."""
+    def delivered(self, source: bytes, path: Peer) -> None:
+        """A stream was delivered to a subscriber or forwarded to a neighbour."""
         self.give(machines.PathAssigned(source), path)
 
     def tried(self, source: bytes) -> None:
-        """An attempt at it ended."""
+        """An attempt at a stream ended."""
         self.give(machines.PathReleased(source), "")
 
     def resolved(self, effect: Resolve) -> None:
-        """It has an outcome, or stays where it is."""
+        """A stream has an outcome, or is not tried along another path."""
         source, up = effect.source, self._ups.get(effect.source)
         is_final = effect.fate.outcome != Outcome.RECEIVED
         if not isinstance(up, str):
@@ -191,7 +220,7 @@ class NodeStreams:
         self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
     def checked(self, rows: list[Row]) -> list[Row]:
-        """Outcomes of a subscriber: who accepts a stream before its end can't have had all of it."""
+        """The dispositions of a subscriber. One that accepts a stream before its end can't have had all of it."""
         return [
             msgspec.structs.replace(
                 row, outcome=int(Outcome.MODIFIED), code=int(Code.UNKNOWN), text="it was accepted before its end came"
@@ -204,7 +233,7 @@ class NodeStreams:
     # -- the machine
 
     def give(self, message: machines.Input, peer: Peer) -> None:
-        """Tell the machine, and do what it wants."""
+        """Feed the machine, and perform its effects."""
         self.machine.receive(message, peer, 0.0)
         while effects := self.machine.take_effects():
             for effect in effects:
@@ -219,10 +248,10 @@ class NodeStreams:
             case machines.AbortDownstream(path=path, source=source, text=text):
                 self._cut(path, source, text)
             case machines.AbandonStream(up=up, source=source, code=code, text=text):
-                self._node.anycast.give(WithdrawStream(self.topics[source], source, text), "")
+                self._give(WithdrawStream(self.topics[source], source, text), "")
                 self._give_up(up, source, code, text)
             case machines.ForgetStream(source=source):
-                self.shelves.forget(source)
+                self.buffer.forget(source)
                 self.topics.pop(source, None)
                 self._ups.pop(source, None)
 
@@ -231,27 +260,27 @@ class NodeStreams:
     ) -> None:
         source = effect.source
         if source not in self.topics:
-            return  # given up within this very turn
+            return  # given up in this very turn
         try:
             match effect:
                 case machines.StoreChunk(data=data):
-                    self.shelves.put(source, data)
+                    self.buffer.put(source, data)
                 case machines.DiscardBefore(stop=stop):
-                    self.shelves.drop(source, stop)
+                    self.buffer.drop(source, stop)
                 case machines.SendChunk():
                     self._convey(effect)
         except OSError as error:
-            text = f"there is no place to keep it: {error.strerror or error}"
+            text = f"there is no room to store it: {error.strerror or error}"
             self.give(machines.StorageFailed(source, Code.RESOURCE_EXHAUSTED, text), "")
 
     def _convey(self, effect: machines.SendChunk) -> None:
         for start in range(effect.start, max(effect.stop, effect.start + 1), machines.PIECE_BYTES):
             stop = min(start + machines.PIECE_BYTES, effect.stop)
-            data = self.shelves.read(effect.source, start, stop)
+            data = self.buffer.read(effect.source, start, stop)
             is_last = effect.is_last and stop == effect.stop
             self._send_piece(effect.path, effect.source, start, data, is_last)
 
-    # -- telling
+    # -- messages
 
     def _send_piece(self, path: Any, source: bytes, offset: int, data: bytes, is_last: bool) -> None:
         if isinstance(path, tuple | str):
@@ -267,26 +296,26 @@ class NodeStreams:
 
     def _send(self, path: tuple[int, int] | str, make: Any) -> None:
         if isinstance(path, str):
-            self._node.links.say(path, make(0))
-        elif (peer := self._node.peers.get(path[0])) is not None:
+            self._neighbours.say(path, make(0))
+        elif (peer := self._peers.get(path[0])) is not None:
             message: Message = make(path[1])
             peer.send(message)
 
     def _give_room(self, up: Any, source: bytes, total: int) -> None:
         if isinstance(up, str):
-            self._node.links.say(up, Room(0, source, total))
+            self._neighbours.say(up, Room(0, source, total))
         elif not isinstance(up, int):
             up.room(total)
-        elif (peer := self._node.peers.get(up)) is not None:
+        elif (peer := self._peers.get(up)) is not None:
             peer.send(Room(0, source, total))
 
     def _give_up(self, up: Peer, source: bytes, code: int, text: str) -> None:
-        """Tell upstream why nothing becomes of it; who gave it up itself knows."""
+        """Tell the sender why a stream was given up, unless it gave it up itself."""
         if code == Code.OK:
             return
-        fate = Fate(1, 2, Outcome.MODIFIED, code, text, self._node.name, "", 0)
+        fate = Fate(1, 2, Outcome.MODIFIED, code, text, self._node_name, "", 0)
         if isinstance(up, str):
-            self._node.links.give_back(up, Return(self.topics[source], source, fate, []))
+            self._neighbours.give_back(up, Return(self.topics[source], source, fate, []))
         else:
             self._tell_up(up, source, fate)
 
@@ -297,7 +326,7 @@ class NodeStreams:
             up.tell(fate)
 
     def _tell_client(self, peer_id: int, source: bytes, fate: Fate) -> None:
-        peer = self._node.peers.get(peer_id)
+        peer = self._peers.get(peer_id)
         if peer is not None:
             peer.send(Told(source, [fate]))
 

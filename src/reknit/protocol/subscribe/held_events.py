@@ -27,24 +27,20 @@ class HeldEvents:
     ([(1, 2), (3, 5)], [(2, 3)])
     """
 
-    __slots__ = ("_held", "_returning", "_revoked")
+    __slots__ = ("_held", "_returning", "_revoked", "deliver", "settle")
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
+        self.deliver = self._held.add  # bound without a method between, as every batch passes here
+        """Events go to the application."""
+        self.settle = self._held.take
+        """The application settles events; returns those that it has: only these count, and only once."""
         self._returning = SeriesSeqs()
         """Events that were given back and will be delivered again."""
         self._revoked = SeriesSeqs()
         """Those of them whose lease ran out: the application may still have them, and end them."""
 
     # -- transitions
-
-    def deliver(self, series: Series, start: int, stop: int) -> None:
-        """Events go to the application."""
-        self._held.add(series, start, stop)
-
-    def settle(self, series: Series, start: int, stop: int) -> list[Range]:
-        """The application settles events; returns those that it has: only these count, and only once."""
-        return self._held.take(series, start, stop)
 
     def give_back(self, series: Series, start: int, stop: int) -> None:
         """Settled events will be delivered again."""

@@ -1,8 +1,8 @@
-"""What an alignment brought, beside the journal: events older than what the journal goes on from.
+"""Events that an alignment fetched and that are older than the ones in the journal: a second journal beside it.
 
-A journal goes on, and is not rewritten: subscribers that are behind would get old events after newer ones. So these are
-kept in a second journal of the same kind, in `aligned` under the node's directory: durable, found by range after a
-restart, and removed by the same retention. They answer recovery and further nodes, and are delivered to nobody else.
+A journal is appended to, and not rewritten: subscribers that are behind would get old events after newer ones. So these
+events are in a second journal of the same kind, in `aligned` under the node's directory: durable, found by range after a
+restart, and removed by the same retention. They answer recovery requests and further nodes, and are not delivered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.journals import open_journal
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.recovery import alignment
@@ -25,12 +25,12 @@ from reknit.wire.recovery import Span
 
 FOLDER: Final = "aligned"
 HOT_S: Final = 60.0
-"""What changed within so long goes into an alignment's first message."""
+"""Series that changed within this time go into an alignment's first message."""
 HOT_RUNS_MAX: Final = 8
 
 
-class Aligned:
-    """The second journal, which is there once something is kept in it; and both journals seen as one."""
+class AlignedEvents:
+    """The second journal, which is made when the first event is stored in it; and both journals seen as one."""
 
     def __init__(self, journal: Journal, config: Config) -> None:
         self._main = journal
@@ -46,12 +46,12 @@ class Aligned:
             self._journal = open_journal(self._config)[0]
         return self._journal
 
-    # -- keeping
+    # -- storing
 
     def put(self, batch: Batch) -> int:
-        """Keep what is new of a batch; gives how many events that is. `save` makes them durable.
+        """Store the new events of a batch; gives how many they are. `save` makes them durable.
 
-        Raises `JournalError` where there is no room now: the next alignment asks for it again.
+        Raises `JournalError` where there is no room now: the next alignment requests them again.
         """
         journal = self._open()
         held = journal.ledger.published.get((batch.topic, batch.source), SeqSet())
@@ -61,7 +61,7 @@ class Aligned:
         return sum(part.count for part in fresh)
 
     async def save(self) -> None:
-        """Make everything durable, and let go of what is more than the retention allows."""
+        """Make everything durable, and apply retention."""
         journal = self._journal
         if journal is not None:
             async with self._writing:
@@ -69,41 +69,42 @@ class Aligned:
                 journal.trim()
 
     async def close(self) -> None:
+        """Close the second journal."""
         async with self._writing:
             journal, self._journal = self._journal, None
             if journal is not None:
                 await asyncio.to_thread(journal.close)
 
-    # -- a keeper
+    # -- answers to recovery requests
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """What is held here of `[start, stop)`, cut to it, in seq order."""
+        """The events of `[start, stop)` that are held here, cut to it, in seq order."""
         if self._journal is None:
             return []
         return JournalKeeper(self._journal).find(topic, source, start, stop, bytes_max)
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
-        """What is held here of every stream that matches."""
+        """The ranges that are held here of every series that matches."""
         return [] if self._journal is None else JournalKeeper(self._journal).survey(pattern, age_s)
 
     # -- both journals, to be compared with another node's
 
-    def holdings(self, pattern: Pattern) -> tuple[dict[Stream, SeqSet], dict[Stream, int]]:
-        """What the node holds, and below which seq it let go on purpose."""
-        held: dict[Stream, SeqSet] = {}
-        floors: dict[Stream, int] = {}
+    def holdings(self, pattern: Pattern) -> tuple[dict[Series, SeqSet], dict[Series, int]]:
+        """The seqs that the node holds of every series, and the first one that retention has left."""
+        held: dict[Series, SeqSet] = {}
+        floors: dict[Series, int] = {}
         for journal in (self._main, self._journal) if self._journal is not None else (self._main,):
-            for stream, seqs in journal.ledger.published.items():
-                if seqs and pattern.matches(stream[0]):
-                    floor = journal.first_held(*stream)
-                    kept = seqs.copy()
-                    kept.discard(0, floor)
-                    held[stream] = kept.union(held.get(stream, SeqSet()))
-                    floors[stream] = max(floor, floors.get(stream, 0))
+            for series, seqs in journal.ledger.published.items():
+                if seqs and pattern.matches(series[0]):
+                    floor = journal.first_held(*series)
+                    seqs_left = seqs.copy()
+                    seqs_left.discard(0, floor)
+                    held[series] = seqs_left.union(held.get(series, SeqSet()))
+                    floors[series] = max(floor, floors.get(series, 0))
         return held, floors
 
     def compare(self, args: dict[str, Any]) -> alignment.Input:
-        """One level of what is held here, for another node that compares it with what it holds."""
+        """One level of the holdings, for another node that compares them with its own."""
         pattern = Pattern(str(args["pattern"]))
         held, _ = self.holdings(pattern)
         match args["level"]:
@@ -114,12 +115,12 @@ class Aligned:
             case _:
                 return alignment.rows(held, [int(number) for number in args["buckets"]])
 
-    def _hot(self) -> list[Stream]:
-        """The streams that changed lately, the latest first."""
+    def _hot(self) -> list[Series]:
+        """The series that changed lately, the latest first."""
         journal = self._main
         position = journal.position_at(time.time_ns() // 1000 - int(HOT_S * 1e6))
         stop = journal.end
-        hot: dict[Stream, bool] = {}
+        hot: dict[Series, bool] = {}
         for _ in range(HOT_RUNS_MAX):
             if position >= stop:
                 break

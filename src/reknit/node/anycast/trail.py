@@ -1,4 +1,4 @@
-"""The trail: which paths each event was tried along on this node, and what came of it. Bounded, and in memory."""
+"""The trail: the attempts at each event on this node, and their outcomes. Bounded, and in memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from reknit.outcome import Outcome
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """Events `[start, stop)` were given to a path, and this was its word."""
+class PathAttempt(msgspec.Struct, frozen=True, gc=False):
+    """Events `[start, stop)` were given to a path, and this was the outcome."""
 
     topic: str
     source: bytes
@@ -44,18 +44,18 @@ class Trail:
 
     >>> trail = Trail(2)
     >>> for number in range(3):
-    ...     trail.add(Attempt("a", bytes(16), 1, 2, "n", f"p{number}", False, 0, 0, 1, ""))
+    ...     trail.add(PathAttempt("a", bytes(16), 1, 2, "n", f"p{number}", False, 0, 0, 1, ""))
     >>> [attempt.path for attempt in trail.of(bytes(16), 1)]
     ['p1', 'p2']
     """
 
     def __init__(self, attempts_max: int) -> None:
-        self._attempts: deque[Attempt] = deque(maxlen=attempts_max)
+        self._attempts: deque[PathAttempt] = deque(maxlen=attempts_max)
 
-    def add(self, attempt: Attempt) -> None:
-        """An attempt ended; the oldest may be forgotten for it."""
+    def add(self, attempt: PathAttempt) -> None:
+        """An attempt ended; the oldest one may be evicted."""
         self._attempts.append(attempt)
 
-    def of(self, source: bytes, seq: int) -> list[Attempt]:
+    def of(self, source: bytes, seq: int) -> list[PathAttempt]:
         """The attempts at one event, in the order in which they ended."""
         return [one for one in self._attempts if one.source == source and one.start <= seq < one.stop]

@@ -1,0 +1,169 @@
+"""The figures of a node: its status, its topics and subscribers, and its ledger."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from reknit.config import Config
+from reknit.ledger import ANYCAST, Series
+from reknit.node.admin.pipelines import Pipelines
+from reknit.node.core.core import Core
+from reknit.node.peers.peers import Peers
+from reknit.protocol.dispatch.queue import Queue
+from reknit.seqset import SeqSet
+from reknit.version import __version__
+
+SAMPLE_S: Final = 1.0
+DOORS: Final = ("http", "amqp")
+"""The gateways that the status shows, also where they are off."""
+
+
+class HasStatus(Protocol):
+    """A part of the node, as the status shows it."""
+
+    def status(self) -> dict[str, Any]:
+        """Its figures."""
+
+
+class NodeFigures:
+    """The figures of one node; `node.figures`."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_name: str,
+        epoch: str,
+        urls: Sequence[str],
+        started_at: float,
+        core: Core,
+        peers: Peers,
+        bridges: HasStatus,
+        doors: Mapping[str, HasStatus],
+        in_hand: Callable[[], dict[str, dict[Series, SeqSet]]],
+    ) -> None:
+        self.pipelines = Pipelines()
+        self._config = config
+        self._identity = {"node": node_name, "version": __version__, "epoch": epoch}
+        self._urls = urls
+        self._started_at = started_at
+        self._core = core
+        self._peers = peers
+        self._bridges = bridges
+        self._doors = doors
+        self._in_hand = in_hand
+        """For every account of the ledger, the events in flight."""
+        self._rates: dict[str, float] = {}
+        self._sampled: tuple[float, dict[str, int]] = (0.0, {})
+
+    def sample(self, now: float) -> None:
+        """Note the number of events of every topic, so that `status` can give rates."""
+        then, before = self._sampled
+        if now - then < SAMPLE_S:
+            return
+        counts = self._counts()
+        self._rates = {
+            topic: (count - before.get(topic, 0)) / (now - then) for topic, count in counts.items()
+        }
+        self._sampled = (now, counts)
+
+    def _counts(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for (topic, _), seqs in self._core.journal.ledger.published.items():
+            counts[topic] = counts.get(topic, 0) + seqs.count
+        return counts
+
+    def status(self) -> dict[str, Any]:
+        """The node's state, as `reknit status` shows it."""
+        config, core, journal = self._config, self._core, self._core.journal
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        is_disk, requests = config.journal.kind == "disk", core.responses.watch
+        return {
+            **self._identity,
+            "pid": os.getpid(),
+            "listen": list(self._urls),
+            "uptime_s": time.time() - self._started_at,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "rss_bytes": _rss_bytes(),
+            "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
+            "journal": {"kind": config.journal.kind, **msgspec.to_builtins(journal.status())},
+            "dead_letters": core.dead_letter_admin.counts(),
+            "paused": core.dispatch.pauses.patterns,
+            "intake": {"duplicates": core.intake.duplicates, "is_full": core.intake.is_full},
+            "bridges": self._bridges.status(),
+            "requests": {"open": len(requests), "answered": requests.answered},
+            "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],
+            "topics": self.topics(),
+            "subscribers": self._subscribers(),
+            "pipelines": self.pipelines.rows(),
+            **dict.fromkeys(DOORS),
+            **{name: door.status() for name, door in self._doors.items()},
+        }
+
+    def topics(self) -> list[dict[str, Any]]:
+        """Every topic, with its events, rate, sources and gaps."""
+        counts = self._counts()
+        sources: dict[str, int] = {}
+        gaps: dict[str, int] = {}
+        for (topic, _), seqs in self._core.journal.ledger.published.items():
+            sources[topic] = sources.get(topic, 0) + 1
+            gaps[topic] = gaps.get(topic, 0) + max(0, len(seqs.ranges()) - 1)
+        return [
+            {
+                "topic": topic,
+                "events": counts[topic],
+                "rate": self._rates.get(topic, 0.0),
+                "sources": sources[topic],
+                "gaps": gaps[topic],
+            }
+            for topic in sorted(counts)
+        ]
+
+    def _subscribers(self) -> list[dict[str, Any]]:
+        journal, queues = self._core.journal, self._core.dispatch.queues
+        rows = [self._connected(queue) for queue in queues.values()]
+        present = {queue.name for queue in queues.values()}
+        for name, account in sorted(journal.ledger.accounts.items()):
+            if name not in present:
+                rows.append(
+                    {
+                        "name": name,
+                        "pattern": account.pattern.text,
+                        "state": "anycast" if name.startswith(ANYCAST) else "away",
+                        "waiting_bytes": journal.end - account.floor,
+                    }
+                    | {"unsettled": 0, "again": 0, "peer": ""}
+                )
+        return rows
+
+    def _connected(self, queue: Queue) -> dict[str, Any]:
+        peer = self._peers.get(queue.peer)
+        behind = 0 if queue.is_live else self._core.journal.end - queue.cursor.position
+        return {
+            "name": queue.name,
+            "pattern": queue.pattern.text,
+            "state": "live" if queue.is_live else "behind",
+            "waiting_bytes": behind,
+            "unsettled": queue.unsettled.count,
+            "again": len(queue.retries),
+            "peer": str(peer) if peer else "",
+        }
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """The ledger's rows, each with whether it balances."""
+        rows = self._core.journal.ledger.rows(self._in_hand())
+        return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows]
+
+
+def _rss_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,74 @@
+"""Admin requests that read the journal: batches, records, positions. Spark and the command line read the past so."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from reknit import records
+from reknit.config import Config
+from reknit.node.core.core import Core
+from reknit.topic import Pattern
+
+READ_BYTES_MAX: Final = 8 << 20
+
+Reply = tuple[Any, list[memoryview]]
+"""The body of an answer, and the bytes that follow it."""
+
+
+class JournalRequests:
+    """Reads the journal of one node over connections. Every method takes a request's arguments."""
+
+    def __init__(self, core: Core, config: Config) -> None:
+        self._core = core
+        self._journal = core.journal
+        self._config = config
+
+    def checkpoint(self, args: dict[str, Any]) -> Reply:
+        """The last seq of every source whose topic matches a pattern: a place to resume from, as of now."""
+        pattern = Pattern(str(args["pattern"]))
+        published = self._journal.ledger.published
+        return {
+            s.hex(): seqs.last for (topic, s), seqs in published.items() if seqs and pattern.matches(topic)
+        }, []
+
+    def span(self, args: dict[str, Any]) -> Reply:
+        """The first and the last position, and the position at a time."""
+        journal = self._journal
+        body: dict[str, Any] = {"epoch": self._core.epoch, "start": journal.start, "end": journal.end}
+        if self._config.journal.kind == "disk":
+            body["data_dir"] = str(self._config.node.data_dir.absolute())
+        if "time_us" in args:
+            body["position"] = journal.position_at(int(args["time_us"]))
+        return body, []
+
+    def read(self, args: dict[str, Any]) -> Reply:
+        """Batches from a position on: body `{pieces: [[position, length]], next}`, then their bytes."""
+        journal = self._journal
+        position = int(args["position"])
+        stop = min(int(args.get("stop", journal.end)), journal.end)
+        room = min(int(args.get("bytes_max", READ_BYTES_MAX)), self._config.limits.frame_bytes_max // 2)
+        pieces: list[memoryview] = []
+        places: list[tuple[int, int]] = []
+        while position < stop and room > 0:
+            run = journal.read(position, stop, room)
+            if run.entries:
+                pieces.append(run.data)
+                places.append((run.position, len(run.data)))
+                room -= len(run.data)
+            position = run.next_position
+        return {"pieces": places, "next": position, "end": journal.end}, pieces
+
+    def records(self, args: dict[str, Any]) -> Reply:
+        """Records (outcomes, subscribers) from a position on, each as its frame."""
+        journal = self._journal
+        stop = min(int(args.get("stop", journal.end)), journal.end)
+        found, after = journal.records(int(args["position"]), stop, READ_BYTES_MAX)
+        body = {"records": [[position, records.encode(record)] for position, record in found], "next": after}
+        return body, []
+
+    def find(self, args: dict[str, Any]) -> Reply:
+        """Events `[start, stop)` of a source on a topic, as far as they are held: their batches, cut to the range."""
+        topic, source = str(args["topic"]), bytes(args["source"])
+        batches = self._core.find(topic, source, int(args["start"]), int(args["stop"]))
+        body = {"first_held": self._journal.first_held(topic, source)}
+        return body, [memoryview(batch.data) for batch in batches]

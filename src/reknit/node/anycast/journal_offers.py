@@ -1,0 +1,90 @@
+"""Offers the durable events of topics with a distribution to the anycast machine, in journal order."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from reknit.batch import Batch
+from reknit.config import AnycastSettings
+from reknit.errors import Gone
+from reknit.node.anycast.distributions import JOURNAL, Distributions
+from reknit.node.anycast.ledger import AnycastLedger
+from reknit.node.anycast.local_paths import LocalPaths, now
+from reknit.node.anycast.outcome_notifier import OutcomeNotifier
+from reknit.protocol.anycast.delivery import HERE
+from reknit.protocol.anycast.inputs import OfferEvents
+from reknit.store.journal import Journal
+
+READ_BYTES: Final = 1 << 20
+
+
+class JournalOffers:
+    """Reads the journal behind a cursor, as far as there is room in memory for events that wait for a path."""
+
+    def __init__(
+        self,
+        *,
+        settings: AnycastSettings,
+        journal: Journal,
+        distributions: Distributions,
+        ledger: AnycastLedger,
+        notifier: OutcomeNotifier,
+        paths: LocalPaths,
+    ) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._distributions = distributions
+        self._ledger = ledger
+        self._notifier = notifier
+        self._paths = paths
+        self._resumed_to = journal.end
+        """Events before this position may have ended before the node was restarted."""
+        self.cursor = journal.end
+        """Events before this position were offered."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether durable events were not offered yet."""
+        return self.cursor < self._journal.end
+
+    def resume(self, position: int) -> None:
+        """Offer events from a position on that was left at the last stop."""
+        self.cursor = position
+        self.offer()
+
+    def offer(self) -> None:
+        """More of the journal is durable, or there is room again: offer what is to be delivered."""
+        settings, journal, machine = self._settings, self._journal, self._paths.machine
+        distribution = self._distributions.of
+        while (
+            self._distributions.is_on
+            and self.cursor < journal.end
+            and machine.held_bytes < settings.held_bytes_max
+            and machine.parked < settings.parked_max
+        ):
+            try:
+                run = journal.read(self.cursor, journal.end, READ_BYTES)
+            except Gone:
+                self.cursor = journal.start
+                continue
+            for index, entry in enumerate(run.entries):
+                mode = distribution(entry.head.topic)
+                if mode != JOURNAL:
+                    self._offer(Batch(entry.head, run.cut(index, index + 1), entry.position), mode)
+            self.cursor = run.next_position
+
+    def _offer(self, batch: Batch, mode: str) -> None:
+        series, head = (batch.topic, batch.source), batch.head
+        watcher = self._notifier.watchers.get(batch.source)
+        deadline = None
+        if head.ttl_ms:
+            deadline = now() + (head.time_us + head.ttl_ms * 1000 - time.time_ns() // 1000) / 1e6
+        resend, keeps = (watcher.resend, False) if watcher is not None else (True, True)
+        ranges = [(head.first, head.stop)]
+        if batch.position < self._resumed_to:
+            ranges = self._ledger.owed(series, *ranges[0])
+        for start, stop in ranges:
+            self._ledger.start(batch.position, series, start, stop)
+            offered = OfferEvents(batch.cut(start, stop), mode, resend, keeps=keeps, deadline=deadline)
+            self._paths.give(offered, HERE)

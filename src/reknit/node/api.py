@@ -1,0 +1,67 @@
+"""The interfaces between a node and its gateways.
+
+A gateway is given a `GatewayNode`, never the whole node. A node is given factories of attachments by `reknit.server`:
+doors, through which foreign clients come in, and importers, which bring events from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from reknit.batch import Batch
+from reknit.config import Config
+from reknit.node.anycast.gateway_api import AnycastApi
+from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
+from reknit.store.journal import Journal
+from reknit.transport.connection import Handler
+
+
+class Attachment(Protocol):
+    """Runs beside a node, from `start` to `stop`."""
+
+    async def start(self) -> None:
+        """Begin. Raises `InvalidConfig`."""
+
+    async def stop(self) -> None:
+        """End. Not called where `start` failed."""
+
+
+class Door(Attachment, Protocol):
+    """A gateway that listens for clients of a foreign protocol."""
+
+    url: str
+    """Where it listens, once it was started."""
+
+    def status(self) -> dict[str, Any]:
+        """Figures for the node's status."""
+
+
+class GatewayNode(Handler, Protocol):
+    """A node as its gateways see it. Connections within the process may be opened to it."""
+
+    config: Config
+    name: str
+    epoch: str
+    """The journal's name, which changes when positions start anew."""
+    journal: Journal
+    started_at: float
+    """In seconds since 1970."""
+    watchers: list[Callable[[], None]]
+    """Called when more of the journal is durable."""
+
+    @property
+    def anycast(self) -> AnycastApi:
+        """Delivery to one of many subscribers."""
+
+    def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
+        """The events `[start, stop)` that are held, as batches cut to that range."""
+
+    def local_publisher(
+        self,
+        name: str,
+        on_durable: OnDurable,
+        on_gap: OnGap | None = None,
+        on_refused: OnRefused | None = None,
+    ) -> LocalPublisher:
+        """Publishes batches that have a source and seqs already."""

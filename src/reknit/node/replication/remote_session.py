@@ -1,0 +1,60 @@
+"""A session with another node, as far as relays, bridges and aligners need one. `reknit.server` provides it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from reknit.batch import Batch
+from reknit.config import Config
+from reknit.connection.node_connection import NodeConnection
+
+
+class RemoteEvents(Protocol):
+    """A durable subscription at the other node; open while in its `async with`."""
+
+    async def __aenter__(self) -> RemoteEvents: ...
+
+    async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None: ...
+
+    async def take_all(self) -> list[Batch]:
+        """Every batch that has arrived, once there is one; none at the end."""
+
+    async def forget(self) -> None:
+        """End the subscription for good."""
+
+
+class RemoteSession(Protocol):
+    """A client's connection to the other node; open while in its `async with`."""
+
+    connection: NodeConnection
+
+    async def open(self) -> object:
+        """ConnectSession. Raises `NotConnected`."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(self, *args: object) -> None: ...
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        name: str = "",
+        history: bool = False,
+        auto_accept: bool = True,
+        is_cache: bool = False,
+    ) -> RemoteEvents:
+        """Events that match the pattern, for a durable subscriber."""
+
+    async def ask(self, what: str, **args: Any) -> Any:
+        """Send an admin request; gives the answer's body."""
+
+
+class ConnectSession(Protocol):
+    """Makes a session, which is not open yet."""
+
+    def __call__(self, url: str, *, config: Config, token: str = "", wait_s: float = 5.0) -> RemoteSession:
+        """`wait_s` is how long `open` tries."""
