@@ -11,8 +11,8 @@ from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.amqp.connection import AmqpConnection, AmqpServices
 from reknit.gateway.amqp.connections import AmqpConnections
-from reknit.gateway.amqp.links.incoming import IncomingLink
-from reknit.gateway.amqp.links.outgoing import OutgoingLink
+from reknit.gateway.amqp.links.incoming import AmqpIncomingLink
+from reknit.gateway.amqp.links.outgoing import AmqpOutgoingLink
 from reknit.gateway.amqp.links.replies import ReplyAddresses
 from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
@@ -81,8 +81,8 @@ class AmqpServer:
     def status(self) -> dict[str, Any]:
         """The numbers of connections, links and deliveries, of unsettled messages, and of credit."""
         links = [link for connection in self.connections for link in connection.links]
-        ins = [link for link in links if isinstance(link, IncomingLink)]
-        outs = [link for link in links if isinstance(link, OutgoingLink)]
+        ins = [link for link in links if isinstance(link, AmqpIncomingLink)]
+        outs = [link for link in links if isinstance(link, AmqpOutgoingLink)]
         return {
             "url": self.url,
             "connections": len(self.connections),

@@ -28,7 +28,7 @@ class DispositionRun:
         self.batch, self.start, self.stop, self.disposition = batch, start, stop, disposition
 
 
-class UnsettledDeliveries:
+class UnsettledMessages:
     """The messages of one link that the client has and has not settled.
 
     Dispositions of consecutive events are joined: `settle` is called once for a range of events. `on_disposition` is

@@ -21,7 +21,7 @@ RESEND_RELEASED = "qd.resend-released"
 _data = itemgetter(1)
 
 
-class IncomingLink:
+class AmqpIncomingLink:
     """One link. If it has no topic, the property `to` of each message names one."""
 
     def __init__(

@@ -9,14 +9,14 @@ from reknit.errors import InvalidTopic
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.codec.conditions import DETACH_FORCED, condition_of
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, IncomingLink
-from reknit.gateway.amqp.links.outgoing import OutgoingLink
+from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, AmqpIncomingLink
+from reknit.gateway.amqp.links.outgoing import AmqpOutgoingLink
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.gateway.amqp.sasl import ANONYMOUS
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
 
-Link = IncomingLink | OutgoingLink
+Link = AmqpIncomingLink | AmqpOutgoingLink
 
 
 class LinkTable:
@@ -35,7 +35,7 @@ class LinkTable:
     @property
     def unsettled(self) -> int:
         """Messages of this client without an outcome."""
-        return sum(link.unsettled for link in self._links.values() if isinstance(link, IncomingLink))
+        return sum(link.unsettled for link in self._links.values() if isinstance(link, AmqpIncomingLink))
 
     def resume(self) -> None:
         """The client may send again: all links have work to do."""
@@ -70,7 +70,7 @@ class LinkTable:
             check_topic(topic)
             if not services.rights.may_write(topic):
                 return Code.PERMISSION_DENIED, f"{services.rights.user} may not publish on {topic}"
-        made = IncomingLink(
+        made = AmqpIncomingLink(
             services,
             link,
             topic=topic,
@@ -90,7 +90,7 @@ class LinkTable:
         if not source.is_dynamic and not services.rights.may_read(pattern):
             return Code.PERMISSION_DENIED, f"{services.rights.user} may not read {pattern}"
         name = self._durable_name(link) if source.is_durable and not source.is_dynamic else ""
-        self._links[link] = OutgoingLink(
+        self._links[link] = AmqpOutgoingLink(
             services, link, pattern=pattern, name=name, is_dynamic=source.is_dynamic
         )
         return None
@@ -107,14 +107,14 @@ class LinkTable:
     def flowed(self, link: Handle) -> None:
         """A link's credit changed."""
         found = self._links.get(link)
-        if isinstance(found, OutgoingLink):
+        if isinstance(found, AmqpOutgoingLink):
             found.flowed()
             self._services.turns.add(found)
 
     def delivered(self, link: Handle, delivery: Handle) -> bool:
         """A delivery changed. True if more of it arrived."""
         found = self._links.get(link)
-        if isinstance(found, OutgoingLink):
+        if isinstance(found, AmqpOutgoingLink):
             found.delivered(delivery)
             return False
         if found is not None:
@@ -126,7 +126,7 @@ class LinkTable:
         found = self._links.pop(link, None)
         if found is not None:
             self._services.turns.remove(found)
-            if isinstance(found, IncomingLink):
+            if isinstance(found, AmqpIncomingLink):
                 found.work()  # messages that arrived before the close count
             found.close(is_closed)
         deliveries.close_link(link, is_detach=not is_closed)
@@ -153,5 +153,5 @@ class LinkTable:
         """Close every link with a reason."""
         for handle, link in self._links.items():
             link.close(is_closed=False)
-            is_attached = isinstance(link, IncomingLink) or link.is_ready
+            is_attached = isinstance(link, AmqpIncomingLink) or link.is_ready
             (deliveries.close_link if is_attached else deliveries.refuse_link)(handle, DETACH_FORCED, text)

@@ -18,7 +18,7 @@ from reknit.gateway.amqp.codec.conditions import condition_of
 from reknit.gateway.amqp.codec.encoding import MalformedValue
 from reknit.gateway.amqp.codec.messages import encode_messages
 from reknit.gateway.amqp.deliveries import Handle
-from reknit.gateway.amqp.links.dispositions import ACCEPTED, LinkDisposition, UnsettledDeliveries
+from reknit.gateway.amqp.links.dispositions import ACCEPTED, LinkDisposition, UnsettledMessages
 from reknit.gateway.amqp.links.outgoing_stream import OutgoingMessageStream, StreamTooLong
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code, Outcome
@@ -57,7 +57,7 @@ class ReceiverTerms(NamedTuple):
     """Whether the events go by `node.anycast`."""
 
 
-class OutgoingLink:
+class AmqpOutgoingLink:
     """One link. With a `name`, its subscription is durable."""
 
     def __init__(
@@ -88,7 +88,7 @@ class OutgoingLink:
             on_end=self._on_end,
             streams=self,
         )
-        self._unsettled = UnsettledDeliveries(
+        self._unsettled = UnsettledMessages(
             self._receiver.settle,
             is_anycast=self._terms.is_anycast,
             on_disposition=self._add_turn,
