@@ -26,6 +26,13 @@ PATIENCE_S = 90.0
 
 PUBLISHERS = {"line1": "plant/line1/temp", "line2": "plant/line2/temp"}
 SUBSCRIBERS = {"audit": "plant/**", "alarms": "plant/line1/*", "strict": "plant/**"}
+OWED = {
+    (name, topic)
+    for name, pattern in SUBSCRIBERS.items()
+    for topic in PUBLISHERS.values()
+    if Pattern(pattern).matches(topic)
+}
+"""Every subscriber with each topic whose events it is owed."""
 
 
 class DemoObserver(Protocol):
@@ -151,12 +158,17 @@ class DemoFabric:
             process.wait(PATIENCE_S)
         observer.tell("every event is published")
         deadline = time.monotonic() + PATIENCE_S
-        while any(row["in_flight"] for row in self.rows) or not self.rows:
+        while not self._is_settled():
             self._sleep(REFRESH_S, observer)
             if time.monotonic() > deadline:
                 observer.tell("some events are still in flight")
                 return
         observer.tell("every event has ended: accepted, or a dead letter")
+
+    def _is_settled(self) -> bool:
+        """Whether nothing is in flight. A subscriber that is still starting has no row yet."""
+        rows = {(row["subscriber"], row["topic"]) for row in self.rows}
+        return rows >= OWED and not any(row["in_flight"] for row in self.rows)
 
     def _wait(self, observer: DemoObserver, count: int) -> None:
         """Wait until so many events are published."""
@@ -204,7 +216,7 @@ class DemoFabric:
         return DemoResult(rows, self.published, dead_letters, repeated, problems)
 
     def _missing(self, name: str, received: ReceivedEvents) -> list[str]:
-        owed = [topic for topic in PUBLISHERS.values() if Pattern(SUBSCRIBERS[name]).matches(topic)]
+        owed = [topic for topic in PUBLISHERS.values() if (name, topic) in OWED]
         return [
             f"{name} never received {topic} {low} to {high - 1}"
             for topic in owed
