@@ -33,7 +33,7 @@ from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
-from reknit.wire.messages import Ask, Credit, Row, Settle, Start, Subscribe
+from reknit.wire.messages import Ask, Credit, DispositionRow, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 TOPIC = "bench/dispatch"
@@ -79,7 +79,7 @@ class Stand:
 
     def settle(self, start: int, stop: int, outcome: Outcome, now: float = 0.0, delay_s: float = 0.0) -> None:
         self.settled += 1
-        row = Row(TOPIC, SOURCE, start, stop, int(outcome), delay_s=delay_s)
+        row = DispositionRow(TOPIC, SOURCE, start, stop, int(outcome), delay_s=delay_s)
         self.core.receive(Settle(1, self.settled, [row]), "p", now)
         self.run(now)
 

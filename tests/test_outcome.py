@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
+from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 
 
 def test_codes_are_those_of_google_rpc() -> None:
@@ -27,8 +27,8 @@ def test_released_and_received_cost_no_attempt() -> None:
     assert not Outcome.RECEIVED.counts
 
 
-@pytest.mark.parametrize("kind", [Code, Outcome, End, Reason])
-def test_all_go_through_msgpack_as_plain_values(kind: type[Code | Outcome | End | Reason]) -> None:
+@pytest.mark.parametrize("kind", [Code, Outcome, FinalOutcome, Reason])
+def test_all_go_through_msgpack_as_plain_values(kind: type[Code | Outcome | FinalOutcome | Reason]) -> None:
     for member in kind:
         packed = msgspec.msgpack.encode(member)
         assert msgspec.msgpack.decode(packed) == member.value

@@ -12,7 +12,7 @@ import msgspec
 
 from reknit.outcome import Outcome
 
-__all__ = ["TRIES_MAX", "Attempt", "AttemptCount", "Tally", "Try"]
+__all__ = ["TRIES_MAX", "Attempt", "AttemptCount"]
 
 TRIES_MAX: Final = 16
 """How many of an event's attempts are stored one by one, the newest. The counters include all of them."""
@@ -51,7 +51,3 @@ class AttemptCount(msgspec.Struct, frozen=True, array_like=True):
         return AttemptCount(
             self.acquired + 1, self.failed + one.outcome.counts, (*self.tries, one)[-TRIES_MAX:]
         )
-
-
-Try = Attempt
-Tally = AttemptCount

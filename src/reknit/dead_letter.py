@@ -10,7 +10,7 @@ from reknit.attempts import Attempt
 from reknit.outcome import Code
 from reknit.topic import Pattern
 
-__all__ = ["DeadLetterContent", "DeadLetterFilter", "Letter", "Wanted", "read_letter"]
+__all__ = ["DeadLetterContent", "DeadLetterFilter", "read_letter"]
 
 
 class DeadLetterContent(msgspec.Struct, frozen=True):
@@ -110,7 +110,3 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and self.since_us <= letter.died_us
             and (not self.until_us or letter.died_us < self.until_us)
         )
-
-
-Letter = DeadLetterContent
-Wanted = DeadLetterFilter

@@ -19,7 +19,6 @@ from reknit.topic import Pattern
 
 Series = tuple[str, bytes]
 """(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
-Stream = Series
 ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
 
@@ -147,9 +146,6 @@ class HandledLetters:
         """Dead letters `[start, stop)` wait again: the events of their redrive were never stored."""
         self.redriven.discard(start, stop)
         self.last = None
-
-
-Letters = HandledLetters
 
 
 class LedgerRow(msgspec.Struct, frozen=True):

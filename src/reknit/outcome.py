@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-__all__ = ["CODE_OF", "Code", "End", "FinalOutcome", "Outcome", "Reason"]
+__all__ = ["CODE_OF", "Code", "FinalOutcome", "Outcome", "Reason"]
 
 
 class Code(IntEnum):
@@ -88,9 +88,6 @@ class FinalOutcome(IntEnum):
     ACCEPTED = 1
     DEAD_LETTERED = 2
     LOST = 3
-
-
-End = FinalOutcome
 
 
 class Reason(StrEnum):

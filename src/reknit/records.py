@@ -159,7 +159,6 @@ Record = (
     SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
     | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
-LettersRedriven, LettersDropped, LettersBack = DeadLettersRedriven, DeadLettersDropped, DeadLettersBack
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)

@@ -15,7 +15,7 @@ from reknit.client.dead_letters import drop, letters, redrive, waiting
 from reknit.client.session import Session
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, DispatchSettings, JournalSettings, LimitSettings, TopicSettings
-from reknit.dead_letter import Wanted, read_letter
+from reknit.dead_letter import DeadLetterFilter, read_letter
 from reknit.event import Event
 from reknit.outcome import Code, Reason
 from reknit.topic import Pattern
@@ -56,7 +56,7 @@ def test_failure_with_a_code_that_is_never_retried_is_a_dead_letter() -> None:
         run(program(url))
 
 
-async def some_letters(session: Session, count: int, wanted: Wanted | None = None) -> list[Any]:
+async def some_letters(session: Session, count: int, wanted: DeadLetterFilter | None = None) -> list[Any]:
     """Once so many dead letters wait."""
     while await waiting(session) < count:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -251,7 +251,7 @@ def test_letters_are_redriven_at_a_rate_and_dropped() -> None:
                     await batch.reject(Code.DATA_LOSS, "torn")
                     if batch.stop > 20:
                         break
-            assert len(await some_letters(session, 20, Wanted(topic="a", code="data_loss"))) == 20
+            assert len(await some_letters(session, 20, DeadLetterFilter(topic="a", code="data_loss"))) == 20
             steps = [body async for body in redrive(session, rate=100.0)]
             assert [body["count"] for body in steps] == [10, 10]
             assert await waiting(session) == 0

@@ -9,8 +9,8 @@ import pytest
 import reknit
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, TransportSettings
+from reknit.dead_letter import read_letter
 from reknit.errors import Closed, InvalidTopic, NotConnected, Refused
-from reknit.node.core.dead_letters import read_letter
 from reknit.outcome import Code
 from tests.client.node_thread import run
 

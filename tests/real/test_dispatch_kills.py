@@ -10,8 +10,8 @@ import pytest
 
 import reknit
 from reknit.batch import Batch
-from reknit.dead_letter import Letter, read_letter
-from reknit.outcome import End, Outcome
+from reknit.dead_letter import DeadLetterContent, read_letter
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.processes.process import NodeProcess, Process, ending
 from reknit.processes.workers import subscriber_command
 from reknit.seqset import SeqSet
@@ -26,9 +26,9 @@ PATIENCE_S = 40.0
 TOPIC = "reknit/dead-letters"
 
 
-def all_letters(journal: Readable) -> list[Letter]:
+def all_letters(journal: Readable) -> list[DeadLetterContent]:
     """Every dead letter that a journal's files hold."""
-    found: list[Letter] = []
+    found: list[DeadLetterContent] = []
     for source in journal.sources(TOPIC):
         for entry in journal.find(TOPIC, source, 1, 1 << 62):
             found += [read_letter(payload) for payload in Batch.parse(journal.fetch(entry)).payloads()]
@@ -124,7 +124,7 @@ def dead_without_letter_is_none(data: Path) -> int:
     for letter in all_letters(journal):
         told.setdefault(letter.source, SeqSet()).add(letter.seq, letter.seq + 1)
     journal.close()
-    dead = {source: by_end.get(End.DEAD_LETTERED, SeqSet()) for (_, source), by_end in ends.items()}
+    dead = {source: by_end.get(FinalOutcome.DEAD_LETTERED, SeqSet()) for (_, source), by_end in ends.items()}
     for source, seqs in dead.items():
         assert seqs.difference(told.get(source, SeqSet())).ranges() == []
     return sum(seqs.count for seqs in dead.values())

@@ -7,9 +7,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.batch import Batch
-from reknit.outcome import End, Outcome
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.records import AttemptRow, Attempts, OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
 from reknit.store.reader import open_reader
@@ -28,7 +28,7 @@ def attempts(start: int, stop: int, acquired: int, failed: int) -> Attempts:
 def tried(journal_dir: Path) -> dict[int, tuple[int, int, int]]:
     """By seq: acquired, failed, and how many attempts are known one by one."""
     journal = DiskJournal(journal_dir)
-    tallies: dict[int, Tally] = journal.ledger.accounts["audit"].tallies.get(STREAM, {})
+    tallies: dict[int, AttemptCount] = journal.ledger.accounts["audit"].tallies.get(STREAM, {})
     journal.close()
     return {seq: (one.acquired, one.failed, len(one.tries)) for seq, one in tallies.items()}
 
@@ -41,7 +41,7 @@ def write(journal: DiskJournal, is_saved: bool) -> None:
     if is_saved:
         journal.checkpoint()
     journal.stage_record(attempts(2, 3, 2, 1))
-    journal.stage_record(Outcomes("audit", [OutcomeRow(*STREAM, 3, 4, End.ACCEPTED)]))
+    journal.stage_record(Outcomes("audit", [OutcomeRow(*STREAM, 3, 4, FinalOutcome.ACCEPTED)]))
     journal.commit()
 
 

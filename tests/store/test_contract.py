@@ -9,7 +9,7 @@ import pytest
 from reknit.batch import Batch
 from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalFull, LocalError
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import (
     OutcomeRow,
     Outcomes,
@@ -226,7 +226,10 @@ def test_fetch_gives_the_very_bytes(journal: Journal) -> None:
 def test_records_and_batches_are_booked_when_staged(journal: Journal) -> None:
     journal.stage_record(SubscriberOpened.at("audit", "t/*", {("t/a", SOURCE_A): 3}, 0, 1))
     stage(journal, batch(1, 10))
-    rows = [OutcomeRow("t/a", SOURCE_A, 3, 6, End.ACCEPTED), OutcomeRow("t/a", SOURCE_A, 6, 7, End.LOST)]
+    rows = [
+        OutcomeRow("t/a", SOURCE_A, 3, 6, FinalOutcome.ACCEPTED),
+        OutcomeRow("t/a", SOURCE_A, 6, 7, FinalOutcome.LOST),
+    ]
     journal.stage_record(Outcomes("audit", rows, floor=40))
     (row,) = journal.ledger.rows()
     assert (row.published, row.accepted, row.lost, row.in_flight) == (8, 3, 1, 4)
@@ -252,13 +255,13 @@ def fill_ledger(journal: Journal, checkpoints: int) -> None:
     for first in range(1, 100, 10):
         stage(journal, batch(first, 10), batch(first, 5, "t/b", SOURCE_B))
         for name in ("audit", "gone"):
-            row = OutcomeRow("t/a", SOURCE_A, first + 2, first + 4, End.ACCEPTED)
+            row = OutcomeRow("t/a", SOURCE_A, first + 2, first + 4, FinalOutcome.ACCEPTED)
             journal.stage_record(Outcomes(name, [row], floor=first))
         if checkpoints and first % (91 // checkpoints) < 10:
             journal.checkpoint()
     journal.stage_record(SubscriberClosed("gone"))
     journal.stage_record(SubscriberOpened.at("gone", "t/b", {}, 7, 1))
-    journal.stage_record(Outcomes("unknown", [OutcomeRow("t/z", SOURCE_B, 1, 2, End.ACCEPTED)]))
+    journal.stage_record(Outcomes("unknown", [OutcomeRow("t/z", SOURCE_B, 1, 2, FinalOutcome.ACCEPTED)]))
 
 
 def test_paused_topics_are_remembered(lasting: Maker) -> None:

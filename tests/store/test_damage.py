@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from reknit.entries import Entry, Removed
 from reknit.errors import JournalCorrupt
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store import opening
 from reknit.store.disk import DiskJournal
@@ -52,7 +52,9 @@ def fill(directory: Path, segment_bytes: int) -> DiskJournal:
     journal.stage_record(SubscriberOpened.at("audit", "**", {}, 0, 1))
     for seq in range(1, LAST + 1):
         stage(journal, batch(seq), batch(2 * seq - 1, 2, "t/b", SOURCE_B))
-        journal.stage_record(Outcomes("audit", [OutcomeRow("t/a", SOURCE_A, seq, seq + 1, End.ACCEPTED)]))
+        journal.stage_record(
+            Outcomes("audit", [OutcomeRow("t/a", SOURCE_A, seq, seq + 1, FinalOutcome.ACCEPTED)])
+        )
         journal.commit()
         if seq == LAST // 2:
             journal.checkpoint()

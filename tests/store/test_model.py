@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from reknit.batch import Batch
 from reknit.errors import Gone
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
@@ -72,7 +72,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(stream=st.sampled_from(STREAMS), start=st.integers(1, 30), count=st.integers(1, 5))
     def accept(self, stream: tuple[str, bytes], start: int, count: int) -> None:
-        row = OutcomeRow(*stream, start, start + count, End.ACCEPTED)
+        row = OutcomeRow(*stream, start, start + count, FinalOutcome.ACCEPTED)
         self.journal.stage_record(Outcomes("audit", [row]))
         self.staged_accepted.append((stream, start, start + count))
 
@@ -166,7 +166,7 @@ class JournalMachine(RuleBasedStateMachine):
             rows = [row for row in (*self.accepted, *self.staged_accepted) if row[0] == stream]
             expected = SeqSet.from_ranges((start, stop) for _, start, stop in rows)
             ends = self.journal.ledger.accounts["audit"].ends.get(stream, {})
-            assert ends.get(End.ACCEPTED, SeqSet()) == expected
+            assert ends.get(FinalOutcome.ACCEPTED, SeqSet()) == expected
 
     @precondition(lambda self: hasattr(self, "journal") and self.journal.start > 0)
     @invariant()

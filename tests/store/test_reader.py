@@ -11,7 +11,7 @@ import pytest
 
 from reknit.entries import Removed
 from reknit.errors import Closed, Gone, JournalError
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.processes.process import start_tied
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.disk import DiskJournal
@@ -88,7 +88,7 @@ def test_a_reader_has_the_ledger_as_of_now(tmp_path: Path) -> None:
     keep(journal, batch(1, 10))
     with open_reader(tmp_path) as reader:
         for seq in range(1, 11):
-            row = OutcomeRow("t/a", SOURCE_A, seq, seq + 1, End.ACCEPTED)
+            row = OutcomeRow("t/a", SOURCE_A, seq, seq + 1, FinalOutcome.ACCEPTED)
             journal.stage_record(Outcomes("audit", [row]))
             journal.commit()
             if seq in (3, 7):

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from reknit.dead_letter import Letter, Wanted
+from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 
 PAGE_MAX: Final = 1_000
 STEP_S: Final = 0.1
@@ -28,14 +28,18 @@ class AdminSession(Protocol):
 
 
 async def letters(
-    session: AdminSession, wanted: Wanted | None = None, *, newest_first: bool = False, after: int = 0
-) -> AsyncIterator[tuple[int, Letter]]:
+    session: AdminSession,
+    wanted: DeadLetterFilter | None = None,
+    *,
+    newest_first: bool = False,
+    after: int = 0,
+) -> AsyncIterator[tuple[int, DeadLetterContent]]:
     """The node's dead letters that match, with their numbers; the oldest come first unless `newest_first` is set."""
     place: dict[str, int] = {"before": NEWEST} if newest_first else {"after": after}
     while True:
         body = await session.ask("dead_letters", wanted=_plain(wanted), limit=PAGE_MAX, **place)
         for number, row in body["letters"]:
-            yield number, msgspec.convert(row, Letter)
+            yield number, msgspec.convert(row, DeadLetterContent)
         if body["is_end"]:
             return
         place = {"before": body["next"]} if newest_first else {"after": body["next"]}
@@ -48,7 +52,7 @@ async def waiting(session: AdminSession) -> int:
 
 async def redrive(
     session: AdminSession,
-    wanted: Wanted | None = None,
+    wanted: DeadLetterFilter | None = None,
     *,
     rate: float = 0.0,
     clears_ttl: bool = False,
@@ -66,7 +70,7 @@ async def redrive(
 
 
 async def drop(
-    session: AdminSession, wanted: Wanted | None = None, *, is_dry: bool = False
+    session: AdminSession, wanted: DeadLetterFilter | None = None, *, is_dry: bool = False
 ) -> AsyncIterator[dict[str, Any]]:
     """Drop dead letters for good, a page at a time."""
     options = {"wanted": _plain(wanted), "limit": PAGE_MAX, "is_dry": is_dry}
@@ -91,6 +95,6 @@ async def _pages(
             await asyncio.sleep(max(0.0, body["count"] / rate - (loop.time() - began)))
 
 
-def _plain(wanted: Wanted | None) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(wanted or Wanted())
+def _plain(wanted: DeadLetterFilter | None) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(wanted or DeadLetterFilter())
     return plain

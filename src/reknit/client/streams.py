@@ -24,7 +24,7 @@ from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.frame import Buffer
 from reknit.outcome import Code, Outcome
 from reknit.protocol.streams.inputs import PIECE_BYTES
-from reknit.wire.outcomes import Fate, Told
+from reknit.wire.outcomes import RangeOutcome, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
 GAVE_UP: Final = "its publisher gave it up"
@@ -167,14 +167,14 @@ class OutgoingStream:
                     self._resolve(fate)
         resolve(self._wake)
 
-    def _resolve(self, fate: Fate) -> None:
+    def _resolve(self, fate: RangeOutcome) -> None:
         self.outcome = Outcome(fate.outcome)
         if self.outcome in ERRORS:
             self._error = undelivered(self.topic, self.source, msgspec.structs.replace(fate, start=1, stop=2))
 
     def lost(self) -> None:
         """The connection broke. The node gives up a stream that it has not received to its end."""
-        self._resolve(Fate(1, 2, Outcome.MODIFIED, Code.UNKNOWN, LOST, attempts=0))
+        self._resolve(RangeOutcome(1, 2, Outcome.MODIFIED, Code.UNKNOWN, LOST, attempts=0))
         resolve(self._wake)
 
 

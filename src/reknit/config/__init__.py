@@ -54,5 +54,3 @@ __all__ = [
     "describe",
     "load",
 ]
-
-Row = SettingRow

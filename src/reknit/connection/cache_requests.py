@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.seqset import Range
 from reknit.wire.announced import Announced
@@ -47,7 +47,7 @@ class CacheRequests:
         requester: CacheRequester,
         cache: Peer,
         number: int,
-        stream: Stream,
+        stream: Series,
         ranges: list[Range],
         bytes_max: int,
         deep: bool,

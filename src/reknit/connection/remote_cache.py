@@ -11,7 +11,7 @@ from reknit.config import Config
 from reknit.connection.cache_requests import CacheRequester, CacheRequests
 from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.seqset import Range
 from reknit.wire.codec import Frames, Item
 from reknit.wire.messages import Message, Welcome
@@ -37,7 +37,7 @@ class RemoteCache:
         self,
         requester: CacheRequester,
         number: int,
-        stream: Stream,
+        stream: Series,
         ranges: list[Range],
         bytes_max: int,
         deep: bool = False,

@@ -225,9 +225,6 @@ class DispositionRow(msgspec.Struct, frozen=True, array_like=True):
     """Which attempt had this outcome; 0: the last one."""
 
 
-Row = DispositionRow
-
-
 class Rejection(msgspec.Struct, frozen=True, array_like=True):
     """Events that the subscriber recovered from a cache and rejects. The node did not deliver them, and may lack
     them."""

@@ -33,9 +33,6 @@ class RangeOutcome(msgspec.Struct, frozen=True, array_like=True):
     attempts: int = 1
 
 
-Fate = RangeOutcome
-
-
 class Told(Message, frozen=True, tag=41):
     """The node tells a publisher that sent `Want`: outcomes of its events. No answer."""
 

@@ -10,7 +10,7 @@ import pytest
 from reknit.client.publish.outcome_tracker import OutcomeTracker
 from reknit.errors import Closed, Full, Rejected, Released
 from reknit.outcome import Outcome
-from reknit.wire.outcomes import Fate, PathThere, Told
+from reknit.wire.outcomes import PathThere, RangeOutcome, Told
 
 SOURCE = b"s" * 16
 
@@ -23,7 +23,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def told(*rows: tuple[int, int, Outcome]) -> Told:
-    return Told(SOURCE, [Fate(start, stop, int(outcome)) for start, stop, outcome in rows])
+    return Told(SOURCE, [RangeOutcome(start, stop, int(outcome)) for start, stop, outcome in rows])
 
 
 def tracker(waiting_max: int = 100) -> OutcomeTracker:

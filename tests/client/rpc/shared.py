@@ -12,8 +12,8 @@ import reknit
 from reknit.address import Address
 from reknit.client.rpc.attribute_publisher import AttributePublisher
 from reknit.client.rpc.service import Request
+from reknit.dead_letter import DeadLetterContent, read_letter
 from reknit.errors import RequestFailed
-from reknit.node.core.dead_letters import Letter, read_letter
 from reknit.outcome import Code
 
 DOORS = Address.parse("//vcu/10/1/7")
@@ -43,7 +43,7 @@ async def failure(session: reknit.Session, ttl_ms: int = 200, **more: Any) -> Re
     return caught.value
 
 
-async def letters(session: reknit.Session, count: int) -> list[Letter]:
+async def letters(session: reknit.Session, count: int) -> list[DeadLetterContent]:
     """The first dead letters that there are, or will be."""
     async with session.subscribe("reknit/dead-letters", history=True) as events:
         return [read_letter((await anext(events)).payload) for _ in range(count)]

@@ -15,7 +15,7 @@ import pytest
 
 from reknit.client.blocking.session import SyncSession, connect_sync
 from reknit.config import Config, LimitSettings
-from reknit.node.core.dead_letters import read_letter
+from reknit.dead_letter import read_letter
 from reknit.node.node import Node
 from reknit.outcome import Code
 from tests.gateway.amqp.clients import WAIT_S, Client, amqp_of, broker, config, say, url_of

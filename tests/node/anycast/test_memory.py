@@ -24,7 +24,7 @@ from reknit.protocol.anycast.queues import STALE_MIN
 from reknit.protocol.routing.routes import Routes
 from reknit.server import build_node
 from reknit.topic import Pattern
-from reknit.wire.messages import Row
+from reknit.wire.messages import DispositionRow
 from tests.node.anycast.test_gateway_api import config
 from tests.node.node_processes import run, until
 
@@ -51,7 +51,9 @@ def re_forward(machine: AnycastMachine, first: int, deadline: float | None) -> N
     machine.receive(OfferEvents(batch, "balanced", resend=True, deadline=deadline), HERE, 0.0)
     for outcome in (Outcome.RELEASED, Outcome.ACCEPTED):
         [hand] = [effect for effect in machine.take_effects() if isinstance(effect, DeliverLocally)]
-        machine.receive(SubscriberOutcomes([Row("orders", SOURCE, first, first + 1, outcome)]), hand.key, 0.0)
+        machine.receive(
+            SubscriberOutcomes([DispositionRow("orders", SOURCE, first, first + 1, outcome)]), hand.key, 0.0
+        )
     machine.take_effects()
 
 

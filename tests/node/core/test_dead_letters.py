@@ -11,7 +11,7 @@ import pytest
 
 from reknit.batch import HEADER_BYTES, Batch
 from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSettings, TopicSettings
-from reknit.dead_letter import Letter, Wanted
+from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 from reknit.node.core.core import Core
 from reknit.outcome import Code, Outcome, Reason
 from reknit.store.disk import DiskJournal
@@ -20,7 +20,7 @@ from reknit.store.memory import MemoryJournal, SimJournal
 from reknit.store.retention import Retention
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames
-from reknit.wire.messages import Ack, Answer, Ask, Go, Hold, Message, Row, Settle, Start, Subscribe
+from reknit.wire.messages import Ack, Answer, Ask, DispositionRow, Go, Hold, Message, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 TOPIC = "reknit/dead-letters"
@@ -72,7 +72,7 @@ class Desk:
 
     def settle(self, start: int, stop: int, outcome: Outcome, topic: str = "plant/a", **fields: Any) -> None:
         self.settled += 1
-        row = Row(topic, source_of(topic), start, stop, int(outcome), **fields)
+        row = DispositionRow(topic, source_of(topic), start, stop, int(outcome), **fields)
         self.core.receive(Settle(1, self.settled, [row]), "audit", 0.0)
         self.run()
 
@@ -87,9 +87,9 @@ class Desk:
         self.run()
         return self.told(Answer)[-1]
 
-    def letters(self, **wanted: Any) -> list[Letter]:
+    def letters(self, **wanted: Any) -> list[DeadLetterContent]:
         rows = self.core.dead_letter_admin.page({"wanted": wanted})["letters"]
-        return [msgspec.convert(row, Letter) for _, row in rows]
+        return [msgspec.convert(row, DeadLetterContent) for _, row in rows]
 
     def events(self, topic: str, is_redriven: bool = True) -> list[Batch]:
         """What the journal holds on a topic: of the redrive and of others, or of its first source."""
@@ -164,7 +164,7 @@ def test_dead_letter_is_never_dead_lettered() -> None:
     one.die(1)
     source = one.core.dead_letters.source
     one.settled += 1
-    row = Row(TOPIC, source, 1, 2, int(Outcome.REJECTED))
+    row = DispositionRow(TOPIC, source, 1, 2, int(Outcome.REJECTED))
     one.core.receive(Settle(1, one.settled, [row]), "audit", 0.0)
     one.run()
     assert one.core.dead_letters.waiting.count == 1
@@ -190,7 +190,10 @@ def test_letters_keep_their_seqs_when_the_journal_was_full_for_a_while() -> None
     one = desk(journal=journal)
     one.publish(1, [b"x"])
     one.publish(2, [b"x"])
-    rows = [Row("plant/a", SOURCE, seq, seq + 1, int(Outcome.REJECTED), text="y" * 900) for seq in (1, 2)]
+    rows = [
+        DispositionRow("plant/a", SOURCE, seq, seq + 1, int(Outcome.REJECTED), text="y" * 900)
+        for seq in (1, 2)
+    ]
     one.core.receive(Settle(1, 1, rows), "audit", 0.0)
     one.run()
     one.run()
@@ -255,7 +258,7 @@ def test_redriven_event_that_dies_again_knows_its_first_id() -> None:
     one.ask("redrive")
     [batch] = one.events("plant/a")
     one.settled += 1
-    row = Row("plant/a", batch.source, 1, 2, int(Outcome.REJECTED))
+    row = DispositionRow("plant/a", batch.source, 1, 2, int(Outcome.REJECTED))
     one.core.receive(Settle(1, one.settled, [row]), "audit", 0.0)
     one.run()
     [letter] = one.letters()
@@ -445,4 +448,11 @@ def test_retention_spares_letters_that_wait() -> None:
 
 
 def test_wanted_knows_everything_that_it_is_asked() -> None:
-    assert Wanted.__struct_fields__ == ("reason", "topic", "code", "subscriber", "since_us", "until_us")
+    assert DeadLetterFilter.__struct_fields__ == (
+        "reason",
+        "topic",
+        "code",
+        "subscriber",
+        "since_us",
+        "until_us",
+    )

@@ -32,7 +32,7 @@ from reknit.wire.links import (
     Via,
 )
 from reknit.wire.messages import Message, Welcome
-from reknit.wire.outcomes import Fate, Want
+from reknit.wire.outcomes import RangeOutcome, Want
 from tests.node.node_processes import run, until
 
 HELLO = Link("stranger", 1, 1, False, [], "epoch")
@@ -66,7 +66,7 @@ LOGGED: list[tuple[str, list[Message | bytes], bool]] = [
     ("a mode that is none", [HELLO, Announce("stranger", 1, 2, [("a", "some")], is_whole=True)], True),
     ("a cost that is none", [HELLO, LinkState("stranger", 1, 2, {"here": -5})], True),
     ("a distribution that is none", [HELLO, Forward(8, "x", "odd", True, 1, 0, [])], True),
-    ("outcomes of nothing", [HELLO, Returned([Return("a", b"s" * 16, Fate(1, 1 << 60, 99), ["x"])])], False),
+    ("outcomes of nothing", [HELLO, Returned([Return("a", b"s" * 16, RangeOutcome(1, 1 << 60, 99), ["x"])])], False),
     ("positions that are none", [HELLO, Got(-5), Got(1 << 62), Pull("other", 1 << 60), Pull("", -7)], False),
     ("unknown nodes", [HELLO, AskWhole("nobody"), Beat([("x", 1 << 62, -1, 5)]), Beat([])], False),
     ("batches without a word", [HELLO, bytes(BATCH.data)], False),

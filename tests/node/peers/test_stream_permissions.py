@@ -21,7 +21,7 @@ from reknit.event import FLAG_STREAM
 from reknit.node.node import Node
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
-from reknit.wire.outcomes import Fate, Told
+from reknit.wire.outcomes import RangeOutcome, Told
 from reknit.wire.streams import Begin, Room
 from tests.client.rpc.shared import run
 from tests.node.peers.test_permission_checks import as_, guarded
@@ -47,7 +47,7 @@ def stub(source: bytes, topic: str = TOPIC, flags: int = 0, **fields: Any) -> Ba
     return Batch.build(source, topic, 1, [b""], time_us=1, flags=flags | FLAG_STREAM, **fields)
 
 
-async def begin(session: reknit.Session, batch: Batch) -> Fate | None:
+async def begin(session: reknit.Session, batch: Batch) -> RangeOutcome | None:
     """Why the node does not let a stream begin; None if it has room for it."""
     answer: asyncio.Future[Room | Told] = asyncio.get_running_loop().create_future()
     streams = session.router.streams

@@ -13,7 +13,7 @@ import pytest
 from reknit.client.recovery.caches import Cache
 from reknit.client.session import Session
 from reknit.config import Config, DispatchSettings, TopicSettings
-from reknit.dead_letter import Letter, read_letter
+from reknit.dead_letter import DeadLetterContent, read_letter
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.outcome import Code
 from reknit.processes.process import free_port
@@ -303,7 +303,9 @@ def test_a_recovered_event_that_is_rejected_becomes_a_dead_letter() -> None:
     run(test)
 
 
-async def dead(wanted: dict[str, Any], outcome: dict[str, Any], **fields: Any) -> tuple[list[int], Letter]:
+async def dead(
+    wanted: dict[str, Any], outcome: dict[str, Any], **fields: Any
+) -> tuple[list[int], DeadLetterContent]:
     """A node by these settings, and an event that is lost, recovered, and fails whenever it comes: its attempts."""
     attempts: list[int] = []
     async with (

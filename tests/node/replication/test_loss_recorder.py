@@ -12,7 +12,7 @@ import pytest
 from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
 from reknit.node.node import Node
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.processes.process import tied
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.records import Skipped, apply, decode, encode
@@ -44,7 +44,7 @@ def test_a_record_of_a_skipped_range_survives_and_is_booked_once() -> None:
     apply(ledger, record)
     assert ledger.skipped[TOPIC, SOURCE].ranges() == [(3, 6)], "what was kept is not lost"
     assert ledger.untold("audit") == [((TOPIC, SOURCE), 3, 6)]
-    ledger.settle("audit", TOPIC, SOURCE, 3, 6, End.LOST)
+    ledger.settle("audit", TOPIC, SOURCE, 3, 6, FinalOutcome.LOST)
     assert ledger.untold("audit") == []
     [row] = ledger.rows()
     assert (row.published, row.lost, row.in_flight, row.balanced) == (5, 3, 2, True)

@@ -28,8 +28,8 @@ from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
 from reknit.protocol.routing.routes import Interests, LinkDown, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.topic import Pattern
 from reknit.wire.links import Return
-from reknit.wire.messages import Row
-from reknit.wire.outcomes import Fate
+from reknit.wire.messages import DispositionRow
+from reknit.wire.outcomes import RangeOutcome
 
 SOURCE = b"s" * 16
 TOPIC = "orders"
@@ -64,7 +64,7 @@ class Mesh:
         self.tries: list[tuple[str, int, int]] = []
         """(subscriber, start, stop), in order."""
         self.attempts: list[int] = []
-        self.fates: list[Fate] = []
+        self.fates: list[RangeOutcome] = []
         self.trail: list[AttemptEnded] = []
         self.granted: dict[str, int] = {}
         self._next = 1
@@ -120,7 +120,7 @@ class Mesh:
         self._collect(name[0])
 
     def say(self, name: str, outcome: Outcome, start: int, stop: int) -> None:
-        row = Row(TOPIC, SOURCE, start, stop, outcome)
+        row = DispositionRow(TOPIC, SOURCE, start, stop, outcome)
         self.nodes[name[0]].anycast.receive(SubscriberOutcomes([row]), name, self.now)
         self._collect(name[0])
 

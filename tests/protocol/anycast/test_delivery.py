@@ -13,7 +13,7 @@ from reknit.protocol.anycast.inputs import Attach, Detach, OfferEvents, Resolve,
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.routing.routes import Routes
 from reknit.topic import Pattern
-from reknit.wire.messages import Row
+from reknit.wire.messages import DispositionRow
 
 SOURCE = b"s" * 16
 
@@ -70,7 +70,7 @@ def test_an_event_that_is_parked_after_it_was_pinned_expires_by_its_ttl() -> Non
     machine.receive(Attach(Pattern("orders"), "events", 10, "a1"), "a1", 0.0)
     batch = Batch.build(SOURCE, "orders", 1, [b"x"], time_us=0)
     machine.receive(OfferEvents(batch, "balanced", keeps=True, deadline=5.0), HERE, 0.0)
-    machine.receive(SubscriberOutcomes([Row("orders", SOURCE, 1, 2, Outcome.RECEIVED)]), "a1", 0.1)
+    machine.receive(SubscriberOutcomes([DispositionRow("orders", SOURCE, 1, 2, Outcome.RECEIVED)]), "a1", 0.1)
     machine.receive(Detach(is_clean=False), "a1", 0.2)
     assert machine.parked == 1
     machine.take_effects()

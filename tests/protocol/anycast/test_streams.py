@@ -22,7 +22,7 @@ from reknit.protocol.anycast.inputs import (
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.routing.routes import Routes
 from reknit.topic import Pattern
-from reknit.wire.messages import Row
+from reknit.wire.messages import DispositionRow
 
 S = b"s" * 16
 
@@ -45,7 +45,9 @@ def test_a_stream_goes_only_to_subscribers_that_take_streams() -> None:
     for _ in range(2):
         [hand] = [effect for effect in machine.take_effects() if isinstance(effect, DeliverLocally)]
         tried.append(hand.key)
-        machine.receive(SubscriberOutcomes([Row("films", S, 1, 2, Outcome.RELEASED)]), hand.key, 0.0)
+        machine.receive(
+            SubscriberOutcomes([DispositionRow("films", S, 1, 2, Outcome.RELEASED)]), hand.key, 0.0
+        )
     assert tried == [1, 3]
     [resolve] = [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
     assert (resolve.fate.outcome, machine.records()) == (Outcome.RELEASED, 0)
@@ -70,7 +72,7 @@ def test_a_withdrawn_stream_is_nowhere_any_more(is_waiting: bool) -> None:
     machine.take_effects()
     machine.receive(WithdrawStream("films", S, "given up"), "", 1.0)
     assert not [effect for effect in machine.take_effects() if isinstance(effect, Resolve)]
-    machine.receive(SubscriberOutcomes([Row("films", S, 1, 2, Outcome.ACCEPTED)]), 0, 1.0)
+    machine.receive(SubscriberOutcomes([DispositionRow("films", S, 1, 2, Outcome.ACCEPTED)]), 0, 1.0)
     machine.receive(Detach(is_clean=True), 0, 1.0)
     machine.take_effects()
     assert (machine.records(), machine.held_bytes) == (0, 0)

@@ -8,8 +8,8 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import TopicSettings
-from reknit.ledger import Stream
-from reknit.outcome import End, Outcome
+from reknit.ledger import Series
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.dispatch.dispatcher import Dispatcher, Input
 from reknit.protocol.dispatch.inputs import JournalGrown, JournalScanned, OpenSubscription
 from reknit.protocol.dispatch.retry import Retry
@@ -20,10 +20,10 @@ from reknit.protocol.machine import JOURNAL, MadeDurable
 from reknit.seqset import SeqSet
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
-from reknit.wire.messages import Row, Settle, Start, Subscribe
+from reknit.wire.messages import DispositionRow, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
-STREAM: Stream = ("plant/a", SOURCE)
+STREAM: Series = ("plant/a", SOURCE)
 
 
 class Bench:
@@ -117,7 +117,7 @@ class Bench:
         return self.give(OpenSubscription(request, pattern, int(str(position)), since, seen=seen), peer)
 
     def settle(self, number: int, start: int, stop: int, outcome: Outcome, **fields: object) -> list[Effect]:
-        row = Row("plant/a", SOURCE, start, stop, int(outcome), **fields)  # type: ignore[arg-type]
+        row = DispositionRow("plant/a", SOURCE, start, stop, int(outcome), **fields)  # type: ignore[arg-type]
         return self.give(Settle(1, number, [row]))
 
     def say(
@@ -126,14 +126,14 @@ class Bench:
         """Settle with the next number; `topic` and `source` are the usual ones unless given."""
         self.settled += 1
         place = (fields.pop("topic", "plant/a"), fields.pop("source", SOURCE))
-        row = Row(*place, start, stop or start + 1, int(outcome), **fields)
+        row = DispositionRow(*place, start, stop or start + 1, int(outcome), **fields)
         return self.give(Settle(1, self.settled, [row]), peer, now)
 
     def restart(self, **fields: Any) -> Bench:
         """A restarted node over the same journal."""
         return Bench(journal=self.journal, **fields)
 
-    def ends(self, name: str) -> dict[End, SeqSet]:
+    def ends(self, name: str) -> dict[FinalOutcome, SeqSet]:
         return self.journal.ledger.accounts[name].ends.get(STREAM, {})
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from reknit.attempts import Tally
+from reknit.attempts import AttemptCount
 from reknit.backoff import Backoff
 from reknit.config import TopicSettings
-from reknit.outcome import Code, End, Outcome, Reason
+from reknit.outcome import Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.retry import Retry
 from reknit.protocol.effects import AppendRecord, DeadLetter
 from reknit.protocol.machine import PeerLeft
 from reknit.records import Attempts, Outcomes
 from reknit.topic import Pattern
-from reknit.wire.messages import Held, Row, Settle, Settled
+from reknit.wire.messages import DispositionRow, Held, Settle, Settled
 from tests.protocol.dispatch.bench import SOURCE, STREAM, Bench, delivered, letters, ranges, redelivered, said
 
 
-def tally(bench: Bench, seq: int, name: str = "audit") -> Tally:
-    return bench.journal.ledger.accounts[name].tallies.get(STREAM, {}).get(seq, Tally())
+def tally(bench: Bench, seq: int, name: str = "audit") -> AttemptCount:
+    return bench.journal.ledger.accounts[name].tallies.get(STREAM, {}).get(seq, AttemptCount())
 
 
 def test_acquired_and_failed_are_counted_apart() -> None:
@@ -51,7 +51,7 @@ def test_outcome_that_is_repeated_on_a_new_connection_is_counted_once() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1)
-    row = Row("plant/a", SOURCE, 1, 2, int(Outcome.FAILED), attempt=1)
+    row = DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.FAILED), attempt=1)
     bench.give(Settle(1, 1, [row]))
     bench.give(PeerLeft())
     bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
@@ -86,7 +86,9 @@ def test_failed_batch_is_one_row_and_is_redelivered_as_a_batch() -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 1000)
-    bench.dispatch.receive(Settle(1, 1, [Row("plant/a", SOURCE, 1, 1001, int(Outcome.FAILED))]), "p", 0.0)
+    bench.dispatch.receive(
+        Settle(1, 1, [DispositionRow("plant/a", SOURCE, 1, 1001, int(Outcome.FAILED))]), "p", 0.0
+    )
     [record] = [one.record for one in bench.dispatch.take_effects() if isinstance(one, AppendRecord)]
     assert isinstance(record, Attempts)
     assert len(record.rows) == 1
@@ -98,14 +100,17 @@ def test_events_of_a_batch_are_settled_one_by_one() -> None:
     bench.subscribe("audit")
     bench.publish(1, 4)
     rows = [
-        Row("plant/a", SOURCE, 1, 2, int(Outcome.ACCEPTED)),
-        Row("plant/a", SOURCE, 2, 3, int(Outcome.FAILED)),
-        Row("plant/a", SOURCE, 3, 4, int(Outcome.REJECTED), int(Code.DATA_LOSS), "torn"),
-        Row("plant/a", SOURCE, 4, 5, int(Outcome.ACCEPTED)),
+        DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.ACCEPTED)),
+        DispositionRow("plant/a", SOURCE, 2, 3, int(Outcome.FAILED)),
+        DispositionRow("plant/a", SOURCE, 3, 4, int(Outcome.REJECTED), int(Code.DATA_LOSS), "torn"),
+        DispositionRow("plant/a", SOURCE, 4, 5, int(Outcome.ACCEPTED)),
     ]
     effects = bench.give(Settle(1, 1, rows))
     assert letters(effects) == [(3, 4, "rejected")]
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 2), (4, 5)), End.DEAD_LETTERED: ranges((3, 4))}
+    assert bench.ends("audit") == {
+        FinalOutcome.ACCEPTED: ranges((1, 2), (4, 5)),
+        FinalOutcome.DEAD_LETTERED: ranges((3, 4)),
+    }
     assert redelivered(bench.tick(10.0)) == [(2, 3, 2)]
 
 
@@ -197,7 +202,10 @@ def test_attempts_are_recorded_before_the_outcome(outcome: Outcome) -> None:
     bench = Bench()
     bench.subscribe("audit")
     bench.publish(1, 2)
-    rows = [Row("plant/a", SOURCE, 1, 2, int(outcome)), Row("plant/a", SOURCE, 2, 3, int(Outcome.FAILED))]
+    rows = [
+        DispositionRow("plant/a", SOURCE, 1, 2, int(outcome)),
+        DispositionRow("plant/a", SOURCE, 2, 3, int(Outcome.FAILED)),
+    ]
     bench.dispatch.receive(Settle(1, 1, rows), "p", 0.0)
     records = [one.record for one in bench.dispatch.take_effects() if isinstance(one, AppendRecord)]
     assert [type(record) for record in records] == [Attempts, Outcomes]

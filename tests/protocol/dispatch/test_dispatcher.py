@@ -4,7 +4,7 @@ from random import Random
 
 from reknit.batch import Batch
 from reknit.entries import Removed
-from reknit.outcome import Code, End, Outcome, Reason
+from reknit.outcome import Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import EventsGone, JournalTrimmed, OpenSubscription, PeerBlocked
 from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Send
@@ -12,9 +12,9 @@ from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.topic import Pattern
 from reknit.wire.messages import (
     Credit,
+    DispositionRow,
     Held,
     Lost,
-    Row,
     Settle,
     Settled,
     Start,
@@ -147,7 +147,7 @@ def test_events_that_a_subscriber_still_holds_are_not_sent_again_and_can_be_sett
     effects = bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 6)])
     assert delivered(effects) == []
     bench.settle(1, 1, 6, Outcome.ACCEPTED)
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 6))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 6))}
 
 
 def test_held_events_that_ended_before_the_cursor_reached_them_are_not_sent_again() -> None:
@@ -248,7 +248,7 @@ def test_accepted_events_end_in_the_ledger() -> None:
     bench.subscribe("audit")
     bench.publish(1, 5)
     assert said(bench.settle(1, 1, 4, Outcome.ACCEPTED)) == [Settled(1, 1)]
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 4))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 4))}
 
 
 def test_outcome_is_confirmed_when_it_is_durable() -> None:
@@ -312,7 +312,7 @@ def test_event_that_failed_often_enough_is_a_dead_letter() -> None:
     letter = bench.settle(2, 1, 2, Outcome.FAILED)[0]
     assert isinstance(letter, DeadLetter)
     assert (letter.reason, letter.attempts) == (Reason.ATTEMPTS_EXHAUSTED, 2)
-    assert bench.ends("audit") == {End.DEAD_LETTERED: ranges((1, 2))}
+    assert bench.ends("audit") == {FinalOutcome.DEAD_LETTERED: ranges((1, 2))}
 
 
 def test_rejected_event_is_a_dead_letter_before_its_end_is_booked() -> None:
@@ -320,7 +320,7 @@ def test_rejected_event_is_a_dead_letter_before_its_end_is_booked() -> None:
     bench.subscribe("audit")
     bench.publish(1, 3)
     bench.dispatch.receive(
-        Settle(1, 1, [Row("plant/a", SOURCE, 1, 3, int(Outcome.REJECTED), 3, "bad")]), "p", 0.0
+        Settle(1, 1, [DispositionRow("plant/a", SOURCE, 1, 3, int(Outcome.REJECTED), 3, "bad")]), "p", 0.0
     )
     kinds = [type(effect) for effect in bench.dispatch.take_effects()]
     assert kinds == [DeadLetter, AppendRecord]
@@ -351,7 +351,7 @@ def test_removed_events_end_as_lost_and_the_subscriber_is_told() -> None:
     bench.settle(1, 1, 3, Outcome.ACCEPTED)
     effects = bench.give(JournalTrimmed(bench.journal.end, [Removed("plant/a", SOURCE, 1, 6)]), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 3, 6, "retention")]
-    assert bench.ends("audit")[End.LOST] == ranges((3, 6))
+    assert bench.ends("audit")[FinalOutcome.LOST] == ranges((3, 6))
 
 
 def test_removed_events_from_before_a_subscriber_are_not_lost_to_it() -> None:
@@ -373,7 +373,7 @@ def test_removed_events_that_were_not_recorded_before_a_crash_are_recorded_after
     [append] = again.take_effects()
     assert isinstance(append, AppendRecord)
     journal.stage_record(append.record)
-    assert bench.ends("audit")[End.LOST] == ranges((3, 5))
+    assert bench.ends("audit")[FinalOutcome.LOST] == ranges((3, 5))
 
 
 def test_subscriber_that_was_away_is_told_what_was_removed() -> None:
@@ -394,7 +394,7 @@ def test_event_that_is_gone_before_its_next_attempt_is_lost() -> None:
     bench.settle(1, 1, 2, Outcome.RELEASED)
     effects = bench.give(EventsGone(("p", 1), "plant/a", SOURCE, 1, 2), JOURNAL)
     assert said(effects) == [Lost(1, "plant/a", SOURCE, 1, 2, "retention")]
-    assert bench.ends("audit") == {End.LOST: ranges((1, 2))}
+    assert bench.ends("audit") == {FinalOutcome.LOST: ranges((1, 2))}
 
 
 def test_ephemeral_subscriber_is_told_of_a_gone_event_too() -> None:

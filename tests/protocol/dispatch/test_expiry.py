@@ -5,7 +5,7 @@ from __future__ import annotations
 from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.ledger import ANYCAST
-from reknit.outcome import Code, End, Outcome
+from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send
 from reknit.protocol.machine import PeerLeft
 from reknit.protocol.publish.intake import Intake
@@ -23,7 +23,7 @@ def test_event_that_waits_past_its_ttl_is_a_dead_letter() -> None:
     assert letters(bench.tick(1.9)) == []
     [letter] = [one for one in bench.tick(2.1) if isinstance(one, DeadLetter)]
     assert (letter.start, letter.reason, letter.code) == (2, "expired", Code.DEADLINE_EXCEEDED)
-    assert bench.ends("audit") == {End.DEAD_LETTERED: ranges((2, 3))}
+    assert bench.ends("audit") == {FinalOutcome.DEAD_LETTERED: ranges((2, 3))}
     assert seqs(bench.give(Credit(1, 1 << 20), now=3.0)) == []
 
 
@@ -53,7 +53,7 @@ def test_event_that_is_being_processed_may_be_finished() -> None:
     bench.publish(1, ttl_ms=2000)
     assert letters(bench.tick(5.0)) == []
     bench.say(Outcome.ACCEPTED, 1, now=5.0)
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 2))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 2))}
 
 
 def test_event_that_fails_past_its_ttl_is_not_tried_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reknit.config import TopicSettings
-from reknit.outcome import End, Outcome
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.effects import Redeliver
 from reknit.protocol.machine import PeerLeft
 from reknit.topic import Pattern
@@ -151,7 +151,7 @@ def test_too_many_waiting_keys_stop_the_cursor_and_lose_nothing() -> None:
         got += more
     bench.say(Outcome.ACCEPTED, 1, 41)
     assert got == list(range(1, 41))
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 41))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 41))}
 
 
 def test_unnamed_subscriber_gets_everything_as_it_comes() -> None:

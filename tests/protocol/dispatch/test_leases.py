@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reknit.outcome import End, Outcome
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.dispatch.leases import WINDOW_FIRST
 from reknit.protocol.machine import PeerLeft
 from reknit.wire.messages import Held, Revoked
@@ -63,7 +63,7 @@ def test_late_accept_still_ends_the_event() -> None:
     bench = leased()
     bench.tick(LEASE_S)
     bench.say(Outcome.ACCEPTED, 1, now=LEASE_S)
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 2))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 2))}
     assert redelivered(bench.tick(10 * LEASE_S)) == []
 
 
@@ -85,7 +85,7 @@ def test_lease_of_an_attempt_does_not_end_the_next_one_early() -> None:
 def test_event_set_aside_and_not_delivered_can_not_be_settled() -> None:
     bench = leased(WINDOW_FIRST + 10)
     bench.say(Outcome.ACCEPTED, 1, WINDOW_FIRST + 11)
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, WINDOW_FIRST + 1))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, WINDOW_FIRST + 1))}
 
 
 def test_no_more_is_handed_out_ahead_than_a_lease_covers() -> None:

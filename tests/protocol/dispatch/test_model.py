@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.config import TopicSettings
-from reknit.outcome import End, Outcome
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.dispatch.inputs import SetPaused
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import DeliverRuns, Redeliver
 from reknit.protocol.machine import PeerLeft
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
-from reknit.wire.messages import Credit, Revoked, Row, Settle
+from reknit.wire.messages import Credit, DispositionRow, Revoked, Settle
 from tests.protocol.dispatch.bench import STREAM, Bench, letters, said
 
 ATTEMPTS_MAX = 3
@@ -55,7 +55,7 @@ class Model:
         self.held: dict[int, int] = {}
         """What is with the subscriber, and as which attempt."""
         self.failed: dict[int, int] = defaultdict(int)
-        self.ended: dict[int, End] = {}
+        self.ended: dict[int, FinalOutcome] = {}
 
     def publish(self, seq: int, key: str) -> None:
         self.keys[seq] = key if self.order == "key" else "one"
@@ -77,11 +77,11 @@ class Model:
         if outcome is Outcome.FAILED:
             self.failed[seq] += 1
         if outcome is Outcome.ACCEPTED:
-            self.end(seq, End.ACCEPTED)
+            self.end(seq, FinalOutcome.ACCEPTED)
         elif outcome is Outcome.REJECTED or self.failed[seq] >= ATTEMPTS_MAX:
-            self.end(seq, End.DEAD_LETTERED)
+            self.end(seq, FinalOutcome.DEAD_LETTERED)
 
-    def end(self, seq: int, end: End) -> None:
+    def end(self, seq: int, end: FinalOutcome) -> None:
         assert seq not in self.ended
         self.ended[seq] = end
         self.waiting[self.keys[seq]].remove(seq)
@@ -108,7 +108,7 @@ class World:
                 for seq in range(message.start, message.stop):
                     self.model.settle(seq, Outcome.FAILED)
         dead = {seq for start, stop, _ in letters(effects) for seq in range(start, stop)}
-        assert dead <= {seq for seq, end in self.model.ended.items() if end is End.DEAD_LETTERED}
+        assert dead <= {seq for seq, end in self.model.ended.items() if end is FinalOutcome.DEAD_LETTERED}
         for effect in effects:
             if isinstance(effect, Redeliver):
                 for seq in range(effect.start, effect.stop):
@@ -144,8 +144,10 @@ class World:
         for one in rest:
             self.model.settle(one, Outcome.RELEASED)
         self.bench.settled += 1
-        rows = [Row(*STREAM, seq, seq + 1, int(outcome), attempt=attempt)]
-        rows += [Row(*STREAM, one, one + 1, int(Outcome.RELEASED), attempt=attempt) for one in rest]
+        rows = [DispositionRow(*STREAM, seq, seq + 1, int(outcome), attempt=attempt)]
+        rows += [
+            DispositionRow(*STREAM, one, one + 1, int(Outcome.RELEASED), attempt=attempt) for one in rest
+        ]
         self._see(self.bench.give(Settle(1, self.bench.settled, rows), now=self.now))
 
     def wait(self, seconds: float) -> None:
@@ -190,7 +192,7 @@ class World:
             self.wait(1.0)
         assert sorted(self.model.ended) == list(range(1, self.last + 1)), "some events never came"
         ends = self.bench.ends("audit")
-        for end in (End.ACCEPTED, End.DEAD_LETTERED):
+        for end in (FinalOutcome.ACCEPTED, FinalOutcome.DEAD_LETTERED):
             wanted = SeqSet.from_ranges((seq, seq + 1) for seq, one in self.model.ended.items() if one is end)
             assert ends.get(end, SeqSet()) == wanted
         assert all(row.balanced for row in self.bench.journal.ledger.rows(self.bench.dispatch.in_hand()))

@@ -6,7 +6,7 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import TopicSettings
-from reknit.outcome import Code, End, Outcome
+from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.effects import Append, DeadLetter, Send, Withhold
 from reknit.protocol.machine import PeerLeft
 from reknit.protocol.publish.intake import Intake, QueuesFull
@@ -127,7 +127,7 @@ def test_oldest_is_dropped_into_the_dead_letters() -> None:
     bench.publish(1, 9)
     assert letters(bench.publish(10, 3)) == [(1, 4, "egress_full")]
     assert seqs(bench.subscribe("audit")) == list(range(4, 13))
-    assert bench.ends("audit") == {End.DEAD_LETTERED: ranges((1, 4))}
+    assert bench.ends("audit") == {FinalOutcome.DEAD_LETTERED: ranges((1, 4))}
 
 
 def test_oldest_from_before_a_restart_is_dropped_first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reknit.entries import Removed
-from reknit.outcome import Code, End, Outcome
+from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.dispatch.inputs import JournalTrimmed, SetPaused
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import DeliverRuns
@@ -82,7 +82,7 @@ def test_what_is_in_hand_can_be_settled_while_paused() -> None:
     pause(bench)
     bench.say(Outcome.ACCEPTED, 1)
     bench.say(Outcome.FAILED, 2)
-    assert bench.ends("audit") == {End.ACCEPTED: ranges((1, 2))}
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 2))}
     assert redelivered(bench.tick(10.0)) == []
     assert redelivered(resume(bench, now=11.0)) == [(2, 3, 2)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.protocol.recovery.alignment import (
     Alignment,
     AlignmentDone,
@@ -21,13 +21,13 @@ from reknit.protocol.recovery.alignment import (
 )
 from reknit.seqset import SeqSet
 
-ANN: Stream = ("plant/a", b"a" * 16)
-BOB: Stream = ("plant/b", b"b" * 16)
-Held = dict[Stream, SeqSet]
+ANN: Series = ("plant/a", b"a" * 16)
+BOB: Series = ("plant/b", b"b" * 16)
+Held = dict[Series, SeqSet]
 
 
 def align(
-    mine: Held, theirs: Held, floors: dict[Stream, int] | None = None, hot: list[Stream] | None = None
+    mine: Held, theirs: Held, floors: dict[Series, int] | None = None, hot: list[Series] | None = None
 ) -> tuple[Held, list[str]]:
     """Returns the ranges that are fetched, and the requests on the way."""
     alignment = Alignment("**")
@@ -120,7 +120,7 @@ caches = st.dictionaries(st.sampled_from([ANN, BOB, ("plant/c", b"c" * 16)]), sp
 
 @given(caches, caches, st.booleans())
 def test_whatever_two_caches_hold_exactly_the_difference_is_asked_for(
-    one: dict[Stream, list[tuple[int, int]]], two: dict[Stream, list[tuple[int, int]]], is_hot: bool
+    one: dict[Series, list[tuple[int, int]]], two: dict[Series, list[tuple[int, int]]], is_hot: bool
 ) -> None:
     mine = {s: SeqSet.from_ranges((a, a + n) for a, n in parts) for s, parts in one.items()}
     theirs = {s: SeqSet.from_ranges((a, a + n) for a, n in parts) for s, parts in two.items()}

@@ -13,7 +13,7 @@ from reknit.protocol.subscribe.subscriber import (
     SendToNode,
     Subscriber,
 )
-from reknit.wire.messages import Credit, Row, Settle, Subscribe, Subscribed
+from reknit.wire.messages import Credit, DispositionRow, Settle, Subscribe, Subscribed
 
 SOURCE = b"s" * 16
 STREAM = ("orders", SOURCE)
@@ -41,9 +41,9 @@ def handed(machine: SharedSubscriber) -> list[tuple[int, int, int]]:
     ]
 
 
-def settled(machine: SharedSubscriber) -> list[Row]:
+def settled(machine: SharedSubscriber) -> list[DispositionRow]:
     machine.flush()
-    found: list[Row] = []
+    found: list[DispositionRow] = []
     for effect in machine.take_effects():
         if isinstance(effect, SendToNode) and isinstance(effect.message, Settle):
             found += effect.message.rows
@@ -64,7 +64,7 @@ def test_event_may_be_delivered_again_after_it_was_given_back() -> None:
         machine.receive(Delivered([batch(5)], -1), "node", 0.0)
         assert handed(machine) == [(5, 6, 1)]
         machine.settle(STREAM, 5, 6, Outcome.RELEASED)
-        assert settled(machine) == [Row("orders", SOURCE, 5, 6, Outcome.RELEASED)]
+        assert settled(machine) == [DispositionRow("orders", SOURCE, 5, 6, Outcome.RELEASED)]
 
 
 def test_only_held_events_are_settled_and_once() -> None:
@@ -75,8 +75,8 @@ def test_only_held_events_are_settled_and_once() -> None:
     machine.settle(STREAM, 3, 99, Outcome.ACCEPTED)
     machine.settle(STREAM, 1, 99, Outcome.RELEASED)
     assert settled(machine) == [
-        Row("orders", SOURCE, 1, 3, Outcome.RECEIVED),
-        Row("orders", SOURCE, 1, 11, Outcome.ACCEPTED),
+        DispositionRow("orders", SOURCE, 1, 3, Outcome.RECEIVED),
+        DispositionRow("orders", SOURCE, 1, 11, Outcome.ACCEPTED),
     ]
     assert machine.in_hand() == []
 

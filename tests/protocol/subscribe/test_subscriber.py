@@ -19,9 +19,9 @@ from reknit.protocol.subscribe.subscriber import (
 )
 from reknit.wire.messages import (
     Credit,
+    DispositionRow,
     Held,
     Lost,
-    Row,
     Settle,
     Settled,
     Start,
@@ -73,8 +73,8 @@ def sent(effects: list[Effect]) -> list[object]:
     return [effect.message for effect in effects if isinstance(effect, SendToNode)]
 
 
-def accepted(start: int, stop: int) -> Row:
-    return Row("plant/a", SOURCE, start, stop, int(Outcome.ACCEPTED))
+def accepted(start: int, stop: int) -> DispositionRow:
+    return DispositionRow("plant/a", SOURCE, start, stop, int(Outcome.ACCEPTED))
 
 
 # -- events
@@ -203,7 +203,7 @@ def test_outcomes_are_gathered_and_sent_as_one_message() -> None:
     subscriber.settle(STREAM, 4, 5, Outcome.REJECTED, 3, "bad")
     assert subscriber.take_effects() == []
     assert subscriber.flush() == 1
-    rejected = Row("plant/a", SOURCE, 4, 5, int(Outcome.REJECTED), 3, "bad")
+    rejected = DispositionRow("plant/a", SOURCE, 4, 5, int(Outcome.REJECTED), 3, "bad")
     assert sent(subscriber.take_effects()) == [Settle(1, 1, [accepted(1, 4), rejected])]
 
 
@@ -269,7 +269,7 @@ def test_events_given_back_and_stored_are_given_back_again_on_the_next_connectio
     give(subscriber, Settled(1, 1))
     request, effects = reconnect(subscriber)
     assert Held("plant/a", SOURCE, 1, 3) in request.held
-    released = Row("plant/a", SOURCE, 1, 3, int(Outcome.RELEASED))
+    released = DispositionRow("plant/a", SOURCE, 1, 3, int(Outcome.RELEASED))
     assert sent(effects) == [Settle(1, 2, [released])]
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, Record, SubscriberClosed, SubscriberOpened
 from tests.spark.running_node import RunningNode, batch, batches, source
 
@@ -85,9 +85,18 @@ def test_outcomes_are_rows(spark: SparkSession, node: RunningNode) -> None:
         Outcomes(
             "audit",
             [
-                OutcomeRow("plant/temp", source("s"), 3, 9, End.ACCEPTED, time_us=2_000_000),
+                OutcomeRow("plant/temp", source("s"), 3, 9, FinalOutcome.ACCEPTED, time_us=2_000_000),
                 OutcomeRow(
-                    "plant/temp", source("s"), 9, 11, End.DEAD_LETTERED, 9, "rejected", "no", 3, 3_000_000
+                    "plant/temp",
+                    source("s"),
+                    9,
+                    11,
+                    FinalOutcome.DEAD_LETTERED,
+                    9,
+                    "rejected",
+                    "no",
+                    3,
+                    3_000_000,
                 ),
             ],
             77,

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from reknit.batch import Batch
 from reknit.ledger import Ledger
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import (
     OutcomeRow,
     Outcomes,
@@ -71,7 +71,7 @@ outcome = st.builds(
     ),
     streams,
     ranges,
-    st.sampled_from(list(End)),
+    st.sampled_from(list(FinalOutcome)),
 )
 outcomes = st.builds(
     lambda name, rows: Outcomes(name, rows, 0), names, st.lists(outcome, min_size=1, max_size=3)

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from reknit.batch import Batch
-from reknit.ledger import Stream
-from reknit.outcome import End
+from reknit.ledger import Series
+from reknit.outcome import FinalOutcome
 from reknit.protocol.recovery.cache import MemoryCache
 from reknit.protocol.recovery.recovery import Recovery
 from reknit.protocol.subscribe.subscriber import DeliverBatches, Subscriber
@@ -220,7 +220,7 @@ class Fabric:
 
     def __init__(self, name: str, plan: FaultPlan) -> None:
         self.name, self.plan = name, plan
-        self.handed: dict[str, dict[Stream, list[int]]] = {}
+        self.handed: dict[str, dict[Series, list[int]]] = {}
         self._sim = Simulation(plan, Parts(subscriber=self._subscriber))
         verdict = self._sim.run()
         assert verdict.is_good, (plan, verdict.problems)
@@ -251,7 +251,7 @@ class Fabric:
         return Watched(*args, **options)
 
 
-def _note(handed: dict[Stream, list[int]], batches: list[Batch]) -> None:
+def _note(handed: dict[Series, list[int]], batches: list[Batch]) -> None:
     """The events that an application received, in order of their first delivery."""
     for one in batches:
         seqs = handed.setdefault((one.topic, one.source), [])
@@ -333,7 +333,7 @@ def _is_calm(plan: FaultPlan) -> bool:
     return not any((*faults, plan.ttl_ms, plan.lease_s, plan.pause_rate))
 
 
-def _check_events(fabrics: list[Fabric], found: dict[Stream, list[int]]) -> None:
+def _check_events(fabrics: list[Fabric], found: dict[Series, list[int]]) -> None:
     """Published events are in the tables in order; without faults, applications received them in the same order."""
     compared = 0
     for fabric in fabrics:
@@ -345,7 +345,7 @@ def _check_events(fabrics: list[Fabric], found: dict[Stream, list[int]]) -> None
     assert compared > 20
 
 
-def _check_handed(fabric: Fabric, node: SimNode, stream: Stream, in_table: list[int]) -> int:
+def _check_handed(fabric: Fabric, node: SimNode, stream: Series, in_table: list[int]) -> int:
     """Compare with every durable subscriber of a series; returns how many events were compared in order."""
     compared, ledger = 0, node.journal.ledger
     for account in ledger.accounts.values():
@@ -359,7 +359,7 @@ def _check_handed(fabric: Fabric, node: SimNode, stream: Stream, in_table: list[
             compared += len(owed)
         else:
             # An event that expires on the way is a dead letter that was never delivered.
-            dead = account.ends.get(stream, {}).get(End.DEAD_LETTERED, SeqSet())
+            dead = account.ends.get(stream, {}).get(FinalOutcome.DEAD_LETTERED, SeqSet())
             assert {seq for seq in owed if seq not in dead} <= set(handed), fabric.plan
     return compared
 
@@ -392,6 +392,6 @@ def _check_letters(fabrics: list[Fabric], rows: list[Any]) -> None:
 
 def _ended_dead(writer: bytes, record: Outcomes) -> Iterator[tuple[Any, ...]]:
     for row in record.rows:
-        if row.end == End.DEAD_LETTERED and row.topic != DEAD_LETTER_TOPIC:
+        if row.end == FinalOutcome.DEAD_LETTERED and row.topic != DEAD_LETTER_TOPIC:
             for seq in range(row.start, row.stop):
                 yield (writer, record.name, row.topic, row.source, seq, row.reason)

@@ -14,7 +14,7 @@ from reknit.connection.futures import fail_all, resolve_all
 from reknit.errors import Full
 from reknit.outcome import Outcome
 from reknit.seqset import SeqSet
-from reknit.wire.outcomes import Fate, PathThere, Told
+from reknit.wire.outcomes import PathThere, RangeOutcome, Told
 
 FORGET_CALLS: Final = 256
 
@@ -29,7 +29,7 @@ class OutcomeCall:
     start: int = 0
     stop: int = 0
     left: int = 0
-    failed: list[Fate] = field(default_factory=list)
+    failed: list[RangeOutcome] = field(default_factory=list)
 
     def resolve(self, topic: str, source: bytes) -> None:
         """All outcomes are known: give ACCEPTED, or raise the error of the worst."""
@@ -122,9 +122,9 @@ class OutcomeTracker:
     def stored(self, stop: int) -> None:
         """Everything before `stop` is stored."""
         if self._is_journal and self._unresolved:
-            self._resolve(Fate(self._unresolved.first, stop, Outcome.ACCEPTED))
+            self._resolve(RangeOutcome(self._unresolved.first, stop, Outcome.ACCEPTED))
 
-    def _resolve(self, fate: Fate) -> None:
+    def _resolve(self, fate: RangeOutcome) -> None:
         """Events have their outcome; one that is reported twice counts once."""
         for start, stop in self._unresolved.overlap(fate.start, fate.stop):
             self._unresolved.discard(start, stop)
@@ -137,7 +137,7 @@ class OutcomeTracker:
         if not self._unresolved:
             self.wake()
 
-    def _resolve_part(self, call: OutcomeCall, start: int, stop: int, fate: Fate) -> None:
+    def _resolve_part(self, call: OutcomeCall, start: int, stop: int, fate: RangeOutcome) -> None:
         call.left -= stop - start
         if fate.outcome != Outcome.ACCEPTED:
             call.failed.append(msgspec.structs.replace(fate, start=start, stop=stop))

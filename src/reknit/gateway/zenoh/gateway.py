@@ -23,7 +23,7 @@ from reknit.gateway.zenoh.sample_queue import SampleQueue
 from reknit.gateway.zenoh.samples import WRAP
 from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
 from reknit.gateway.zenoh.threads import call
-from reknit.ledger import Stream
+from reknit.ledger import Series
 from reknit.node.api import GatewayNode
 from reknit.transport import memory
 
@@ -116,7 +116,7 @@ class ZenohGateway:
     def _on_gap(self, batch: Batch, seq: int) -> None:
         self._inbound.on_gap(batch, seq)
 
-    def _find(self, series: Stream, start: int, stop: int) -> list[Batch]:
+    def _find(self, series: Series, start: int, stop: int) -> list[Batch]:
         """The batches of a series whose seqs, as far as Zenoh's 32 bits tell, are `[start, stop)`."""
         last = self._node.journal.sources(series[0]).get(series[1], 0)
         base = last - last % WRAP

@@ -10,7 +10,7 @@ import zenoh
 from reknit.batch import Batch
 from reknit.gateway.zenoh.samples import WRAP, sn_of
 from reknit.gateway.zenoh.session import ZenohSession
-from reknit.ledger import Stream
+from reknit.ledger import Series
 
 PUBLISHERS_MAX = 4096
 
@@ -20,8 +20,8 @@ class ZenohPublishers:
 
     def __init__(self, session: ZenohSession) -> None:
         self._session = session
-        self._publishers: dict[Stream, zenoh.Publisher] = {}
-        self._by_eid: dict[str, Stream] = {}
+        self._publishers: dict[Series, zenoh.Publisher] = {}
+        self._by_eid: dict[str, Series] = {}
         self._declaring = threading.Lock()
         self.count = 0
         """How many events were put."""
@@ -29,7 +29,7 @@ class ZenohPublishers:
     def all(self) -> list[zenoh.Publisher]:
         return list(self._publishers.values())
 
-    def series(self, eid: str) -> Stream | None:
+    def series(self, eid: str) -> Series | None:
         """The series of the publisher with this entity id."""
         return self._by_eid.get(eid)
 
@@ -45,7 +45,7 @@ class ZenohPublishers:
                 number = (number + 1) % WRAP
             self.count += batch.count
 
-    def _publisher(self, series: Stream) -> zenoh.Publisher:
+    def _publisher(self, series: Series) -> zenoh.Publisher:
         publisher = self._publishers.get(series)
         if publisher is not None:
             return publisher

@@ -14,7 +14,7 @@ from reknit.batch import Batch
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.samples import sn_range
 from reknit.gateway.zenoh.session import QUERY_S, ZenohSession
-from reknit.ledger import Stream
+from reknit.ledger import Series
 
 log = logging.getLogger("reknit.zenoh")
 
@@ -23,7 +23,7 @@ ANSWERS_MAX = 64
 ENTITY = re.compile(r"/@adv/[^/]+/[^/]+/([^/]+)/")
 """The entity in a query of an advanced subscriber: KEY/@adv/KIND/SESSION/ENTITY/…"""
 
-Find = Callable[[Stream, int, int], list[Batch]]
+Find = Callable[[Series, int, int], list[Batch]]
 """The batches of a series with seqs `[start, stop)` as Zenoh counts them. Called on the event loop."""
 
 
@@ -61,5 +61,5 @@ class QueryAnswers:
         finally:
             self._answering.release()
 
-    async def _found(self, series: Stream, start: int, stop: int) -> list[Batch]:
+    async def _found(self, series: Series, start: int, stop: int) -> list[Batch]:
         return self._find(series, start, stop)

@@ -49,8 +49,8 @@ from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.codec import encode
 from reknit.wire.links import Return
-from reknit.wire.messages import Deliver, Row
-from reknit.wire.outcomes import Fate, Want
+from reknit.wire.messages import Deliver, DispositionRow
+from reknit.wire.outcomes import RangeOutcome, Want
 
 
 class NodeAnycast:
@@ -266,12 +266,14 @@ class NodeAnycast:
 
     def _vanish(self, effect: DeliverLocally | ForwardToNeighbour) -> None:
         text = "retention removed it before it was delivered"
-        fate = Fate(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._name)
+        fate = RangeOutcome(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._name)
         if isinstance(effect, ForwardToNeighbour):
             # as if the neighbour had said so
             self.give(NeighbourOutcomes([Return(effect.topic, effect.source, fate, [])]), effect.key)
         else:
-            row = Row(effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text)
+            row = DispositionRow(
+                effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text
+            )
             self.give(SubscriberOutcomes([row]), effect.key)
 
     def _forward(self, effect: ForwardToNeighbour, at: float) -> None:

@@ -21,9 +21,9 @@ from reknit.frame import Buffer
 from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
 from reknit.protocol.streams.inputs import Input as StreamInput
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
-Result = Fate
+Result = RangeOutcome
 """The outcome of events `[start, stop)` of one source: ACCEPTED, RELEASED, REJECTED or MODIFIED, which are final, or
 RECEIVED, which is not: a subscriber works on it, and it is not resent any more. `node` and `path` say where that was."""
 OnResults = Callable[[Sequence[Result]], None]
@@ -96,7 +96,7 @@ class StreamSender(Protocol):
     def room(self, total: int) -> None:
         """So many bytes may be sent in all."""
 
-    def tell(self, fate: Fate) -> None:
+    def tell(self, fate: RangeOutcome) -> None:
         """The outcome of the stream."""
 
 

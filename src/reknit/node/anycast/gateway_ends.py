@@ -17,8 +17,8 @@ from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Outcome
 from reknit.protocol.anycast.inputs import Grant, SubscriberOutcomes
 from reknit.topic import Pattern, check_topic
-from reknit.wire.messages import Row
-from reknit.wire.outcomes import Fate
+from reknit.wire.messages import DispositionRow
+from reknit.wire.outcomes import RangeOutcome
 
 
 class GatewaySender:
@@ -68,7 +68,7 @@ class GatewaySender:
 
     # -- the node's side
 
-    def tell(self, fates: list[Fate]) -> None:
+    def tell(self, fates: list[RangeOutcome]) -> None:
         """Outcomes came."""
         for fate in fates:
             if fate.outcome != Outcome.RECEIVED:
@@ -136,7 +136,7 @@ class GatewayReceiver:
         text: str = "",
     ) -> None:
         """The disposition of events that were delivered."""
-        rows = [Row(topic, source, start, stop, int(outcome), code, text)]
+        rows = [DispositionRow(topic, source, start, stop, int(outcome), code, text)]
         if self.streams is not None and self._node_streams.topics:
             rows = self._node_streams.checked(rows)
         self._paths.give(SubscriberOutcomes(rows), self)

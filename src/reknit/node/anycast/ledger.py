@@ -13,12 +13,12 @@ from typing import Final
 
 from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
-from reknit.outcome import CODE_OF, Code, End, Outcome, Reason
+from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.effects import AppendRecord, DeadLetter
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
 FLOOR_BYTES: Final = 1 << 16
 """A floor that moved by less is not worth a record of its own."""
@@ -75,7 +75,7 @@ class AnycastLedger:
                 ]
         return owed
 
-    def ends(self, series: Series, start: int, stop: int) -> list[tuple[int, int, End]]:
+    def ends(self, series: Series, start: int, stop: int) -> list[tuple[int, int, FinalOutcome]]:
         """The outcomes of events of `[start, stop)`, as far as they have one."""
         for name in self._names(series[0]):
             account = self._core.journal.ledger.accounts.get(name)
@@ -101,7 +101,7 @@ class AnycastLedger:
             for name, pattern in self._patterns.items()
         }
 
-    def end(self, topic: str, source: bytes, fate: Fate) -> None:
+    def end(self, topic: str, source: bytes, fate: RangeOutcome) -> None:
         """Events ended: their outcome goes into the ledger, and undelivered events become dead letters."""
         series = (topic, source)
         seqs = self._open.get(series)
@@ -116,25 +116,28 @@ class AnycastLedger:
             del self._open[series]
         self._has_news = True
 
-    def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: Fate) -> None:
+    def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])
         now_us = time.time_ns() // 1000
         if fate.outcome == Outcome.ACCEPTED:
             last = rows[-1] if rows else None
             if (
                 last is not None
-                and (last.topic, last.source, last.stop, last.end) == (*series, bounds[0], End.ACCEPTED)
+                and (last.topic, last.source, last.stop, last.end)
+                == (*series, bounds[0], FinalOutcome.ACCEPTED)
                 and last.attempts == fate.attempts
             ):
                 bounds = (rows.pop().start, bounds[1])
-            rows.append(OutcomeRow(*series, *bounds, End.ACCEPTED, 0, "", "", fate.attempts, now_us))
+            rows.append(OutcomeRow(*series, *bounds, FinalOutcome.ACCEPTED, 0, "", "", fate.attempts, now_us))
             return
         reason = Reason.EXPIRED if fate.code == Code.DEADLINE_EXCEEDED else REASONS[fate.outcome]
         code = fate.code or int(CODE_OF[reason])
         text = f"{fate.text or Outcome(fate.outcome).name.lower()} (by {fate.path or fate.node})"
         self._dead_letters.append(DeadLetter(name, *series, *bounds, code, str(reason), text, fate.attempts))
         rows.append(
-            OutcomeRow(*series, *bounds, End.DEAD_LETTERED, code, str(reason), text, fate.attempts, now_us)
+            OutcomeRow(
+                *series, *bounds, FinalOutcome.DEAD_LETTERED, code, str(reason), text, fate.attempts, now_us
+            )
         )
 
     # -- into the journal

@@ -11,17 +11,17 @@ from reknit.ledger import Series
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.peers.peers import Peers, PeerState
-from reknit.outcome import Code, End, Outcome
+from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.store.journal import Journal
 from reknit.wire.messages import Refuse
-from reknit.wire.outcomes import Fate, PathThere, Told, Want
+from reknit.wire.outcomes import PathThere, RangeOutcome, Told, Want
 
 
 class ToldSender(Protocol):
     """A gateway's sender, as it is told of its events."""
 
-    def tell(self, fates: list[Fate]) -> None:
+    def tell(self, fates: list[RangeOutcome]) -> None:
         """Outcomes came."""
 
     def path(self, has_path: bool) -> None:
@@ -61,7 +61,7 @@ class OutcomeNotifier:
         self._ledger = ledger
         self.watchers: dict[bytes, OutcomeWatcher] = {}
         """By source."""
-        self._told: dict[bytes, list[Fate]] = {}
+        self._told: dict[bytes, list[RangeOutcome]] = {}
         self._are_paths_changed = False
 
     @property
@@ -108,7 +108,7 @@ class OutcomeNotifier:
 
     # -- outcomes
 
-    def tell(self, source: bytes, fate: Fate) -> None:
+    def tell(self, source: bytes, fate: RangeOutcome) -> None:
         """Events have an outcome; a watcher of their source is told."""
         if source in self.watchers:
             self._told.setdefault(source, []).append(fate)
@@ -116,16 +116,18 @@ class OutcomeNotifier:
     def _tell_past(self, series: Series, want: Want) -> None:
         stop = max(want.kept + 1, want.first)
         for start, end, how in self._ledger.ends(series, want.first, stop):
-            is_accepted = how is End.ACCEPTED
+            is_accepted = how is FinalOutcome.ACCEPTED
             outcome = Outcome.ACCEPTED if is_accepted else Outcome.MODIFIED
             text = "" if is_accepted else "it ended meanwhile, see the dead letters"
-            self.tell(series[1], Fate(start, end, outcome, 0, text, self._node_name))
+            self.tell(series[1], RangeOutcome(start, end, outcome, 0, text, self._node_name))
         published = self._journal.ledger.published.get(series)
         text = "this node's journal does not have it"
         if want.first < stop:
             missing = published.missing(want.first, stop) if published else [(want.first, stop)]
             for start, end in missing:
-                self.tell(series[1], Fate(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name))
+                self.tell(
+                    series[1], RangeOutcome(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name)
+                )
 
     def tell_all(self) -> None:
         """Tell all watchers."""

@@ -12,7 +12,7 @@ from reknit.node.anycast.gateway_ends import GatewaySender
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier, OutcomeWatcher
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.outcome import Outcome
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
 
 class GatewaySenders:
@@ -87,13 +87,15 @@ class GatewaySenders:
     def _durable(self, batch: Batch) -> None:
         """On a topic of the journal, an event is accepted once it is durable."""
         if self._distributions.of(batch.topic) == JOURNAL:
-            fate = Fate(batch.first, batch.stop, Outcome.ACCEPTED, node=self._node_name)
+            fate = RangeOutcome(batch.first, batch.stop, Outcome.ACCEPTED, node=self._node_name)
             self._tell(batch, fate)
 
     def _refused(self, batch: Batch, code: int, text: str) -> None:
         """The node will never take it: its sender is told why."""
-        self._tell(batch, Fate(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node_name))
+        self._tell(
+            batch, RangeOutcome(batch.first, batch.stop, Outcome.REJECTED, code, text, self._node_name)
+        )
 
-    def _tell(self, batch: Batch, fate: Fate) -> None:
+    def _tell(self, batch: Batch, fate: RangeOutcome) -> None:
         self._notifier.tell(batch.source, fate)
         self._notify_soon()

@@ -14,20 +14,20 @@ import msgspec
 import xxhash
 
 from reknit.batch import Batch
-from reknit.dead_letter import Letter, Wanted, read_letter
+from reknit.dead_letter import DeadLetterContent, DeadLetterFilter, read_letter
 from reknit.envelope.columns import ID
 from reknit.envelope.ids import make_id
 from reknit.errors import Gone, JournalFull
 from reknit.node.core.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
 from reknit.outcome import Code
-from reknit.records import LettersBack, LettersRedriven
+from reknit.records import DeadLettersBack, DeadLettersRedriven
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
 PAGE_MAX: Final = 1_000
 SCAN_MAX: Final = 5_000
 """How many dead letters are read for one answer, so that no answer takes long."""
-Found = tuple[int, Letter]
+Found = tuple[int, DeadLetterContent]
 
 
 class DeadLetterAdmin:
@@ -48,7 +48,7 @@ class DeadLetterAdmin:
 
     def _back(self, ranges: list[Range]) -> None:
         letters = self._letters
-        letters.journal.stage_record(LettersBack(letters.source, ranges, letters.now_us()))
+        letters.journal.stage_record(DeadLettersBack(letters.source, ranges, letters.now_us()))
         letters.waiting.back(ranges)
 
     # -- listing
@@ -77,7 +77,7 @@ class DeadLetterAdmin:
         }
 
     def _look(
-        self, wanted: Wanted, place: int, limit: int, is_downwards: bool = False
+        self, wanted: DeadLetterFilter, place: int, limit: int, is_downwards: bool = False
     ) -> tuple[list[Found], int, bool]:
         """The dead letters that match, the seq to continue from, and whether that is the end."""
         pattern = Pattern(wanted.topic) if wanted.topic else None
@@ -91,7 +91,7 @@ class DeadLetterAdmin:
                 return found, place, False
         return found, place, True
 
-    def _up(self, start: int) -> Iterator[tuple[int, Letter | None]]:
+    def _up(self, start: int) -> Iterator[tuple[int, DeadLetterContent | None]]:
         published = self._letters.published
         last = published.last if published else 0
         while start <= last:
@@ -100,7 +100,7 @@ class DeadLetterAdmin:
             yield stop - 1, None
             start = stop
 
-    def _down(self, stop: int) -> Iterator[tuple[int, Letter | None]]:
+    def _down(self, stop: int) -> Iterator[tuple[int, DeadLetterContent | None]]:
         published = self._letters.published
         stop = min(stop, published.last + 1) if published else 1
         while stop > 1:
@@ -160,7 +160,7 @@ class DeadLetterAdmin:
         first = letters.journal.sources(topic).get(source, 0) + 1
         batch = _batch(source, first, [letter for _, letter in group], now_us, clears_ttl)
         ranges = _ranges(group)
-        record = LettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
+        record = DeadLettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
         letters.journal.stage_record(record)
         letters.waiting.went(ranges)
         try:
@@ -170,8 +170,8 @@ class DeadLetterAdmin:
             raise
 
 
-def _wanted(args: dict[str, Any]) -> Wanted:
-    wanted = msgspec.convert(args.get("wanted", {}), Wanted)
+def _wanted(args: dict[str, Any]) -> DeadLetterFilter:
+    wanted = msgspec.convert(args.get("wanted", {}), DeadLetterFilter)
     if wanted.code and wanted.code.upper() not in Code.__members__:
         raise ValueError(f"{wanted.code!r} is not a google.rpc code")
     return wanted
@@ -186,7 +186,9 @@ def _groups(found: list[Found]) -> Iterator[list[Found]]:
     yield from groups.values()
 
 
-def _batch(source: bytes, first: int, letters: list[Letter], now_us: int, clears_ttl: bool) -> Batch:
+def _batch(
+    source: bytes, first: int, letters: list[DeadLetterContent], now_us: int, clears_ttl: bool
+) -> Batch:
     """The events of dead letters under new ids, with their original ids in a header."""
     one = letters[0]
     ttls = [0 if clears_ttl else letter.ttl_ms for letter in letters]
@@ -208,7 +210,7 @@ def _batch(source: bytes, first: int, letters: list[Letter], now_us: int, clears
     return Batch.build(source, one.topic, first, payloads, now_us, columns=columns, **fields)
 
 
-def _headers(letter: Letter) -> dict[str, str]:
+def _headers(letter: DeadLetterContent) -> dict[str, str]:
     """Headers that tell a redriven event from a new one, and name the subscriber that it failed for."""
     return {
         **(letter.columns.get("headers") or {}),

@@ -14,18 +14,18 @@ import xxhash
 
 from reknit.batch import HEADER_BYTES, Batch, Head
 from reknit.config import Config
-from reknit.dead_letter import Letter, read_letter
+from reknit.dead_letter import DeadLetterContent
 from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.frame import pad8
-from reknit.ledger import Letters
+from reknit.ledger import HandledLetters
 from reknit.node.core.dead_letter_limits import WaitingDeadLetters
 from reknit.protocol.effects import DeadLetter
-from reknit.records import LettersDropped
+from reknit.records import DeadLettersDropped
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
 
-__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters", "Letter", "read_letter"]
+__all__ = ["REDRIVEN", "REDRIVEN_COUNT", "DeadLetters"]
 
 BATCH_EVENTS: Final = 1_000
 """How many dead letters go into one batch."""
@@ -56,9 +56,9 @@ class DeadLetters:
         self.waiting.begin(self.letters.waiting(self.published))
 
     @property
-    def letters(self) -> Letters:
+    def letters(self) -> HandledLetters:
         """Which dead letters were redriven or dropped, as the journal records it."""
-        return self.journal.ledger.letters.setdefault(self.source, Letters())
+        return self.journal.ledger.letters.setdefault(self.source, HandledLetters())
 
     @property
     def published(self) -> SeqSet:
@@ -130,7 +130,7 @@ class DeadLetters:
 
     def drop(self, ranges: Sequence[tuple[int, int]], now_us: int) -> None:
         """Drop dead letters for good. They stay readable for as long as the journal holds them."""
-        self.journal.stage_record(LettersDropped(self.source, list(ranges), now_us))
+        self.journal.stage_record(DeadLettersDropped(self.source, list(ranges), now_us))
         self.waiting.went(ranges)
 
     def _written(self, letter: DeadLetter) -> Iterator[bytes]:
@@ -179,7 +179,7 @@ class DeadLetters:
         headers = columns.get("headers") or {}
         times = [one.time_us for one in letter.tries]
         return _encoder.encode(
-            Letter(
+            DeadLetterContent(
                 letter.topic,
                 letter.source,
                 seq,

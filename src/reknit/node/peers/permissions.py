@@ -44,7 +44,7 @@ from reknit.wire.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from reknit.wire.outcomes import Fate, Told, Want
+from reknit.wire.outcomes import RangeOutcome, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
@@ -292,7 +292,7 @@ class Permissions:
         objection = self._objection(peer.identity, item.source, item.topic)
         if objection is not None:
             log.warning("%s may not begin a stream: %s", peer.identity or "the node", objection.text)
-            fate = Fate(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
+            fate = RangeOutcome(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
             peer.send(Told(item.source, [fate]))
         return objection is None
 

@@ -15,7 +15,7 @@ from reknit.ledger import Series
 from reknit.node.clock import time_us
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
-from reknit.outcome import CODE_OF, End, Reason
+from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.effects import AppendRecord
 from reknit.protocol.machine import Peer
@@ -82,7 +82,7 @@ class LossRecorder:
             peer.send(Lost(queue.sub, *series, start, stop, str(reason)))
         code, now_us = int(CODE_OF[reason]), time_us()
         rows = [
-            OutcomeRow(*series, start, stop, End.LOST, code, str(reason), TEXT, 0, now_us)
+            OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), TEXT, 0, now_us)
             for series, start, stop in untold
         ]
         self._store(Outcomes(queue.name, rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reknit.ledger import Ledger, Series
 from reknit.node.peers.peers import Peers, PeerState
-from reknit.outcome import End, Outcome
+from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Settle, Subscribe
 from reknit.wire.recovery import Require, Stored
@@ -50,7 +50,7 @@ class StoredEvents:
         stored = self._stored.get((name, series), SeqSet())
         account = self._ledger.accounts.get(name)
         if account is not None:
-            stored = stored.union(account.ends.get(series, {}).get(End.ACCEPTED, SeqSet()))
+            stored = stored.union(account.ends.get(series, {}).get(FinalOutcome.ACCEPTED, SeqSet()))
         if peer is not None and topic == series[0] and stored:
             peer.send(Stored(series[1], stored.first_missing(stored.first) - 1, name))
 

@@ -26,8 +26,8 @@ from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
 from reknit.wire.links import Return
-from reknit.wire.messages import Message, Row
-from reknit.wire.outcomes import Fate, Told
+from reknit.wire.messages import DispositionRow, Message
+from reknit.wire.outcomes import RangeOutcome, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
 OVER: Final = "the stream has ended"
@@ -172,7 +172,7 @@ class NodeStreams:
         problem = self._problem(batch, offered.mode)
         if problem is not None:
             code, text = problem
-            fate = Fate(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
+            fate = RangeOutcome(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
             visited = [*offered.visited, self._node_name]
             self._neighbours.give_back(name, Return(batch.topic, batch.source, fate, visited))
             return
@@ -219,7 +219,7 @@ class NodeStreams:
             self._tell_up(up, source, effect.fate)
         self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
-    def checked(self, rows: list[Row]) -> list[Row]:
+    def checked(self, rows: list[DispositionRow]) -> list[DispositionRow]:
         """The dispositions of a subscriber. One that accepts a stream before its end can't have had all of it."""
         return [
             msgspec.structs.replace(
@@ -313,23 +313,23 @@ class NodeStreams:
         """Tell the sender why a stream was given up, unless it gave it up itself."""
         if code == Code.OK:
             return
-        fate = Fate(1, 2, Outcome.MODIFIED, code, text, self._node_name, "", 0)
+        fate = RangeOutcome(1, 2, Outcome.MODIFIED, code, text, self._node_name, "", 0)
         if isinstance(up, str):
             self._neighbours.give_back(up, Return(self.topics[source], source, fate, []))
         else:
             self._tell_up(up, source, fate)
 
-    def _tell_up(self, up: Any, source: bytes, fate: Fate) -> None:
+    def _tell_up(self, up: Any, source: bytes, fate: RangeOutcome) -> None:
         if isinstance(up, int):
             self._tell_client(up, source, fate)
         elif up is not None:
             up.tell(fate)
 
-    def _tell_client(self, peer_id: int, source: bytes, fate: Fate) -> None:
+    def _tell_client(self, peer_id: int, source: bytes, fate: RangeOutcome) -> None:
         peer = self._peers.get(peer_id)
         if peer is not None:
             peer.send(Told(source, [fate]))
 
 
-def _refused(code: int, text: str) -> Fate:
-    return Fate(1, 2, Outcome.REJECTED, code, text, attempts=0)
+def _refused(code: int, text: str) -> RangeOutcome:
+    return RangeOutcome(1, 2, Outcome.REJECTED, code, text, attempts=0)

@@ -16,7 +16,7 @@ from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.anycast.path import Path
 from reknit.protocol.anycast.queues import Deadlines, ParkedDeliveries
 from reknit.protocol.machine import Peer
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
 
 class LocalReason(StrEnum):
@@ -112,14 +112,14 @@ class Deliveries:
             )
         )
 
-    def received(self, delivery: AnycastDelivery, fate: Fate, path: Path) -> None:
+    def received(self, delivery: AnycastDelivery, fate: RangeOutcome, path: Path) -> None:
         """A subscriber works on it: upstream is told, unless it is one of several copies."""
         if delivery.join is None:
             if not fate.node:
                 fate = msgspec.structs.replace(fate, node=self._name, path=path.name)
             self._report(delivery, fate)
 
-    def _report(self, delivery: AnycastDelivery, fate: Fate) -> None:
+    def _report(self, delivery: AnycastDelivery, fate: RangeOutcome) -> None:
         if delivery.upstream != GONE:
             self._effects.append(
                 Resolve(
@@ -164,12 +164,14 @@ class Deliveries:
 
     def _fate(
         self, delivery: AnycastDelivery, outcome: Outcome, code: int, text: str, node: str, path: str
-    ) -> Fate:
-        return Fate(
+    ) -> RangeOutcome:
+        return RangeOutcome(
             delivery.start, delivery.stop, outcome, code, text, node or self._name, path, delivery.attempts
         )
 
-    def _finish_copy(self, copy: AnycastDelivery, join: JoinedOutcomes, fate: Fate, now: float) -> None:
+    def _finish_copy(
+        self, copy: AnycastDelivery, join: JoinedOutcomes, fate: RangeOutcome, now: float
+    ) -> None:
         copy.end()
         if not join.add(fate):
             return

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from reknit.batch import Batch
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.machine import Peer
 

@@ -9,8 +9,8 @@ from reknit.protocol.anycast.path import CreditUnit
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 from reknit.wire.links import Return
-from reknit.wire.messages import Row
-from reknit.wire.outcomes import Fate
+from reknit.wire.messages import DispositionRow
+from reknit.wire.outcomes import RangeOutcome
 
 
 class OfferEvents(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Stall(msgspec.Struct, frozen=True):
 class SubscriberOutcomes(msgspec.Struct, frozen=True):
     """Outcomes from a subscriber."""
 
-    rows: list[Row]
+    rows: list[DispositionRow]
 
 
 class Detach(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class Resolve(msgspec.Struct, frozen=True):
     up: Peer
     topic: str
     source: bytes
-    fate: Fate
+    fate: RangeOutcome
     visited: list[str]
     keeps: bool
 

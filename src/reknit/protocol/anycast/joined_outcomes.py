@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from reknit.outcome import Outcome
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
 STRENGTH: Final = (Outcome.REJECTED, Outcome.ACCEPTED, Outcome.MODIFIED, Outcome.RELEASED)
 """Which outcome of several counts, the strongest first."""
@@ -19,18 +19,18 @@ class JoinedOutcomes:
 
     open_events: int
     """Events of copies that have no outcome yet."""
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[RangeOutcome] = field(default_factory=list)
 
-    def add(self, fate: Fate) -> bool:
+    def add(self, fate: RangeOutcome) -> bool:
         """Add the outcome of one copy. True if it was the last one."""
         self.fates.append(fate)
         self.open_events -= fate.stop - fate.start
         return self.open_events == 0
 
-    def joined(self) -> list[Fate]:
+    def joined(self) -> list[RangeOutcome]:
         """REJECTED > ACCEPTED > MODIFIED > RELEASED. Where copies differ, the text names the outcome of each."""
         places = sorted({at for fate in self.fates for at in (fate.start, fate.stop)})
-        joined: list[Fate] = []
+        joined: list[RangeOutcome] = []
         for start, stop in pairwise(places):
             fates = [fate for fate in self.fates if fate.start <= start < fate.stop]
             one = min(fates, key=lambda fate: STRENGTH.index(Outcome(fate.outcome)))
@@ -40,5 +40,7 @@ class JoinedOutcomes:
             if same < len(fates):
                 names = ", ".join(f"{Outcome(fate.outcome).name} by {fate.path}" for fate in fates)
                 text = f"{text} ({names})" if text else names
-            joined.append(Fate(start, stop, one.outcome, one.code, text, one.node, one.path, attempts))
+            joined.append(
+                RangeOutcome(start, stop, one.outcome, one.code, text, one.node, one.path, attempts)
+            )
         return joined

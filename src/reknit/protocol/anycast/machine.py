@@ -58,8 +58,8 @@ from reknit.protocol.anycast.paths import Paths, RouteTable
 from reknit.protocol.machine import Machine, Peer
 from reknit.topic import Pattern
 from reknit.wire.links import Return
-from reknit.wire.messages import Row
-from reknit.wire.outcomes import Fate
+from reknit.wire.messages import DispositionRow
+from reknit.wire.outcomes import RangeOutcome
 
 
 class AnycastLimits(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class AnycastMachine:
     >>> batch = Batch.build(b"s" * 16, "orders", 1, [b"x"], time_us=0)
     >>> anycast.receive(OfferEvents(batch, "balanced", resend=True), "here", 0.0)
     >>> [hand] = anycast.take_effects()
-    >>> anycast.receive(SubscriberOutcomes([Row("orders", b"s" * 16, 1, 2, Outcome.ACCEPTED)]), hand.key, 0.1)
+    >>> anycast.receive(SubscriberOutcomes([DispositionRow("orders", b"s" * 16, 1, 2, Outcome.ACCEPTED)]), hand.key, 0.1)
     >>> Outcome(anycast.take_effects()[-1].fate.outcome).name
     'ACCEPTED'
     """
@@ -228,7 +228,9 @@ class AnycastMachine:
         """Its unsettled deliveries are released or in doubt. Deliveries that were not sent take another path."""
         for delivery in path.take_all():
             if is_clean:
-                self._released(delivery, path, Fate(delivery.start, delivery.stop, Outcome.RELEASED), (), now)
+                self._released(
+                    delivery, path, RangeOutcome(delivery.start, delivery.stop, Outcome.RELEASED), (), now
+                )
             else:
                 text = LocalReason.IN_DOUBT.value
                 self._deliveries.attempt_ended(delivery, path, Outcome.MODIFIED, text)
@@ -240,14 +242,14 @@ class AnycastMachine:
 
     # -- outcomes
 
-    def _settle(self, key: Peer, rows: list[Row], now: float) -> None:
+    def _settle(self, key: Peer, rows: list[DispositionRow], now: float) -> None:
         path = self._paths.subscriber(key)
         if path is None:
             return
         for row in rows:
             for delivery in path.take((row.topic, row.source), row.start, row.stop):
                 outcome = Outcome.MODIFIED if row.outcome == Outcome.FAILED else row.outcome
-                fate = Fate(delivery.start, delivery.stop, outcome, row.code, row.text)
+                fate = RangeOutcome(delivery.start, delivery.stop, outcome, row.code, row.text)
                 self._settle_one(delivery, path, fate, (), now)
         self._forwarding.pump(path, now)
 
@@ -262,7 +264,7 @@ class AnycastMachine:
         self._forwarding.pump(path, now)
 
     def _settle_one(
-        self, delivery: AnycastDelivery, path: Path, fate: Fate, visited: Sequence[str], now: float
+        self, delivery: AnycastDelivery, path: Path, fate: RangeOutcome, visited: Sequence[str], now: float
     ) -> None:
         match fate.outcome:
             case Outcome.RECEIVED:
@@ -279,7 +281,7 @@ class AnycastMachine:
             case _:
                 path.put_back(delivery)  # an unknown outcome settles nothing
 
-    def _finish(self, delivery: AnycastDelivery, path: Path, fate: Fate, now: float) -> None:
+    def _finish(self, delivery: AnycastDelivery, path: Path, fate: RangeOutcome, now: float) -> None:
         self._deliveries.finish(
             delivery,
             Outcome(fate.outcome),
@@ -291,7 +293,7 @@ class AnycastMachine:
         )
 
     def _released(
-        self, delivery: AnycastDelivery, path: Path, fate: Fate, visited: Sequence[str], now: float
+        self, delivery: AnycastDelivery, path: Path, fate: RangeOutcome, visited: Sequence[str], now: float
     ) -> None:
         self._deliveries.attempt_ended(delivery, path, Outcome.RELEASED, fate.text)
         if path.is_neighbour:

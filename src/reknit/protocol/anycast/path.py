@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.protocol.anycast.delivery import AnycastDelivery
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern

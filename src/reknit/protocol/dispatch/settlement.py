@@ -29,7 +29,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.ttl import EXPIRED_BETWEEN_ATTEMPTS
 from reknit.records import AttemptRow, OutcomeRow
 from reknit.seqset import Range
-from reknit.wire.messages import Revoked, Row, Settle, Settled
+from reknit.wire.messages import DispositionRow, Revoked, Settle, Settled
 
 
 class DispatchSettlement:
@@ -59,7 +59,7 @@ class DispatchSettlement:
         else:
             state.send(peer, Settled(message.sub, queue.settled_number))
 
-    def _carry_out(self, queue: Queue, rows: list[Row]) -> None:
+    def _carry_out(self, queue: Queue, rows: list[DispositionRow]) -> None:
         ended: list[OutcomeRow] = []
         tried: list[AttemptRow] = []
         before = queue.unsettled.in_flight
@@ -77,7 +77,7 @@ class DispatchSettlement:
             self._recorder.record_attempts(queue.name, tried)
         self._recorder.record_ended(queue, ended)
 
-    def _carry_out_row(self, queue: Queue, row: Row, tried: list[AttemptRow]) -> list[OutcomeRow]:
+    def _carry_out_row(self, queue: Queue, row: DispositionRow, tried: list[AttemptRow]) -> list[OutcomeRow]:
         """Carry out one row; returns the events that ended by it."""
         series, bounds = (row.topic, row.source), (row.start, row.stop)
         match row.outcome:

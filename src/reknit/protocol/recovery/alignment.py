@@ -21,7 +21,7 @@ from typing import Any, Final, assert_never
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.protocol.machine import Machine, Peer
 from reknit.seqset import Range, SeqSet
 from reknit.wire.recovery import Span

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.batch import SOURCE_BYTES, Batch
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 from reknit.wire.recovery import Recover, Span

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.wire.recovery import Span
 

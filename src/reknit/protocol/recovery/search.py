@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.series_search import SeriesSearch
 from reknit.seqset import Range, SeqSet

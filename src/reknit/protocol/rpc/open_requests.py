@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 
 from reknit.envelope.attributes import Attributes
-from reknit.ledger import Stream as Series
+from reknit.ledger import Series
 from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Machine, Peer
 

@@ -10,7 +10,7 @@ from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.disposition import Disposition
 from reknit.seqset import SeqSet
-from reknit.wire.messages import Rejection, Row, Settle
+from reknit.wire.messages import DispositionRow, Rejection, Settle
 
 
 class OutcomeBuffer:
@@ -30,7 +30,7 @@ class OutcomeBuffer:
         self._sub = sub
         self.number = 0
         """Of the last message."""
-        self._rows: list[Row] = []
+        self._rows: list[DispositionRow] = []
         self._rejected: list[Rejection] = []
         self._unconfirmed: deque[Settle] = deque()
 
@@ -38,20 +38,22 @@ class OutcomeBuffer:
         """Events are accepted. What follows on the last acceptance extends its row."""
         last = self._rows[-1] if self._rows else None
         if last is not None and _extends(last, series, start, Outcome.ACCEPTED):
-            self._rows[-1] = Row(*series, last.start, stop, last.outcome)
+            self._rows[-1] = DispositionRow(*series, last.start, stop, last.outcome)
         else:
-            self._rows.append(Row(*series, start, stop, int(Outcome.ACCEPTED)))
+            self._rows.append(DispositionRow(*series, start, stop, int(Outcome.ACCEPTED)))
 
     def add(self, series: Series, start: int, stop: int, said: Disposition) -> None:
         """Events have any other outcome."""
-        row = Row(*series, start, stop, int(said.outcome), said.code, said.text, said.delay_s, said.attempt)
+        row = DispositionRow(
+            *series, start, stop, int(said.outcome), said.code, said.text, said.delay_s, said.attempt
+        )
         self._rows.append(row)
 
     def add_or_extend(self, series: Series, start: int, stop: int, said: Disposition) -> None:
         """The same; what follows on a row with the same outcome and no text extends it."""
         last = self._rows[-1] if self._rows else None
         if last is not None and not said.text and _extends(last, series, start, said.outcome):
-            self._rows[-1] = Row(*series, last.start, stop, int(said.outcome), said.code)
+            self._rows[-1] = DispositionRow(*series, last.start, stop, int(said.outcome), said.code)
         else:
             self.add(series, start, stop, said)
 
@@ -73,7 +75,7 @@ class OutcomeBuffer:
         """The messages that the node has not confirmed: they are sent again after a reconnection."""
         return list(self._unconfirmed)
 
-    def all_rows(self) -> Iterator[Row]:
+    def all_rows(self) -> Iterator[DispositionRow]:
         """All rows that the node may not have stored yet."""
         for message in self._unconfirmed:
             yield from message.rows
@@ -112,7 +114,7 @@ class OutcomeBuffer:
         return not self._rows and not self._rejected and not self._unconfirmed
 
 
-def _extends(row: Row, series: Series, start: int, outcome: Outcome) -> bool:
+def _extends(row: DispositionRow, series: Series, start: int, outcome: Outcome) -> bool:
     """Whether an outcome of the events from `start` on can extend a row."""
     is_same = row.stop == start and row.outcome == outcome and not row.text
     return is_same and (row.topic, row.source) == series

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.records import (
     Outcomes,
     Record,
@@ -77,7 +77,7 @@ def _ended(record: Outcomes) -> list[Row]:
             "source": row.source,
             "start": row.start,
             "stop": row.stop,
-            "end": End(row.end).name,
+            "end": FinalOutcome(row.end).name,
             "code": row.code,
             "reason": row.reason,
             "text": row.text,

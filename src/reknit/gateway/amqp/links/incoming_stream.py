@@ -20,7 +20,7 @@ from reknit.gateway.amqp.links.intake import ClientIntake
 from reknit.gateway.amqp.links.settlement import settle
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.outcome import Outcome
-from reknit.wire.outcomes import Fate
+from reknit.wire.outcomes import RangeOutcome
 
 
 class IncomingMessageStream:
@@ -55,7 +55,7 @@ class IncomingMessageStream:
         """Read, but not sent: there was no room."""
         self.is_arriving = True
         """Whether more of it has to be read off the link."""
-        self._outcome: Fate | None = None
+        self._outcome: RangeOutcome | None = None
         self._is_malformed = False
         self._batch = self._make_batch(start, topic)
 
@@ -104,7 +104,7 @@ class IncomingMessageStream:
                 self._body.finish()
         except MalformedValue as error:
             self._node.abort(self._source, f"it is not a valid message: {error}", self)
-            self._outcome, self._held = Fate(1, 2, Outcome.REJECTED, 0, str(error)), b""
+            self._outcome, self._held = RangeOutcome(1, 2, Outcome.REJECTED, 0, str(error)), b""
             self._is_malformed = True
             return
         offset, self._offset = self._offset, self._offset + len(payload)
@@ -137,11 +137,11 @@ class IncomingMessageStream:
         self._room = total
         self._on_change()
 
-    def tell(self, fate: Fate) -> None:
+    def tell(self, fate: RangeOutcome) -> None:
         """The outcome of the message, or that a receiver has it."""
         asyncio.get_running_loop().call_soon(self._tell, fate)
 
-    def _tell(self, fate: Fate) -> None:
+    def _tell(self, fate: RangeOutcome) -> None:
         if fate.outcome == Outcome.RECEIVED:
             if self._delivery is not None:
                 deliveries.received(self._delivery)

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.spark.stages.audit.owed import ACCOUNT, KEYS
 
 __all__ = ["latency", "ledger", "problems", "windows"]
@@ -29,11 +29,13 @@ def windows(parts: DataFrame, window_s: int) -> DataFrame:
 
 
 def _sums() -> list[Column]:
-    is_lost = (F.col("outcome.end") == End.LOST.name) | (F.col("outcome").isNull() & F.col("piece.is_loss"))
+    is_lost = (F.col("outcome.end") == FinalOutcome.LOST.name) | (
+        F.col("outcome").isNull() & F.col("piece.is_loss")
+    )
     return [
         _events(F.col("piece").isNotNull()).alias("published"),
-        _events(F.col("outcome.end") == End.ACCEPTED.name).alias("accepted"),
-        _events(F.col("outcome.end") == End.DEAD_LETTERED.name).alias("dead_lettered"),
+        _events(F.col("outcome.end") == FinalOutcome.ACCEPTED.name).alias("accepted"),
+        _events(F.col("outcome.end") == FinalOutcome.DEAD_LETTERED.name).alias("dead_lettered"),
         _events(is_lost).alias("lost"),
         _events(F.col("outcome").isNull() & ~F.col("piece.is_loss")).alias("in_flight"),
         _retries().alias("retries"),
@@ -93,7 +95,7 @@ def problems(parts: DataFrame, limit: int = 1000) -> DataFrame:
 def _is_wrong() -> Column:
     """True for segments that should not exist: ended without being published, missing, or forgotten."""
     is_stray = F.col("piece").isNull()
-    is_missing = F.col("piece.is_loss") & (F.coalesce("outcome.end", F.lit("")) != End.LOST.name)
+    is_missing = F.col("piece.is_loss") & (F.coalesce("outcome.end", F.lit("")) != FinalOutcome.LOST.name)
     is_forgotten = (
         F.col("outcome").isNull()
         & (F.col("piece.position") >= 0)
