@@ -47,7 +47,7 @@ check: setup ## Lint, formatting, the direction of imports, and strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
-	@$(BIN)/mypy --strict src tests
+	@$(BIN)/mypy --strict src tests bench
 
 PARTS ?= recovery tunnel dispatch anycast amqp group spark audit
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -54,11 +53,11 @@ def reknit_subscriber(url: str, history: bool, pipe: Connection) -> None:
             async with session.subscribe(KEY, history=history) as events:
                 receive, lost = events.receive, [0, False]
 
-                def lose(message: subscribing.Input, peer: Any = "node") -> None:
+                def lose(message: subscribing.Input) -> None:
                     if lost[1] and isinstance(message, subscribing.Delivered):
                         lost[0] += sum(batch.count for batch in message.batches)
                     else:
-                        receive(message, peer)
+                        receive(message)
 
                 events.receive = lose  # type: ignore[method-assign]
                 pipe.send("declared")
