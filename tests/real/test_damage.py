@@ -36,4 +36,4 @@ def test_events_that_damage_took_are_lost_to_who_was_owed_them(tmp_path: Path) -
                 assert [next(events).seq for _ in range(10 - lost)] == list(range(1, 11 - lost))
                 session.publish("a", b"y")
                 assert next(events).payload == b"y"
-    assert "had been kept are lost" in node.output()
+    assert "durable bytes are lost" in node.output()
