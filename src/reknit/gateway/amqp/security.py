@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from reknit.config import AmqpSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.access import AccessRules
 from reknit.gateway.amqp.sasl import SaslServer
-
-Refuse = Callable[[str, str], InvalidConfig]
-"""The error for a setting (without `amqp.`), and why it can't be used."""
+from reknit.transport.servers import Refuse, common_name, server_tls
 
 
 class AmqpSecurity:
@@ -24,7 +19,7 @@ class AmqpSecurity:
         self._settings = settings
         self._refuse = refuse
         self._users = self._read_users()
-        self.tls = self._context()
+        self.tls = server_tls(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file, refuse)
         self.rules = self._read_rules()
 
     def _read_users(self) -> dict[str, str]:
@@ -49,38 +44,8 @@ class AmqpSecurity:
         except InvalidConfig as error:
             raise self._refuse("allow", error.why) from None
 
-    def _context(self) -> ssl.SSLContext | None:
-        settings = self._settings
-        if not settings.tls_cert_file:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
-        except (OSError, ssl.SSLError) as error:
-            raise self._refuse("tls_cert_file", f"can't be used: {error}") from None
-        if settings.tls_ca_file:
-            try:
-                context.load_verify_locations(settings.tls_ca_file)
-            except (OSError, ssl.SSLError) as error:
-                raise self._refuse("tls_ca_file", f"can't be used: {error}") from None
-            context.verify_mode = ssl.CERT_OPTIONAL
-        return context
-
     def sasl(self, transport: asyncio.Transport) -> SaslServer:
         """The SASL exchange for a new connection. PLAIN needs TLS unless the settings say otherwise."""
         is_open = self.tls is None and self._settings.plain_needs_tls
         mechanisms = [one for one in self._settings.mechanisms if one != "PLAIN" or not is_open]
-        return SaslServer(mechanisms, self._users, subject(transport.get_extra_info("peercert")))
-
-
-def subject(certificate: Any) -> str:
-    """The common name in a client's certificate, as Python's ssl gives it; empty without a certificate.
-
-    >>> subject({"subject": ((("countryName", "DE"),), (("commonName", "pump-7"),))})
-    'pump-7'
-    """
-    for part in (certificate or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return ""
+        return SaslServer(mechanisms, self._users, common_name(transport.get_extra_info("peercert")))

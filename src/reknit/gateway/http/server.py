@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +27,7 @@ from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.tokens import access_rules
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
+from reknit.transport.servers import listen_failure, open_server
 
 TICK_S = 0.5
 
@@ -116,15 +116,12 @@ class HttpServer:
         parts = urlsplit(f"//{self.settings.listen}")
         host, port = parts.hostname or "", parts.port or 0
         try:
-            self._server = await self._services.loop.create_server(
-                lambda: HttpConnection(self._services), host, port, backlog=4096
+            self._server, self.url = await open_server(
+                lambda: HttpConnection(self._services), "http", host, port, backlog=4096
             )
         except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-            text = f"names {self.settings.listen}, which can't be listened on: {why}"
-            raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), text) from None
-        real = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{real}"
+            why = listen_failure(self.settings.listen, error)
+            raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), why) from None
         self.room.warn()
         self._node.watchers.append(self.feed.grown)
         self._timer = self._services.loop.call_later(TICK_S, self._tick)
