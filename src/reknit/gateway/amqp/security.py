@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from reknit.config import AmqpSettings
+from reknit.config.credentials import read_credentials
 from reknit.errors import InvalidConfig
 from reknit.gateway.access import AccessRules
 from reknit.gateway.amqp.sasl import SaslServer
@@ -18,25 +18,9 @@ class AmqpSecurity:
     def __init__(self, settings: AmqpSettings, refuse: Refuse) -> None:
         self._settings = settings
         self._refuse = refuse
-        self._users = self._read_users()
+        self._users = read_credentials(settings.users_file, "amqp.users_file", "password")
         self.tls = server_tls(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file, refuse)
         self.rules = self._read_rules()
-
-    def _read_users(self) -> dict[str, str]:
-        if not self._settings.users_file:
-            return {}
-        try:
-            lines = Path(self._settings.users_file).read_text("utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            raise self._refuse("users_file", f"can't be read: {error}") from None
-        users: dict[str, str] = {}
-        for number, line in enumerate(lines, 1):
-            words = line.split()
-            if words and not words[0].startswith("#"):
-                if len(words) != 2:
-                    raise self._refuse("users_file", f"needs a name and a password on line {number}")
-                users[words[0]] = words[1]
-        return users
 
     def _read_rules(self) -> AccessRules:
         try:

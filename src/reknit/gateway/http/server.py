@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import HttpSettings
+from reknit.config.credentials import read_credentials
 from reknit.errors import InvalidConfig
-from reknit.gateway.access import Access
+from reknit.gateway.access import Access, AccessRules
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
@@ -24,7 +25,6 @@ from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
-from reknit.gateway.http.tokens import access_rules
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.servers import listen_failure, open_server
@@ -58,7 +58,9 @@ class HttpServer:
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
-        access = access or access_rules(settings)
+        if access is None:
+            tokens = read_credentials(settings.tokens_file, "http.tokens_file")
+            access = AccessRules(settings.allow, tokens)
         self._cloudevents = CloudEventsPage(
             node, name=node.name, config=node.config, access=access, origins=origins
         )
