@@ -7,10 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from reknit.cli.options import AsJson
+from reknit.cli.options import AsJson, with_options
 from reknit.cli.output import FAILED, fail
 from reknit.cli.pipeline import options as opt
-from reknit.cli.pipeline.options import LAKE, LOCAL
+from reknit.cli.pipeline.options import LAKE, LOCAL, SparkOptions
 
 
 class PipelineCommands(TyperGroup):
@@ -33,7 +33,9 @@ app = typer.Typer(
 
 
 @app.command()
+@with_options
 def run(
+    *,
     lake: opt.LakeDir = LAKE,
     nodes: opt.Nodes = "",
     once: opt.Once = False,
@@ -44,9 +46,7 @@ def run(
     table_format: opt.TableFormat = "parquet",
     archive: opt.Archives = [],  # noqa: B006
     data_loss: opt.DataLoss = "fail",
-    master: opt.Master = LOCAL,
-    memory: opt.Memory = "2g",
-    conf: opt.Conf = [],  # noqa: B006
+    spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Capture journals into the lake's tables, exactly once. You can stop it with Ctrl-C and start it again.
@@ -56,7 +56,7 @@ def run(
     if data_loss not in ("fail", "go-on"):
         fail(f"--data-loss {data_loss!r} is not valid: use fail or go-on")
     from reknit.cli.pipeline.pipeline_run import node_urls, run_pipeline
-    from reknit.cli.pipeline.spark_session import SparkOptions, access
+    from reknit.cli.pipeline.spark_session import access
     from reknit.spark.pipeline.pipeline import PipelineSettings
 
     token, ca_file = access()
@@ -73,24 +73,23 @@ def run(
         token=token,
         tls_ca_file=ca_file,
     )
-    run_pipeline(lake, SparkOptions(master, memory, conf), settings, as_json)
+    run_pipeline(lake, spark, settings, as_json)
 
 
 @app.command()
+@with_options
 def audit(
+    *,
     lake: opt.LakeDir = LAKE,
     report: opt.ReportFile = None,
     window: opt.WindowS = 3600,
-    master: opt.Master = LOCAL,
-    memory: opt.Memory = "2g",
-    conf: opt.Conf = [],  # noqa: B006
+    spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
     """Check the ledger: published = accepted + dead-lettered + lost + in flight. Exit code 1 if it does not balance."""
     from reknit.cli.pipeline.reports import report_audit
-    from reknit.cli.pipeline.spark_session import SparkOptions
 
-    if not report_audit(lake, SparkOptions(master, memory, conf), report, window, as_json):
+    if not report_audit(lake, spark, report, window, as_json):
         raise typer.Exit(FAILED)
 
 
@@ -104,7 +103,6 @@ def losses(
 ) -> None:
     """List lost events by range: events that have seqs but are in no journal and no archive."""
     from reknit.cli.pipeline.reports import report_losses
-    from reknit.cli.pipeline.spark_session import SparkOptions
 
     report_losses(lake, SparkOptions(master), topic, limit, as_json)
 
@@ -120,7 +118,6 @@ def dead_letters(
 ) -> None:
     """Count dead letters by reason, code, topic, subscriber or time."""
     from reknit.cli.pipeline.reports import report_dead_letters
-    from reknit.cli.pipeline.spark_session import SparkOptions
 
     report_dead_letters(lake, SparkOptions(master), by, where, limit, as_json)
 
@@ -134,7 +131,6 @@ def latency(
 ) -> None:
     """Show the time from publishing to acceptance: quantiles, in milliseconds."""
     from reknit.cli.pipeline.reports import report_latency
-    from reknit.cli.pipeline.spark_session import SparkOptions
 
     report_latency(lake, SparkOptions(master), by, as_json)
 
@@ -152,7 +148,6 @@ def redrive(
 ) -> None:
     """Publish dead letters again on their own topics, each once, however often you run this."""
     from reknit.cli.pipeline.redrive import redrive_letters, sink_options
-    from reknit.cli.pipeline.spark_session import SparkOptions
 
     redrive_letters(lake, SparkOptions(master), sink_options(node, ttl), where, rate, dry_run, as_json)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,14 +14,20 @@ Master = Annotated[
     str,
     typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], local[2], spark://host:7077 …"),
 ]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory for Spark's driver.")]
-Conf = Annotated[
-    list[str],
-    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; can be repeated."),
-]
 
 LAKE = Path("lake")
 LOCAL = "local[*]"
+
+
+class SparkOptions(NamedTuple):
+    """Where Spark runs, and how."""
+
+    master: Master = LOCAL
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory for Spark's driver.")] = "2g"
+    conf: Annotated[
+        list[str], typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; can be repeated.")
+    ] = []  # noqa: RUF012
+
 
 # -- run
 

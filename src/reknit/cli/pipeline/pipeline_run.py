@@ -10,7 +10,8 @@ from pathlib import Path
 import typer
 
 from reknit.cli.output import INTERRUPTED, print_json, say
-from reknit.cli.pipeline.spark_session import SparkOptions, spark_session
+from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.spark_session import spark_session
 from reknit.cli.running import node_url
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings

@@ -9,7 +9,8 @@ from pathlib import Path
 import typer
 
 from reknit.cli.output import print_json
-from reknit.cli.pipeline.spark_session import SparkOptions, access, open_lake
+from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.spark_session import access, open_lake
 from reknit.cli.running import node_url
 from reknit.spark.sink.options import SinkOptions
 from reknit.spark.stages.redrive import RedriveReport, parse_rate, redrive

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from reknit.cli.output import cell, print_json, say
-from reknit.cli.pipeline.spark_session import SparkOptions, open_lake
+from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.spark_session import open_lake
 from reknit.errors import LocalError
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import Audit, audit_lake, latency_lake, losses_lake, plain_row

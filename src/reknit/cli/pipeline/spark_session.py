@@ -6,26 +6,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reknit.cli.output import fail
+from reknit.cli.pipeline.options import SparkOptions
 from reknit.config import load
 from reknit.errors import ReknitError
 from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.runtime.session import build_session
-
-
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
-    """Where Spark runs, and how: the options --master, --memory and --conf."""
-
-    master: str
-    memory: str = "2g"
-    conf: Sequence[str] = ()
 
 
 def access() -> tuple[str, str]:
