@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from reknit.cli.output import cell, print_json, say
+from reknit.cli.output import print_json, say
 from reknit.cli.pipeline.options import SparkOptions
 from reknit.cli.pipeline.spark_session import open_lake
+from reknit.cli.tables import cell
 from reknit.errors import LocalError
 from reknit.spark.pipeline.report import report_html
 from reknit.spark.stages.audit.lake import Audit, audit_lake, latency_lake, losses_lake, plain_row
