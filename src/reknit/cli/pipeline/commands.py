@@ -35,45 +35,17 @@ app = typer.Typer(
 @app.command()
 @with_options
 def run(
-    *,
-    lake: opt.LakeDir = LAKE,
-    nodes: opt.Nodes = "",
-    once: opt.Once = False,
-    topics: opt.Topics = "",
-    grace: opt.Grace = None,
-    interval: opt.Interval = 2.0,
-    events: opt.WithEvents = True,
-    table_format: opt.TableFormat = "parquet",
-    archive: opt.Archives = [],  # noqa: B006
-    data_loss: opt.DataLoss = "fail",
-    spark: SparkOptions,
-    as_json: AsJson = False,
+    *, lake: opt.LakeDir = LAKE, options: opt.RunOptions, spark: SparkOptions, as_json: AsJson = False
 ) -> None:
     """Capture journals into the lake's tables, exactly once. You can stop it with Ctrl-C and start it again.
 
     Stages: capture (batches, outcomes), settle (each event once and in order, gaps, losses), events, dead letters.
     """
-    if data_loss not in ("fail", "go-on"):
-        fail(f"--data-loss {data_loss!r} is not valid: use fail or go-on")
-    from reknit.cli.pipeline.pipeline_run import node_urls, run_pipeline
-    from reknit.cli.pipeline.spark_session import access
-    from reknit.spark.pipeline.pipeline import PipelineSettings
+    if options.data_loss not in ("fail", "go-on"):
+        fail(f"--data-loss {options.data_loss!r} is not valid: use fail or go-on")
+    from reknit.cli.pipeline.pipeline_run import run_pipeline
 
-    token, ca_file = access()
-    settings = PipelineSettings(
-        nodes=node_urls(nodes),
-        topics=topics,
-        is_once=once,
-        grace_s=grace,
-        interval_s=interval,
-        events=events,
-        format=table_format,
-        fail_on_data_loss=data_loss == "fail",
-        archives=tuple(archive),
-        token=token,
-        tls_ca_file=ca_file,
-    )
-    run_pipeline(lake, spark, settings, as_json)
+    run_pipeline(lake, options, spark, as_json)
 
 
 @app.command()

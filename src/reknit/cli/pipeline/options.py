@@ -29,51 +29,59 @@ class SparkOptions(NamedTuple):
     ] = []  # noqa: RUF012
 
 
-# -- run
+class RunOptions(NamedTuple):
+    """What the pipeline captures, and how."""
 
-Nodes = Annotated[
-    str,
-    typer.Option(
-        "--nodes",
-        metavar="URL,…",
-        envvar="REKNIT_NODES",
-        help="The nodes whose journals to read.  [default: the configured node]",
-    ),
-]
-Once = Annotated[bool, typer.Option("--once", help="Process everything that is there now, then stop.")]
-Topics = Annotated[str, typer.Option("--topics", metavar="PATTERN,…", help="Only these topics.")]
-Grace = Annotated[
-    float | None,
-    typer.Option(
-        "--grace",
-        metavar="SECONDS",
-        min=0,
-        help="How long a gap may wait to be filled.  [default: 60; with --once: 0]",
-    ),
-]
-Interval = Annotated[
-    float,
-    typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often to settle captured batches."),
-]
-WithEvents = Annotated[
-    bool, typer.Option("--events/--no-events", help="Also write table `events`, with one row per event.")
-]
-TableFormat = Annotated[
-    str,
-    typer.Option("--format", metavar="FORMAT", help="Format of table `events`: parquet, delta or iceberg."),
-]
-Archives = Annotated[
-    list[str],
-    typer.Option("--archive", metavar="DIR", help="Another lake to ask for missing events; can be repeated."),
-]
-DataLoss = Annotated[
-    str,
-    typer.Option(
-        "--data-loss",
-        metavar="fail|go-on",
-        help="What to do if retention removed events before they were read.",
-    ),
-]
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes",
+            metavar="URL,…",
+            envvar="REKNIT_NODES",
+            help="The nodes whose journals to read.  [default: the configured node]",
+        ),
+    ] = ""
+    once: Annotated[bool, typer.Option("--once", help="Process everything that is there now, then stop.")] = (
+        False
+    )
+    topics: Annotated[str, typer.Option("--topics", metavar="PATTERN,…", help="Only these topics.")] = ""
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            "--grace",
+            metavar="SECONDS",
+            min=0,
+            help="How long a gap may wait to be filled.  [default: 60; with --once: 0]",
+        ),
+    ] = None
+    interval: Annotated[
+        float,
+        typer.Option("--interval", metavar="SECONDS", min=0.1, help="How often to settle captured batches."),
+    ] = 2.0
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Also write table `events`, with one row per event.")
+    ] = True
+    table_format: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="FORMAT", help="Format of table `events`: parquet, delta or iceberg."
+        ),
+    ] = "parquet"
+    archive: Annotated[
+        list[str],
+        typer.Option(
+            "--archive", metavar="DIR", help="Another lake to ask for missing events; can be repeated."
+        ),
+    ] = []  # noqa: RUF012
+    data_loss: Annotated[
+        str,
+        typer.Option(
+            "--data-loss",
+            metavar="fail|go-on",
+            help="What to do if retention removed events before they were read.",
+        ),
+    ] = "fail"
+
 
 # -- reports
 

@@ -10,21 +10,17 @@ from pathlib import Path
 import typer
 
 from reknit.cli.output import INTERRUPTED, print_json, say
-from reknit.cli.pipeline.options import SparkOptions
-from reknit.cli.pipeline.spark_session import spark_session
+from reknit.cli.pipeline.options import RunOptions, SparkOptions
+from reknit.cli.pipeline.spark_session import access, spark_session
 from reknit.cli.running import node_url
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.pipeline.pipeline import Pipeline, PipelineSettings
 from reknit.spark.pipeline.progress import Figures, ProgressScreen
 
 
-def node_urls(nodes: str) -> tuple[str, ...]:
-    """The nodes that option --nodes names, or the configured one."""
-    return tuple(node_url(url.strip()) for url in nodes.split(","))
-
-
-def run_pipeline(lake: Path, on: SparkOptions, settings: PipelineSettings, as_json: bool) -> None:
+def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: bool) -> None:
     """Run the pipeline until it is done or a signal stops it, and print its figures."""
+    settings = _settings(options)
     for root in settings.archives:
         Lake(root)
     folder = Lake.create(lake)
@@ -39,6 +35,23 @@ def run_pipeline(lake: Path, on: SparkOptions, settings: PipelineSettings, as_js
             _print_figures(figures, lake)
     if signals:
         raise typer.Exit(INTERRUPTED if settings.is_once else 0)
+
+
+def _settings(options: RunOptions) -> PipelineSettings:
+    token, ca_file = access()
+    return PipelineSettings(
+        nodes=tuple(node_url(url.strip()) for url in options.nodes.split(",")),
+        topics=options.topics,
+        is_once=options.once,
+        grace_s=options.grace,
+        interval_s=options.interval,
+        events=options.events,
+        format=options.table_format,
+        fail_on_data_loss=options.data_loss == "fail",
+        archives=tuple(options.archive),
+        token=token,
+        tls_ca_file=ca_file,
+    )
 
 
 def _print_figures(figures: Figures, lake: Path) -> None:
