@@ -60,6 +60,16 @@ COUNT, TOPIC_LEN, COLUMNS_LEN = (
 )
 """Where `HEADER.unpack_from` has these fields."""
 
+
+def _place(field: int) -> slice:
+    start = struct.calcsize("<" + "".join(code for _, code in HEADER_FIELDS[:field]))
+    return slice(start, start + struct.calcsize(HEADER_FIELDS[field][1]))
+
+
+COUNT_AT: Final = _place(COUNT)
+COLUMNS_LEN_AT: Final = _place(COLUMNS_LEN)
+"""The bytes of a batch that hold these fields, for readers that need one of them only. Little endian."""
+
 SOURCE_BYTES: Final = 16
 COUNT_MAX: Final = 1 << 20
 SEQ_MAX: Final = (1 << 63) - 1

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from reknit.cli.options import AsJson, ConfigFile, SetSettings
-from reknit.cli.output import cell, counted, print_json, table
+from reknit.cli.output import counted, print_json
 from reknit.cli.settings import parsed
 
 app = typer.Typer(help="Show and check settings.", no_args_is_help=True)
@@ -31,6 +31,8 @@ def show(
         print_json([row._asdict() for row in describe(settings)])
     else:
         from rich.console import Console
+
+        from reknit.cli.tables import cell, table
 
         made = table(("setting", "value", "from", "description"), ())
         for row in describe(settings):

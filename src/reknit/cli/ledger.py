@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl
-from reknit.cli.output import FAILED, cell, log_to_stderr, print_json, table
+from reknit.cli.output import FAILED, log_to_stderr, print_json
 
 COLUMNS = ("published", "accepted", "dead_lettered", "lost", "in_flight")
 
@@ -33,6 +33,8 @@ def ledger(json: AsJson = False, node: NodeUrl = "") -> None:
 def print_ledger(rows: list[dict[str, Any]]) -> None:
     """Print the ledger as a table, with the problems that were found."""
     from rich.console import Console
+
+    from reknit.cli.tables import cell, table
 
     console = Console(highlight=False)
     if not rows:

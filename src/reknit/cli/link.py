@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.output import print_json
 
 app = typer.Typer(help="Link nodes into one fabric.", no_args_is_help=True)
 To = Annotated[str, typer.Argument(metavar="URL[=COST]", help="The other node, as tcp://HOST:PORT.")]
@@ -31,20 +32,15 @@ def remove(to: To, node: NodeUrl = "") -> None:
 @app.command("list")
 def list_(node: NodeUrl = "", json: AsJson = False) -> None:
     """List the nodes that a node knows, and how it reaches them."""
-    from rich.console import Console
-
-    from reknit.cli.output import cell, print_json, table
     from reknit.cli.running import asked, run
+    from reknit.cli.tables import print_rows
 
     rows: list[dict[str, Any]] = run(asked(node, "links"))
     if json:
         print_json(rows)
-        return
-    texts, numbers = ("node", "state", "via"), ("cost", "subscriptions", "unsettled", "sent", "received")
-    made = table(texts, numbers, ("url", "problem"))
-    for row in rows:
-        made.add_row(*(cell(_shown(row[name])) for name in (*texts, *numbers, "url", "problem")))
-    Console().print(made)
+    else:
+        numbers = ("cost", "subscriptions", "unsettled", "sent", "received")
+        print_rows(rows, ("node", "state", "via"), numbers, ("url", "problem"), shown=_shown)
 
 
 def _shown(value: object) -> str:

@@ -12,17 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from reknit.cli import (
-    config,
-    journal,
-    ledger,
-    link,
-    route,
-    status,
-    topic,
-    trail,
-    up,
-)
+from reknit.cli import config, journal, ledger, link, route, topic, trail
 from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
 from reknit.cli.events import pub, sub
@@ -30,6 +20,8 @@ from reknit.cli.group import commands as group
 from reknit.cli.output import fail
 from reknit.cli.pipeline import commands as pipeline
 from reknit.cli.rpc import commands as rpc
+from reknit.cli.status import command as status
+from reknit.cli.up import command as up
 from reknit.version import __version__
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -43,3 +46,37 @@ SetSettings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting; may be repeated."),
 ]
+
+
+# -- groups of options
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace every parameter of a command that is a `NamedTuple` by an option for each of its fields.
+
+    The command gets the tuple. So options that several commands share are declared once.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if hasattr(hint, "_fields")}
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field: values.pop(field) for field in group._fields})
+        command(**values)
+
+    options = list(_options(signature(command), hints))
+    flat.__annotations__ = {one.name: one.annotation for one in options}
+    flat.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return flat
+
+
+def _options(declared: Signature, hints: dict[str, Any]) -> Iterator[Parameter]:
+    for one in declared.parameters.values():
+        group = hints[one.name]
+        if not hasattr(group, "_fields"):
+            yield one.replace(kind=Parameter.KEYWORD_ONLY, annotation=group)
+            continue
+        for name, hint in get_type_hints(group, include_extras=True).items():
+            default = group._field_defaults.get(name, Parameter.empty)
+            yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 FAILED = 1
 INTERRUPTED = 130
@@ -116,13 +113,6 @@ def plain(text: str, chars_max: int = 0) -> str:
     return f"{text[:chars_max]}… ({len(text):,} characters)" if 0 < chars_max < len(text) else text
 
 
-def cell(text: str, chars_max: int = 0) -> str:
-    """The same for a table, where brackets would be read as markup."""
-    from rich.markup import escape
-
-    return escape(plain(text, chars_max))
-
-
 def shown(payload: bytes, chars_max: int = 400) -> str:
     r"""A payload for people: as text if it is UTF-8, as escaped bytes otherwise.
 
@@ -133,13 +123,3 @@ def shown(payload: bytes, chars_max: int = 400) -> str:
         return plain(payload.decode(), chars_max)
     except UnicodeDecodeError:
         return plain(repr(payload)[2:-1], chars_max)
-
-
-def table(texts: tuple[str, ...], numbers: tuple[str, ...], more: tuple[str, ...] = ()) -> Table:
-    """A table with these columns: texts, then numbers, then more texts."""
-    from rich.table import Table
-
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in texts + numbers + more:
-        made.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
-    return made

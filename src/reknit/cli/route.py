@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.output import print_json
 
 app = typer.Typer(help="Copy events from one node to another, continuously.", no_args_is_help=True)
 In = Annotated[str, typer.Argument(metavar="IN", help="The source of the events: here, or tcp://HOST:PORT.")]
@@ -29,21 +30,14 @@ def delete(source: In, target: Out, pattern: PatternOf = "**", node: NodeUrl = "
 @app.command("list")
 def list_(node: NodeUrl = "", json: AsJson = False) -> None:
     """List the routes of a node, with their state."""
-    from rich.console import Console
-
-    from reknit.cli.output import cell, print_json, table
     from reknit.cli.running import asked, run
+    from reknit.cli.tables import print_rows
 
     rows: list[dict[str, Any]] = run(asked(node, "routes"))
     if json:
         print_json(rows)
-        return
-    made = table(("in", "out", "pattern"), ("events", "waiting_bytes"), ("problem",))
-    for row in rows:
-        made.add_row(
-            *(cell(str(row[name])) for name in ("in", "out", "pattern", "events", "waiting_bytes", "problem"))
-        )
-    Console().print(made)
+    else:
+        print_rows(rows, ("in", "out", "pattern"), ("events", "waiting_bytes"), ("problem",))
 
 
 def _ask(what: str, source: str, target: str, pattern: str, node: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.output import fail, print_json
 
 
 def trail(
@@ -19,7 +20,6 @@ def trail(
     Nodes remember their newest attempts (anycast.trail_attempts_max). Name the node on which the event was published:
     the trail is followed from there to other nodes.
     """
-    from reknit.cli.output import cell, fail, print_json, table
     from reknit.cli.running import run
 
     source, _, seq = event.rpartition(":")
@@ -32,6 +32,8 @@ def trail(
         typer.echo("the node remembers no attempt to deliver this event")
     else:
         from rich.console import Console
+
+        from reknit.cli.tables import cell, table
 
         made = table(("time", "node", "path", "outcome"), ("ms",), ("text",))
         for row in rows:

@@ -6,12 +6,13 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
+from reknit.transport.servers import common_name, open_server
 from reknit.wire.codec import Decoder
 
 DEFAULT_PORT: Final = 7440
@@ -60,7 +61,7 @@ class TcpConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.peer = _name(transport.get_extra_info("peername"))
-        self.certified = _certified(transport.get_extra_info("peercert"))
+        self.certified = common_name(transport.get_extra_info("peercert"))
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,31 +126,15 @@ def _name(address: object) -> str:
     return str(address) if address else "?"
 
 
-def _certified(certificate: Any) -> str:
-    """The common name in a verified certificate."""
-    rows = [row for rows in (certificate or {}).get("subject", ()) for row in rows]
-    return next((value for name, value in rows if name == "commonName"), "")
-
-
 async def listen(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Server, str]:
-    """Accept connections at `url`; gives the server and its actual address (port 0 takes a free port)."""
+    """Accept connections at `url`; gives the server and its actual address, as `open_server`."""
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: TcpConnection(handler, bytes_max),
-        host,
-        port,
-        ssl=tls if scheme == "tls" else None,
-        backlog=1024,
-        start_serving=True,
-    )
-    real = server.sockets[0].getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    return server, f"{scheme}://{shown}:{real}"
+    context = tls if scheme == "tls" else None
+    return await open_server(lambda: TcpConnection(handler, bytes_max), scheme, host, port, tls=context)
 
 
 async def connect(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node.peers.permissions import ANONYMOUS, ITSELF, PermissionRules, read_tokens
+from reknit.node.peers.permissions import ANONYMOUS, ITSELF, PermissionRules
 from reknit.topic import Pattern
 
 RULES = PermissionRules(
@@ -101,22 +99,6 @@ def test_an_admin_is_who_a_rule_says() -> None:
 def test_what_is_no_rule_is_refused_with_the_forms_that_there_are(rule: str) -> None:
     with pytest.raises(InvalidConfig, match="NAME publish"):
         PermissionRules([rule])
-
-
-def test_tokens_are_read_from_a_file_with_comments(tmp_path: Path) -> None:
-    file = tmp_path / "tokens"
-    file.write_text("# who we know\nann a-token\n\n  bob\tb-token  \n")
-    assert read_tokens(str(file)) == {"ann": "a-token", "bob": "b-token"}
-    assert read_tokens("") == {}
-
-
-def test_a_file_of_tokens_that_is_none_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "tokens"
-    file.write_text("ann\n")
-    with pytest.raises(InvalidConfig, match="line 1"):
-        read_tokens(str(file))
-    with pytest.raises(InvalidConfig, match="can't be read"):
-        read_tokens(str(tmp_path / "none"))
 
 
 segments = st.sampled_from(["a", "b", "ab", "aba", "@x", "*", "**", "$*b", "a$*", "a$*a"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reknit.cli.status import screen
+from reknit.cli.status.screen import screen
 from reknit.errors import LocalError
 from reknit.node.admin.pipelines import PIPELINES_MAX, Pipelines
 from reknit.spark.blocking_connection import BlockingConnection

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.dead_letters.filters import FilterOptions, with_filter
-from reknit.cli.options import AsJson, NodeUrl
+from reknit.cli.dead_letters.filters import FilterOptions
+from reknit.cli.options import AsJson, NodeUrl, with_options
 from reknit.cli.output import dead_letters, fail, log_to_stderr, plain, print_json
 
 app = typer.Typer(help="List, redrive and drop events that ended undelivered.", no_args_is_help=True)
@@ -28,7 +28,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 @app.command("list")
-@with_filter
+@with_options
 def list_(chosen: FilterOptions, limit: Limit = 20, json: AsJson = False, node: NodeUrl = "") -> None:
     """List the dead letters that are waiting, the newest last."""
     from reknit.cli.dead_letters.output import as_json, print_table
@@ -71,7 +71,7 @@ def show(number: Number, json: AsJson = False, node: NodeUrl = "") -> None:
 
 
 @app.command()
-@with_filter
+@with_options
 def redrive(
     chosen: FilterOptions,
     rate: Rate = "1000/s",
@@ -99,7 +99,7 @@ def redrive(
 
 
 @app.command()
-@with_filter
+@with_options
 def drop(
     chosen: FilterOptions,
     dry_run: DryRun = False,

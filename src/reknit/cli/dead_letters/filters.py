@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -30,22 +27,3 @@ class FilterOptions(NamedTuple):
         ),
     ] = ""
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only before this time.")] = ""
-
-
-def with_filter(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `FilterOptions`; it gets the filter as its first argument."""
-
-    @functools.wraps(command)
-    def filtered(**values: Any) -> None:
-        chosen = FilterOptions(**{name: values.pop(name) for name in FilterOptions._fields})
-        command(chosen, **values)
-
-    kind = Parameter.KEYWORD_ONLY
-    shared = get_type_hints(FilterOptions, include_extras=True)
-    options = [Parameter(name, kind, default="", annotation=hint) for name, hint in shared.items()]
-    hints = get_type_hints(command, include_extras=True)
-    own = list(signature(command).parameters.values())[1:]
-    options += [one.replace(kind=kind, annotation=hints[one.name]) for one in own]
-    filtered.__annotations__ = {one.name: one.annotation for one in options}
-    filtered.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    return filtered

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from reknit.cli.events.event_output import clock, iso
-from reknit.cli.output import cell, plain, shown, table
+from reknit.cli.output import plain, shown
+from reknit.cli.tables import cell, table
 from reknit.dead_letter import DeadLetterContent
 from reknit.outcome import Code
 

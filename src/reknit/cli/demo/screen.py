@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reknit.cli.demo.fabric import DemoFabric
-from reknit.cli.output import table
+from reknit.cli.tables import table
 
 
 class DemoScreen:

@@ -6,23 +6,13 @@ from typing import Annotated
 
 import typer
 
-from reknit.cli.options import AsJson
+from reknit.cli.group.network import NetworkOptions
+from reknit.cli.options import AsJson, with_options
 from reknit.cli.output import log_to_stderr
 
 app = typer.Typer(help="Send events reliably within a group of programs.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name, which is also its topic.")]
-Address = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="The multicast address; empty to use seeds only.")
-]
-Interface = Annotated[str, typer.Option(metavar="IP", help="The address of the network interface to use.")]
-Seeds = Annotated[
-    list[str] | None,
-    typer.Option("--seed", metavar="HOST:PORT", help="A member's address; may be repeated."),
-]
-Tcp = Annotated[
-    bool, typer.Option("--tcp", help="Use TCP connections where multicast is not available (needs --seed).")
-]
 Node = Annotated[
     str | None, typer.Option("--node", metavar="URL", help="Also store the group's events on this node.")
 ]
@@ -37,18 +27,14 @@ MembersMin = Annotated[
 ]
 WaitS = Annotated[float, typer.Option("--wait", min=0.0, metavar="S", help="Wait at most so many seconds.")]
 
-DEFAULT_ADDRESS = "239.75.78.84:7475"
-LOOPBACK = "127.0.0.1"
-
 
 @app.command()
+@with_options
 def join(
+    *,
     group: Name,
     count: Count = None,
-    address: Address = DEFAULT_ADDRESS,
-    interface: Interface = LOOPBACK,
-    seed: Seeds = None,
-    tcp: Tcp = False,
+    network: NetworkOptions,
     node: Node = None,
     member: Member = "",
 ) -> None:
@@ -57,20 +43,19 @@ def join(
     from reknit.cli.running import run
 
     log_to_stderr()
-    options = JoinOptions(group, address, interface, tcp, seed or (), member, discard_own=False)
+    options = JoinOptions(group, network, member, discard_own=False)
     run(options.use(lambda joined: print_events(joined, count), node))
 
 
 @app.command()
+@with_options
 def send(
+    *,
     group: Name,
     payload: Payload = None,
     members: MembersMin = 2,
     wait_s: WaitS = 10.0,
-    address: Address = DEFAULT_ADDRESS,
-    interface: Interface = LOOPBACK,
-    seed: Seeds = None,
-    tcp: Tcp = False,
+    network: NetworkOptions,
     node: Node = None,
     member: Member = "",
 ) -> None:
@@ -79,20 +64,14 @@ def send(
     from reknit.cli.running import run
 
     log_to_stderr()
-    options = JoinOptions(group, address, interface, tcp, seed or (), member, discard_own=True)
+    options = JoinOptions(group, network, member, discard_own=True)
     run(options.use(lambda joined: send_events(joined, payload, members, wait_s), node))
 
 
 @app.command()
-def members(
-    group: Name,
-    as_json: AsJson = False,
-    address: Address = DEFAULT_ADDRESS,
-    interface: Interface = LOOPBACK,
-    seed: Seeds = None,
-    tcp: Tcp = False,
-) -> None:
+@with_options
+def members(*, group: Name, as_json: AsJson = False, network: NetworkOptions) -> None:
     """List the members of a group by rank, without joining it."""
     from reknit.cli.group.membership import list_members
 
-    list_members(group, address, interface, tcp, seed or (), as_json)
+    list_members(group, network, as_json)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import typer
 
+from reknit.cli.group.network import NetworkOptions
 from reknit.cli.output import counted, events, fail, print_json, say
 from reknit.cli.running import run
 from reknit.client.group.datagrams import GroupTransport
@@ -21,10 +22,10 @@ from reknit.transport.udp_over_tcp import TcpConfig, TcpDatagrams
 from reknit.view import View
 
 
-def _transport(address: str, interface: str, tcp: bool) -> GroupTransport:
-    if tcp:
-        return TcpDatagrams(TcpConfig(interface=interface))
-    return UdpTransport(UdpConfig(group=address, interface=interface))
+def _transport(network: NetworkOptions) -> GroupTransport:
+    if network.tcp:
+        return TcpDatagrams(TcpConfig(interface=network.interface))
+    return UdpTransport(UdpConfig(group=network.address, interface=network.interface))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,7 @@ class JoinOptions:
     """How to join a group."""
 
     name: str
-    address: str
-    interface: str
-    tcp: bool
-    seeds: Sequence[str]
+    network: NetworkOptions
     member: str
     discard_own: bool
 
@@ -50,9 +48,9 @@ class JoinOptions:
     def _group(self, journal: GroupJournal | None) -> Group:
         return Group(
             self.name,
-            _transport(self.address, self.interface, self.tcp),
+            _transport(self.network),
             member=self.member,
-            seeds=self.seeds,
+            seeds=self.network.seed or (),
             discard_own=self.discard_own,
             journal=journal,
         )
@@ -97,10 +95,8 @@ async def send_events(group: Group, payload: str | None, members: int, wait_s: f
             found = counted(len(group.members) - 1, "other member")
             fail(f"{found} in group {group.name!r} after {wait_s:g} s: join one, or pass --members 1")
         reading = asyncio.create_task(_discard_received(group))
-        sent, others = (
-            0,
-            len(group.members) - 1,
-        )  # counted now: a member may leave before the last event is sent
+        others = len(group.members) - 1  # counted now: a member may leave before the last event is sent
+        sent = 0
         async for line in _payloads(payload):
             await group.send(line)
             sent += 1
@@ -126,16 +122,15 @@ async def _discard_received(group: Group) -> None:
 # -- members
 
 
-def list_members(
-    name: str, address: str, interface: str, tcp: bool, seeds: Sequence[str], as_json: bool
-) -> None:
+def list_members(name: str, network: NetworkOptions, as_json: bool) -> None:
     """Print the members of every view of the group: more than one if the group is partitioned."""
-    views = run(look(name, _transport(address, interface, tcp), seeds))
+    views = run(look(name, _transport(network), network.seed or ()))
     if as_json:
         print_json([_as_json(view) for view in views])
         return
     if not views:
-        fail(f"no member of group {name!r} answers at {address} on {interface}: check address and interface")
+        where = f"{network.address} on {network.interface}"
+        fail(f"no member of group {name!r} answers at {where}: check address and interface")
     for number, view in enumerate(views):
         if number:
             typer.echo("partitioned from")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.node.api import GatewayNode
+from reknit.transport.servers import listen_failure, open_server
 
 STOPS = "the node stops"
 
@@ -57,19 +57,15 @@ class AmqpServer:
         parts = urlsplit(f"//{self.settings.listen}")
         host, port = parts.hostname or "", parts.port or 0
         tls = self._security.tls
+        scheme = "amqps" if tls is not None else "amqp"
         await self._node.open()
         try:
-            self._server = await self._services.loop.create_server(
-                lambda: AmqpConnection(self._services), host, port, backlog=1024, ssl=tls
+            self._server, self.url = await open_server(
+                lambda: AmqpConnection(self._services), scheme, host, port, tls=tls
             )
         except OSError as error:
             await self._node.close()
-            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-            text = f"names {self.settings.listen}, which can't be listened on: {why}"
-            raise self._refusal("listen", text) from None
-        real = self._server.sockets[0].getsockname()[1]
-        scheme = "amqps" if tls is not None else "amqp"
-        self.url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{real}"
+            raise self._refusal("listen", listen_failure(self.settings.listen, error)) from None
 
     async def stop(self) -> None:
         """Wait until messages have their outcomes, then close every link with the reason."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import HttpSettings
+from reknit.config.credentials import read_credentials
 from reknit.errors import InvalidConfig
-from reknit.gateway.access import Access
+from reknit.gateway.access import Access, AccessRules
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
@@ -25,9 +25,9 @@ from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
-from reknit.gateway.http.tokens import access_rules
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
+from reknit.transport.servers import listen_failure, open_server
 
 TICK_S = 0.5
 
@@ -58,7 +58,9 @@ class HttpServer:
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
-        access = access or access_rules(settings)
+        if access is None:
+            tokens = read_credentials(settings.tokens_file, "http.tokens_file")
+            access = AccessRules(settings.allow, tokens)
         self._cloudevents = CloudEventsPage(
             node, name=node.name, config=node.config, access=access, origins=origins
         )
@@ -116,15 +118,12 @@ class HttpServer:
         parts = urlsplit(f"//{self.settings.listen}")
         host, port = parts.hostname or "", parts.port or 0
         try:
-            self._server = await self._services.loop.create_server(
-                lambda: HttpConnection(self._services), host, port, backlog=4096
+            self._server, self.url = await open_server(
+                lambda: HttpConnection(self._services), "http", host, port, backlog=4096
             )
         except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-            text = f"names {self.settings.listen}, which can't be listened on: {why}"
-            raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), text) from None
-        real = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{real}"
+            why = listen_failure(self.settings.listen, error)
+            raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), why) from None
         self.room.warn()
         self._node.watchers.append(self.feed.grown)
         self._timer = self._services.loop.call_later(TICK_S, self._tick)

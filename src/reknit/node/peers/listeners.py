@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 
 from reknit.config import Config
 from reknit.errors import InvalidConfig
 from reknit.transport import tcp
 from reknit.transport.connection import Handler
+from reknit.transport.servers import listen_failure, server_tls
 
 
 class Listeners:
@@ -32,24 +32,21 @@ class Listeners:
         try:
             server, real = await tcp.listen(url, self._handler, self._config.limits.frame_bytes_max, tls)
         except OSError as error:
-            # asyncio's own text repeats the address in its own way
-            number = error.errno or 0
-            why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
-            text = f"names {url}, which can't be listened on: {why}"
-            raise InvalidConfig("node.listen", self._config.origin("node.listen"), text) from None
+            raise self._refusal("node.listen", listen_failure(url, error)) from None
         self._servers.append(server)
         self.urls.append(real)
 
     def _tls(self) -> ssl.SSLContext | None:
-        settings = self._config.transport
-        if not settings.tls_cert_file:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file)
-        if settings.tls_ca_file:
-            context.load_verify_locations(settings.tls_ca_file)
-            context.verify_mode = ssl.CERT_OPTIONAL
-        return context
+        files = self._config.transport
+        return server_tls(
+            files.tls_cert_file,
+            files.tls_key_file,
+            files.tls_ca_file,
+            lambda name, why: self._refusal(f"transport.{name}", why),
+        )
+
+    def _refusal(self, setting: str, why: str) -> InvalidConfig:
+        return InvalidConfig(setting, self._config.origin(setting), why)
 
     def close(self) -> None:
         """Stop listening."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.config.credentials import read_credentials
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
 from reknit.ledger import Series
@@ -160,7 +160,8 @@ class Permissions:
     """Decides what each peer of one node may do."""
 
     def __init__(self, config: Config, peers: Peers, series: Iterable[Series] = ()) -> None:
-        self._rules = PermissionRules(config.security.allow, read_tokens(config.security.tokens_file))
+        tokens = read_credentials(config.security.tokens_file, "security.tokens_file")
+        self._rules = PermissionRules(config.security.allow, tokens)
         self._peers = peers
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
@@ -364,22 +365,3 @@ def _asked_pattern(ask: Ask) -> str | None:
         return EVERYTHING.text
     argument: Any = ask.args.get(_BY_PATTERN.get(ask.what, ""))
     return argument if isinstance(argument, str) else None
-
-
-def read_tokens(path: str) -> dict[str, str]:
-    """Names and their tokens, from a file with one of each on a line. Raises `InvalidConfig`."""
-    if not path:
-        return {}
-    try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig("security.tokens_file", path, f"can't be read: {error}") from None
-    tokens: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if len(words) != 2:
-            raise InvalidConfig("security.tokens_file", f"{path} line {number}", "needs a name and a token")
-        tokens[words[0]] = words[1]
-    return tokens

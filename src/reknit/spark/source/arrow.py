@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, cast
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reknit.batch_layout import decode_columns
 from reknit.spark.source.frame_scan import ScannedFrames
 
 __all__ = ["ROWS", "BatchTables", "EventTables", "groups"]
@@ -25,7 +25,6 @@ GROUP_BYTES: Final = 1 << 20
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = pa.map_(pa.string(), pa.string())
-_columns_decoder: Final = msgspec.msgpack.Decoder(dict[str, list[Any]])
 
 Ints = npt.NDArray[np.int64]
 Column = Callable[["FrameGroup"], "pa.Array[Any]"]
@@ -62,9 +61,9 @@ class FrameGroup:
         if self._columns is None:
             frames = self.frames
             sizes = frames.heads["columns_len"].tolist()
-            places = frames.columns_places().tolist()
+            places = frames.sections()[0].tolist()
             self._columns = [
-                _columns_decoder.decode(frames.view[at : at + size]) if size else {}
+                decode_columns(frames.view[at : at + size]) if size else {}
                 for at, size in zip(places, sizes, strict=True)
             ]
         return self._columns
@@ -223,12 +222,12 @@ class BatchTables(_Tables):
 def payloads(frames: ScannedFrames, counts: Ints) -> pa.Array[Any]:
     """The payloads of all events that are not skipped, as one binary column."""
     view = frames.view
-    places = frames.lengths_places() // 4 + frames.skips
+    _, lengths_at, begins = frames.sections()
+    places = lengths_at // 4 + frames.skips
     numbers = np.frombuffer(view[: len(view) & ~3], dtype="<u4")
     parts = [numbers[at : at + count] for at, count in zip(places.tolist(), counts.tolist(), strict=True)]
     offsets = _offsets(parts[0] if len(parts) == 1 else np.concatenate(parts))
     bounds = offsets[np.concatenate(([0], np.cumsum(counts)))].astype(np.int64)
-    begins = frames.block_places()
     for index in np.flatnonzero(frames.skips).tolist():
         skip = int(frames.skips[index])
         begins[index] += int(numbers[places[index] - skip : places[index]].sum(dtype=np.int64))

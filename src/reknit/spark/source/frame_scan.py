@@ -6,13 +6,13 @@ vectorised even if the batches are small.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from reknit.batch_layout import HEADER_BYTES, HEADER_FIELDS
+from reknit.batch_layout import HEADER_BYTES, HEADER_FIELDS, sections
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_RECORD, MAGIC, PREFIX, PREFIX_BYTES
 
@@ -79,22 +79,12 @@ class ScannedFrames:
             topics.append(topic)
         return topics
 
-    def columns_places(self) -> Ints:
-        """The offset of each batch's columns in the view."""
-        return self.offsets + HEADER_BYTES + _pad8(self.heads["topic_len"])
-
-    def lengths_places(self) -> Ints:
-        """The offset of each batch's lengths in the view."""
-        return self.columns_places() + _pad8(self.heads["columns_len"])
-
-    def block_places(self) -> Ints:
-        """The offset of each batch's payloads in the view."""
-        return self.lengths_places() + _pad8(4 * self.heads["count"].astype(np.int64))
-
-
-def _pad8(sizes: npt.NDArray[Any]) -> Ints:
-    padded: Ints = (sizes.astype(np.int64) + 7) & ~7
-    return padded
+    def sections(self) -> tuple[Ints, Ints, Ints]:
+        """The offsets of each batch's columns, lengths and payloads in the view."""
+        sizes = [self.heads[name].astype(np.int64) for name in ("topic_len", "columns_len", "count")]
+        # `sections` computes with arrays just as with numbers.
+        columns_at, lengths_at, block_at = cast(Any, sections)(*sizes)
+        return columns_at + self.offsets, lengths_at + self.offsets, block_at + self.offsets
 
 
 def scan(

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.columns import add
 from reknit.spark.lake.commit_log import Lake, LakeError
 from reknit.spark.lake.spark_tables import Transaction
@@ -21,13 +22,11 @@ from reknit.spark.lake.tables import TABLE_OF
 
 __all__ = ["batch_rows", "capture_batch", "into_table", "outcome_rows"]
 
-_COLUMNS_LEN_AT = 61
-"""Where a frame's header says how long its columns are (Spark counts from 1); four bytes, little endian."""
-
 
 def batch_rows(frame: DataFrame) -> DataFrame:
     """Rows of the source (`rows=batches`) as rows of table `batches`."""
-    field = F.reverse(F.hex(F.substring("data", _COLUMNS_LEN_AT, 4)))
+    start, stop = COLUMNS_LEN_AT.start, COLUMNS_LEN_AT.stop
+    field = F.reverse(F.hex(F.substring("data", start + 1, stop - start)))  # Spark counts from 1
     # `reverse` put the bytes into big-endian order, but also swapped the two digits of each: swap them back.
     big_endian = F.regexp_replace(field, "(.)(.)", "$2$1")
     size = F.coalesce(F.conv(big_endian, 16, 10).cast("int"), F.lit(0))

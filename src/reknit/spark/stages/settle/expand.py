@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.batch import Batch, Head
+from reknit.batch_layout import COUNT_AT
 from reknit.spark.lake.columns import struct
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import read
@@ -118,7 +119,7 @@ def view(rows: dict[str, list[Any]], frame: pa.Buffer, at: int) -> Batch:
 
 
 def _count(frame: pa.Buffer) -> int:
-    return int.from_bytes(memoryview(frame)[40:44], "little")
+    return int.from_bytes(memoryview(frame)[COUNT_AT], "little")
 
 
 def payload_column(batch: Batch) -> pa.Array:

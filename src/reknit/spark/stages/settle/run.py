@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.batch import Batch
+from reknit.batch_layout import COLUMNS_LEN_AT
 from reknit.spark.lake.commit_log import Commit, Lake
 from reknit.spark.lake.spark_tables import Transaction, day_of, key_of, read
 from reknit.spark.lake.tables import TABLE_OF
@@ -220,7 +221,7 @@ def _recovered(found: list[tuple[str, Batch]], id: int) -> pa.Table:
                 "stop": head.stop,
                 "time": head.time_us,
                 "data": bytes(batch.data),
-                "columns_bytes": int.from_bytes(bytes(batch.data[60:64]), "little"),
+                "columns_bytes": int.from_bytes(batch.data[COLUMNS_LEN_AT], "little"),
             }
             | {
                 n: getattr(head, n)

@@ -1,22 +1,15 @@
-"""`reknit up`: run a node with its journal until Ctrl-C."""
+"""The command `reknit up`."""
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from reknit.cli.options import ConfigFile, SetSettings
-from reknit.cli.output import duration, events, log_to_stderr, say
-
-if TYPE_CHECKING:
-    from reknit.config import Config
-    from reknit.server import Node
+from reknit.cli.output import log_to_stderr
 
 
 class JournalKind(StrEnum):
@@ -93,12 +86,10 @@ def up(
 
     Without options it listens on tcp://127.0.0.1:7440 and stores its journal in ./reknit-data.
     """
-    from reknit.cli.running import node_url, run
-    from reknit.cli.settings import parsed
-    from reknit.config import load
-    from reknit.transport.file_limits import raise_files_max
+    from reknit.cli.running import node_url
+    from reknit.cli.up.run import run_node
 
-    raise_files_max()
+    log_to_stderr(log.value, with_time=True)
     flags = {
         "node.data_dir": data,
         "node.listen": [node_url(url) for url in listen or ()],
@@ -111,43 +102,4 @@ def up(
         "recovery.zenoh_listen": zenoh_listen,
         "recovery.zenoh_connect": zenoh_connect,
     }
-    log_to_stderr(log.value, with_time=True)
-    run(_serve(load(config, overrides={**parsed(set_ or []), **_given(flags)}), metrics))
-
-
-def _given(flags: Mapping[str, Path | str | list[str] | None]) -> dict[str, object]:
-    """The settings of those flags that were given."""
-    given = {name: value for name, value in flags.items() if value is not None and value != []}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
-async def _serve(config: Config, metrics: str | None) -> None:
-    import asyncio
-
-    from reknit.server import build_node
-
-    async with build_node(config) as node:
-        if metrics:
-            from reknit.node.admin.metrics import serve_metrics
-
-            serve_metrics(node.figures, metrics)
-        typer.echo(_greeting(node))
-        gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            stored = events(node.journal.status().events)
-            say(f"stopping after {duration(time.time() - node.started_at)}: {stored} stored")
-
-
-def _greeting(node: Node) -> str:
-    """One line: where the node listens, where its journal is, and what to try next."""
-    from reknit.cli.running import node_url
-
-    config = node.config
-    count = node.journal.status().events
-    held = f" ({events(count)})" if count else ""
-    place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
-    address = "" if node.urls[0] == node_url("") else f" --node {node.urls[0]}"
-    urls = ", ".join([*node.urls, *(door.url for door in node.doors.values())])
-    return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"
+    run_node(config, settings=set_ or (), flags=flags, metrics=metrics)

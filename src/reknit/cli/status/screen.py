@@ -1,17 +1,19 @@
-"""`reknit status`: the state of a node."""
+"""Shows a node's status as tables, once or refreshed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import asyncio
+from typing import Any
 
-import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from reknit.cli.options import AsJson, NodeUrl
-from reknit.cli.output import cell, duration, log_to_stderr, print_json, size, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+from reknit.cli.output import duration, size
+from reknit.cli.running import connected
+from reknit.cli.tables import cell, table
+from reknit.errors import NotConnected
 
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
@@ -19,37 +21,13 @@ SILENT_S = 30.0
 """A pipeline reports every few seconds. After so long without a report it is shown as silent."""
 
 
-def status(
-    json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
-    node: NodeUrl = "",
-) -> None:
-    """Show a node's journal, topics, rates and subscribers."""
-    from reknit.cli.running import asked, run
-
-    log_to_stderr("error" if watch else "warning")
-    if watch:
-        run(_watch(node))
-        return
-    body = run(asked(node, "status"))
-    if json:
-        print_json(body)
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(screen(body))
+def print_status(body: dict[str, Any]) -> None:
+    """Print a node's status."""
+    Console(highlight=False).print(screen(body))
 
 
-async def _watch(node: str) -> None:
-    import asyncio
-
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    from reknit.cli.running import connected
-    from reknit.errors import NotConnected
-
+async def watch_status(node: str) -> None:
+    """Show a node's status, refreshed until cancelled."""
     async with connected(node) as session:
         with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
             while True:
@@ -62,9 +40,6 @@ async def _watch(node: str) -> None:
 
 def screen(body: dict[str, Any]) -> RenderableType:
     """A node's status as tables."""
-    from rich.console import Group
-    from rich.text import Text
-
     parts: list[RenderableType] = [_head(body), Text(), _topics(body["topics"])]
     if body["subscribers"]:
         parts += [Text(), _subscribers(body["subscribers"])]
@@ -76,8 +51,6 @@ def screen(body: dict[str, Any]) -> RenderableType:
 
 
 def _head(body: dict[str, Any]) -> RenderableType:
-    from rich.table import Table
-
     journal, intake = body["journal"], body["intake"]
     rate = sum(row["rate"] for row in body["topics"])
     grid = Table.grid(padding=(0, 2))
@@ -116,8 +89,6 @@ def _amqp(amqp: dict[str, Any]) -> str:
 
 
 def _topics(rows: list[dict[str, Any]]) -> RenderableType:
-    from rich.text import Text
-
     if not rows:
         return Text("no events yet; try: reknit pub plant/line1/temp 21.5", style="dim")
     made = table(("topic",), ("events", "per second", "sources", "gaps"))

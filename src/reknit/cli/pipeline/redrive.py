@@ -1,0 +1,52 @@
+"""Carries out `reknit pipeline redrive`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from reknit.cli.output import print_json
+from reknit.cli.pipeline.options import SparkOptions
+from reknit.cli.pipeline.spark_session import access, open_lake
+from reknit.cli.running import node_url
+from reknit.spark.sink.options import SinkOptions
+from reknit.spark.stages.redrive import RedriveReport, parse_rate, redrive
+
+
+def sink_options(node: str, ttl_ms: int) -> SinkOptions:
+    """Where and how to publish."""
+    token, ca_file = access()
+    return SinkOptions((node_url(node),), ttl_ms=ttl_ms, token=token, tls_ca_file=ca_file)
+
+
+def redrive_letters(
+    lake: Path, on: SparkOptions, to: SinkOptions, where: str, rate: str, is_dry: bool, as_json: bool
+) -> None:
+    """Publish the matching dead letters again, and print how many."""
+    with open_lake(lake, on) as (spark, folder):
+        done = redrive(spark, folder, to, where, parse_rate(rate), is_dry, _progress(is_quiet=as_json))
+    if as_json:
+        print_json(done)
+    else:
+        _print_report(done)
+
+
+def _print_report(done: RedriveReport) -> None:
+    for topic, count in done.topics.items():
+        typer.echo(f"{topic}: {count:,}")
+    verb = "would be published" if done.is_dry else "published"
+    count = done.chosen if done.is_dry else done.published
+    typer.echo(f"{count:,} dead letters {verb}, {done.already:,} had been before")
+
+
+def _progress(is_quiet: bool) -> Callable[[int, int], None] | None:
+    if is_quiet or not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        typer.echo(f"\r{done:,} of {total:,}", err=True, nl=done >= total)
+
+    return show

@@ -1,0 +1,75 @@
+"""A Spark session for one command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reknit.cli.output import fail
+from reknit.cli.pipeline.options import SparkOptions
+from reknit.config import load
+from reknit.errors import ReknitError
+from reknit.spark.data_source import ReknitDataSource
+from reknit.spark.lake.commit_log import Lake
+from reknit.spark.runtime.session import build_session
+
+
+def access() -> tuple[str, str]:
+    """The token for nodes, and the certificates to trust, as configured."""
+    config = load()
+    return config.security.token, config.transport.tls_ca_file
+
+
+@contextmanager
+def open_lake(lake: Path, on: SparkOptions) -> Iterator[tuple[SparkSession, Lake]]:
+    """A session, and the lake. The lake is opened first, since Spark takes long to start."""
+    folder = Lake(lake)
+    with spark_session(on) as spark:
+        yield spark, folder
+
+
+@contextmanager
+def spark_session(on: SparkOptions) -> Iterator[SparkSession]:
+    """A Spark session for one command. Its log stays out of the terminal."""
+    settings = _settings(on.conf)
+    with _no_stderr():
+        try:
+            spark = build_session(on.master, "reknit pipeline", settings, on.memory)
+        except ReknitError:
+            raise
+        except Exception as error:  # Spark raises many types here; the user gets one line
+            fail(f"Spark can't be started at {on.master}: {str(error).strip().splitlines()[0]}")
+    spark.dataSource.register(ReknitDataSource)
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # the signal that stopped us may have stopped Java too
+            spark.stop()
+
+
+def _settings(conf: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in conf]
+    if wrong := [key for key, sign, _ in pairs if not sign]:
+        fail(f"--conf {wrong[0]!r} is not of the form KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+@contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Discard stderr: the launcher of Spark's Java writes to it before any of our settings apply."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)

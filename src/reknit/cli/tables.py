@@ -1,0 +1,39 @@
+"""Tables for the terminal. It imports `rich`, which loads slowly, so a command imports it when it prints one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reknit.cli.output import plain
+
+
+def cell(text: str, chars_max: int = 0) -> str:
+    """Text from elsewhere, as `plain`, for a table, where brackets would be read as markup."""
+    return escape(plain(text, chars_max))
+
+
+def table(texts: tuple[str, ...], numbers: tuple[str, ...], more: tuple[str, ...] = ()) -> Table:
+    """A table with these columns: texts, then numbers, then more texts."""
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for title in texts + numbers + more:
+        made.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
+    return made
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    texts: tuple[str, ...],
+    numbers: tuple[str, ...],
+    more: tuple[str, ...] = (),
+    shown: Callable[[Any], str] = str,
+) -> None:
+    """Print rows as a table. Its columns are keys of the rows."""
+    made = table(texts, numbers, more)
+    for row in rows:
+        made.add_row(*(cell(shown(row[name])) for name in texts + numbers + more))
+    Console().print(made)

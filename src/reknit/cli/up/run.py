@@ -1,0 +1,65 @@
+"""Runs the node of `reknit up`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from reknit.cli.output import duration, events, say
+from reknit.cli.running import node_url, run
+from reknit.cli.settings import parsed
+from reknit.config import Config, load
+from reknit.server import Node, build_node
+from reknit.transport.file_limits import raise_files_max
+
+
+def run_node(
+    file: Path | None,
+    *,
+    settings: Sequence[str],
+    flags: Mapping[str, Path | str | Sequence[str] | None],
+    metrics: str | None,
+) -> None:
+    """Run a node until a signal. A flag that is given, by the name of its setting, overrides `--set` and the file."""
+    raise_files_max()
+    config = load(file, overrides={**parsed(settings), **_given(flags)})
+    run(_serve(config, metrics))
+
+
+def _given(flags: Mapping[str, Path | str | Sequence[str] | None]) -> dict[str, object]:
+    """The settings of those flags that were given."""
+    given = {name: value for name, value in flags.items() if value is not None and value != []}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+async def _serve(config: Config, metrics: str | None) -> None:
+    async with build_node(config) as node:
+        if metrics:
+            from reknit.node.admin.metrics import (
+                serve_metrics,
+            )  # few nodes need Prometheus, which loads slowly
+
+            serve_metrics(node.figures, metrics)
+        typer.echo(_greeting(node))
+        gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stored = events(node.journal.status().events)
+            say(f"stopping after {duration(time.time() - node.started_at)}: {stored} stored")
+
+
+def _greeting(node: Node) -> str:
+    """One line: where the node listens, where its journal is, and what to try next."""
+    config = node.config
+    count = node.journal.status().events
+    held = f" ({events(count)})" if count else ""
+    place = "in memory" if config.journal.kind == "memory" else f"in {config.node.data_dir}{held}"
+    address = "" if node.urls[0] == node_url("") else f" --node {node.urls[0]}"
+    urls = ", ".join([*node.urls, *(door.url for door in node.doors.values())])
+    return f"{node.name} listens on {urls}, journal {place}; try: reknit sub '**'{address}"

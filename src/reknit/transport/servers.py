@@ -1,0 +1,69 @@
+"""Accepting connections, for nodes and gateways: a server with its real address, its TLS, and its clients' names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from reknit.errors import InvalidConfig
+
+Refuse = Callable[[str, str], InvalidConfig]
+"""The error for a setting (without its section), and why it can't be used."""
+
+
+async def open_server(
+    make: Callable[[], asyncio.BaseProtocol],
+    scheme: str,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    backlog: int = 1024,
+) -> tuple[asyncio.Server, str]:
+    """Accept connections; gives the server and its actual address (port 0 takes a free port). Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, host, port, ssl=tls, backlog=backlog)
+    real = server.sockets[0].getsockname()[1]
+    return server, f"{scheme}://{f'[{host}]' if ':' in host else host}:{real}"
+
+
+def listen_failure(address: str, error: OSError) -> str:
+    """Why the address that a setting names can't be listened on.
+
+    >>> listen_failure("tcp://127.0.0.1:80", PermissionError(13, "as asyncio puts it, with the address again"))
+    "names tcp://127.0.0.1:80, which can't be listened on: permission denied"
+    """
+    number = error.errno or 0  # negative if the host's name is not known
+    why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
+    return f"names {address}, which can't be listened on: {why}"
+
+
+def server_tls(cert_file: str, key_file: str, ca_file: str, refuse: Refuse) -> ssl.SSLContext | None:
+    """TLS with this certificate; None without one. With `ca_file`, clients may show certificates of their own."""
+    if not cert_file:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert_file, key_file)
+    except OSError as error:
+        raise refuse("tls_cert_file", f"can't be used: {error}") from None
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise refuse("tls_ca_file", f"can't be used: {error}") from None
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def common_name(certificate: Any) -> str:
+    """The common name in a client's verified certificate, as Python's ssl gives it; empty without a certificate.
+
+    >>> common_name({"subject": ((("countryName", "DE"),), (("commonName", "pump-7"),))})
+    'pump-7'
+    """
+    rows = [row for rows in (certificate or {}).get("subject", ()) for row in rows]
+    return next((value for name, value in rows if name == "commonName"), "")
