@@ -1,5 +1,5 @@
 """`reknit group`: join a group, send events to it, and list its members.
 
-A group needs no node; with one, the node stores the group's events. `commands.py` imports nothing heavy;
-`membership.py` does the work when a command runs. It may import `client` and `transport`.
+A group needs no node; with one, the node stores the group's events. `commands.py` and `network.py` import nothing
+heavy; `membership.py` does the work when a command runs. It may import `client` and `transport`.
 """
