@@ -8,44 +8,54 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import xxhash
 
-from reknit.errors import Closed, MalformedFrame, Refused
+from reknit.connection.futures import fail_all
+from reknit.connection.publish_driver import PublishDriver, StoredFuture
+from reknit.errors import Closed, LocalError, MalformedFrame, Refused
 from reknit.frame import Buffer
 from reknit.protocol.publish import publisher as machines
 from reknit.transport import memory
 from reknit.transport.connection import Connection, Handler
 from reknit.wire.codec import Item, encode
-from reknit.wire.messages import VERSION, Ack, Bye, Expect, Go, Hello, Hold, Ping, Pong, Refuse, Welcome
+from reknit.wire.messages import (
+    VERSION,
+    Ack,
+    Bye,
+    Expect,
+    Go,
+    Hello,
+    Hold,
+    Message,
+    Ping,
+    Pong,
+    Refuse,
+    Welcome,
+)
 
 PUBLISHERS_MAX: Final = 10_000
 """How many topics have a publisher. Past it an idle publisher is evicted; it is made again when it is needed."""
 BATCH_EVENTS_MAX: Final = 10_000
-Storage = asyncio.Future[None]
-"""Done when an event is stored. Fails with `Refused` or `Closed`."""
 
 
 class _TopicPublisher:
-    """One topic's publisher: the events of its next batch, and the requests that wait for batches already sent."""
+    """One topic's publisher: the events of its next batch, and the driver of batches already sent."""
 
-    __slots__ = ("gathered", "machine", "waiting")
+    __slots__ = ("driver", "gathered")
 
-    def __init__(self, source: bytes, topic: str) -> None:
-        self.machine = machines.SourcePublisher(source, topic, lasting=True)
-        self.gathered: list[tuple[bytes, dict[str, str], int, Storage]] = []
+    def __init__(self, driver: PublishDriver) -> None:
+        self.driver = driver
+        self.gathered: list[tuple[bytes, dict[str, str], int, StoredFuture]] = []
         """Payload, headers, time to live in ms, and the future of each event."""
-        self.waiting: deque[tuple[int, list[Storage]]] = deque()
-        """By the seq at which a batch stops: the futures of its events."""
 
     @property
     def is_idle(self) -> bool:
-        return not self.gathered and not self.waiting
+        return not self.gathered and self.driver.is_idle
 
-    def make_batches(self) -> None:
+    def publish_gathered(self) -> None:
         """Make batches of the gathered events: one, unless times to live differ or there are too many events."""
         gathered, self.gathered = self.gathered, []
         start = 0
@@ -55,27 +65,16 @@ class _TopicPublisher:
             part = gathered[start:at]
             columns = {"headers": [headers for _, headers, _, _ in part]}
             payloads = [payload for payload, _, _, _ in part]
-            batch = self.machine.put(payloads, time.time_ns() // 1000, ttl_ms=part[0][2], columns=columns)
-            self.waiting.append((batch.stop, [stored for _, _, _, stored in part]))
+            self.driver.machine.put(payloads, time.time_ns() // 1000, ttl_ms=part[0][2], columns=columns)
+            self.driver.wait([stored for _, _, _, stored in part])
             start = at
+        self.driver.perform()
 
-    def confirm(self, stop: int) -> None:
-        """Everything before `stop` is stored."""
-        while self.waiting and self.waiting[0][0] <= stop:
-            for stored in self.waiting.popleft()[1]:
-                if not stored.done():
-                    stored.set_result(None)
-
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: LocalError | Refused) -> None:
         """Nothing that waits will be stored."""
-        futures = [stored for _, group in self.waiting for stored in group]
-        futures += [stored for _, _, _, stored in self.gathered]
-        self.waiting.clear()
-        self.gathered.clear()
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()
+        gathered, self.gathered = self.gathered, []
+        self.driver.fail(error)
+        fail_all([stored for _, _, _, stored in gathered], error)
 
 
 class HttpPublishers:
@@ -95,13 +94,13 @@ class HttpPublishers:
         self._connection: Connection = memory.connect(url, self)
         stop()
 
-    def publish(self, topic: str, payload: bytes, headers: Mapping[str, str], ttl_ms: int = 0) -> Storage:
+    def publish(
+        self, topic: str, payload: bytes, headers: Mapping[str, str], ttl_ms: int = 0
+    ) -> StoredFuture:
         """Publish an event. The future is done when it is stored, or fails with `Refused` or `Closed`."""
-        stored: Storage = self._loop.create_future()
+        stored: StoredFuture = self._loop.create_future()
         self._publisher(topic).gathered.append((payload, dict(headers), ttl_ms, stored))
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+        self._turn_soon()
         return stored
 
     @property
@@ -114,17 +113,33 @@ class HttpPublishers:
         if publisher is None:
             if len(self._by_topic) >= PUBLISHERS_MAX:
                 self._evict_idle()
-            source = xxhash.xxh3_128_digest(f"http\0{self._name}\0{topic}".encode())
-            publisher = self._by_source[source] = _TopicPublisher(source, topic)
-            if self._is_up:
-                self._receive(publisher, machines.Connected())
+            publisher = self._make(topic)
         self._by_topic[topic] = publisher
         return publisher
+
+    def _make(self, topic: str) -> _TopicPublisher:
+        source = xxhash.xxh3_128_digest(f"http\0{self._name}\0{topic}".encode())
+        driver = PublishDriver(
+            machines.SourcePublisher(source, topic, lasting=True),
+            self,
+            on_refused=lambda error: self._refused(publisher, error),
+            on_numbered=self._turn_soon,
+        )
+        publisher = self._by_source[source] = _TopicPublisher(driver)
+        if self._is_up:
+            driver.receive(machines.Connected())
+        return publisher
+
+    def _refused(self, publisher: _TopicPublisher, error: Refused) -> None:
+        machine = publisher.driver.machine
+        self._by_source.pop(machine.source, None)
+        self._by_topic.pop(machine.topic, None)
+        publisher.fail(error)
 
     def _evict_idle(self) -> None:
         for topic, publisher in self._by_topic.items():
             if publisher.is_idle:
-                del self._by_topic[topic], self._by_source[publisher.machine.source]
+                del self._by_topic[topic], self._by_source[publisher.driver.machine.source]
                 return
 
     def close(self) -> None:
@@ -132,7 +147,7 @@ class HttpPublishers:
         self._connection.close()
         self._fail(Closed("the HTTP server", "try again later"))
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: LocalError) -> None:
         self._is_up = False
         publishers, self._by_topic, self._by_source = self._by_topic, {}, {}
         for publisher in publishers.values():
@@ -140,12 +155,24 @@ class HttpPublishers:
 
     # -- batches
 
+    def _turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
     def _turn(self) -> None:
         self._is_turn_due = False
         for publisher in list(self._by_topic.values()):
-            if publisher.gathered and publisher.machine.numbered:
-                publisher.make_batches()
-                self._perform(publisher)
+            if publisher.gathered and publisher.driver.machine.numbered:
+                publisher.publish_gathered()
+
+    def send(self, *messages: Message) -> None:
+        """Called by the drivers: send messages to the node."""
+        self._connection.send([encode(message) for message in messages])
+
+    def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Called by the drivers: send batches to the node."""
+        self._connection.send(buffers)
 
     # -- the connection
 
@@ -172,7 +199,7 @@ class HttpPublishers:
                 case Ack() | Expect() | Refuse():
                     publisher = self._by_source.get(item.source)
                     if publisher is not None:
-                        self._receive(publisher, item)
+                        publisher.driver.receive(item)
                 case Hold(text=text):
                     self._held = text
                     self._receive_all(item)
@@ -186,28 +213,4 @@ class HttpPublishers:
 
     def _receive_all(self, message: machines.Input) -> None:
         for publisher in list(self._by_topic.values()):
-            self._receive(publisher, message)
-
-    def _receive(self, publisher: _TopicPublisher, message: machines.Input) -> None:
-        publisher.machine.receive(message, "node", self._loop.time())
-        self._perform(publisher)
-
-    def _perform(self, publisher: _TopicPublisher) -> None:
-        """Carry out the effects of a publisher's machine."""
-        buffers: list[Buffer] = []
-        for effect in publisher.machine.take_effects():
-            match effect:
-                case machines.SendBytes(data=data):
-                    buffers.append(data)
-                case machines.SendToNode(message=message):
-                    buffers.append(encode(message))
-                case machines.Confirm(stop=stop):
-                    publisher.confirm(stop)
-                case machines.Numbered():
-                    self._loop.call_soon(self._turn)
-                case machines.PublishRefused(code=code, text=text):
-                    self._by_source.pop(publisher.machine.source, None)
-                    self._by_topic.pop(publisher.machine.topic, None)
-                    publisher.fail(Refused(code, text))
-        if buffers:
-            self._connection.send(buffers)
+            publisher.driver.receive(message)

@@ -9,10 +9,11 @@ from collections import OrderedDict
 from typing import Final
 
 from reknit.config import HttpSettings
+from reknit.connection.publish_driver import StoredFuture
 from reknit.gateway.access import Access
 from reknit.gateway.http.kn.status import FORBIDDEN, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import SUBTOPICS
-from reknit.gateway.http.publishers import HttpPublishers, Storage
+from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.requests import Form
 from reknit.protocol.tunnel.elements import (
     CONTROL,
@@ -36,7 +37,7 @@ class Notifications:
         self._settings = settings
         self._access = access
         self._publishers = publishers
-        self._newest: OrderedDict[tuple[str, str], tuple[str, Storage]] = OrderedDict()
+        self._newest: OrderedDict[tuple[str, str], tuple[str, StoredFuture]] = OrderedDict()
         """The hash of the newest event by topic and `kn_id`."""
 
     async def notify(self, form: Form, topic: str, user: str) -> StatusEvent:
@@ -49,7 +50,7 @@ class Notifications:
         await asyncio.wait_for(asyncio.shield(stored), self._settings.request_timeout_s)
         return StatusEvent("200 Notified")
 
-    def _publish(self, topic: str, form: Form) -> Storage:
+    def _publish(self, topic: str, form: Form) -> StoredFuture:
         elements = {
             name: value
             for name, value in form
@@ -75,7 +76,7 @@ class Notifications:
         return stored
 
 
-def _has_failed(stored: Storage) -> bool:
+def _has_failed(stored: StoredFuture) -> bool:
     return stored.cancelled() or (stored.done() and stored.exception() is not None)
 
 

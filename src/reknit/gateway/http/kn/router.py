@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from reknit.batch import Batch
+from reknit.connection.publish_driver import StoredFuture
 from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelBatch
 from reknit.gateway.http.groups import TunnelGroup
-from reknit.gateway.http.publishers import HttpPublishers, Storage
+from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.replay import is_expired
 from reknit.gateway.http.scopes import TopicScope
 from reknit.protocol.tunnel.topic_routes import ROUTES_MAX, ROUTES_TOPIC, TopicRoute, TopicRoutes
@@ -50,7 +51,7 @@ class KnRouter:
 
     # -- changing
 
-    def put(self, route: TopicRoute) -> Storage:
+    def put(self, route: TopicRoute) -> StoredFuture:
         """Store a route. It takes effect at the position where it is stored."""
         headers = {"kn_id": route.id, SINCE: str(route.since), COUNT: str(route.count)}
         if route.position >= 0:
@@ -59,7 +60,7 @@ class KnRouter:
             headers["kn_uri"] = route.location
         return self._publishers.publish(_topic(route), f"/{route.to_topic}".encode(), headers)
 
-    def remove(self, route: TopicRoute) -> Storage:
+    def remove(self, route: TopicRoute) -> StoredFuture:
         """Delete a route: an event without a destination."""
         return self._publishers.publish(_topic(route), b"", {"kn_id": route.id, "deleted": "true"})
 
