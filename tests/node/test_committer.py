@@ -149,3 +149,23 @@ def test_a_failed_commit_is_told_and_tried_again_with_all_that_came(
         await told.until(3)
 
     run(test)
+
+
+def test_an_error_in_one_effect_does_not_stop_further_commits() -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
+        disk.staged_bytes = 1
+        disk.may_end.release(10)
+
+        def fail(number: int) -> None:
+            if number == 1:
+                made.request(2, True)
+                raise RuntimeError("an effect failed")
+
+        told.on_kept = fail
+        with pytest.raises(RuntimeError, match="an effect failed"):
+            made.request(1, True)
+        await told.until(2)
+        made.request(3, True)
+        await told.until(3)
+
+    run(test)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -134,6 +135,30 @@ def test_half_a_frame_is_waited_for_and_then_dropped(node: NodeProcess) -> None:
         assert connection.is_closed
     with reknit.connect_sync(node.url) as session:
         assert "a" not in {row["topic"] for row in session.ask("topics")}
+
+
+def test_a_read_that_stops_inside_a_frame_is_answered(node: NodeProcess) -> None:
+    with reknit.connect_sync(node.url) as session:
+        session.publish("read/me", b"x")
+        start = session.ask("span")["start"]
+    with bystander(node), raw(node.port) as connection:
+        connection.say(Ask(2, "read", {"position": start, "stop": start + 5}))
+        answer = connection.read_until(Answer)
+    assert isinstance(answer, Answer)
+    assert (answer.body["pieces"], answer.body["next"]) == ([], start)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(1, 0), (2, 2), (0, 1), (-3, 4)])
+def test_a_held_range_that_can_not_be_is_refused_and_stops_nobody(
+    node: NodeProcess, start: int, stop: int
+) -> None:
+    held = msgspec.msgpack.encode([12, 2, "a", f"bad {start}", {}, 1 << 20, [["a", SOURCE, start, stop]]])
+    with bystander(node), raw(node.port) as connection:
+        connection.send(wrap(KIND_MESSAGE, held))
+        connection.read()
+        assert connection.bye is not None
+        assert connection.bye.code == Code.INVALID_ARGUMENT
+    assert "Traceback" not in node.output()
 
 
 def test_a_frame_may_come_byte_by_byte(node: NodeProcess) -> None:

@@ -18,7 +18,7 @@ from tests.store.journals import SOURCE_A, SOURCE_B, entries
 WRITER = """
 import sys, threading
 from reknit.batch import Batch
-from reknit.outcome import End
+from reknit.outcome import FinalOutcome
 from reknit.store.disk import DiskJournal
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.retention import Retention
@@ -47,7 +47,7 @@ while True:
             Batch.build(b"b" * 16, "t/b", other, [b"y" * 50], time_us=1),
         ]
         journal.stage(b"".join([one.data for one in made]), [one.head for one in made])
-        journal.stage_record(Outcomes("audit", [OutcomeRow("t/a", b"a" * 16, first, first + count, End.ACCEPTED)]))
+        journal.stage_record(Outcomes("audit", [OutcomeRow("t/a", b"a" * 16, first, first + count, FinalOutcome.ACCEPTED)]))
         first += count
         other += 1
     journal.commit()

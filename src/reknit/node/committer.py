@@ -83,7 +83,11 @@ class CommitThread:
             except JournalError as error:
                 self._failed(number, sync, error)
                 return
-            self._on_durable(number, end)
+            try:
+                self._on_durable(number, end)
+            except BaseException:
+                self._retry()  # an error in one effect must not stop all further commits
+                raise
             wanted, self._wanted, self._is_held = self._wanted, None, False
 
     def _is_alone(self) -> bool:

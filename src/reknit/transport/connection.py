@@ -15,14 +15,16 @@ class Connection(Protocol):
 
     peer: str
     """The other side, as text for people."""
-    received_at: float
-    """When bytes last arrived, in the loop's time."""
     sent_at: float
     """When bytes were last sent, in the loop's time."""
     certified: str
     """The name in the verified certificate of the other side; empty without one."""
     is_inside: bool
     """Whether the other side is in the same process."""
+
+    @property
+    def received_at(self) -> float:
+        """When bytes last arrived, in the loop's time."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Send these frames in one call. After `close` it does nothing."""

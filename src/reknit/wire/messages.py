@@ -112,6 +112,12 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
     start: int
     stop: int
 
+    def __post_init__(self) -> None:
+        if not 0 < self.start < self.stop:
+            raise ValueError(
+                f"a held range can't be [{self.start}, {self.stop}): seqs start at 1, and stop is after start"
+            )
+
 
 class Start(msgspec.Struct, frozen=True):
     """Where a subscription begins. Without any field: with the events that are stored from now on."""

@@ -55,6 +55,8 @@ class JournalRequests:
                 pieces.append(run.data)
                 places.append((run.position, len(run.data)))
                 room -= len(run.data)
+            if run.next_position <= position:
+                break  # `stop` lies inside a frame
             position = run.next_position
         return {"pieces": places, "next": position, "end": journal.end}, pieces
 

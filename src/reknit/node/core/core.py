@@ -339,11 +339,11 @@ class Core:
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return
-        floor = None
+        floors = [self._seen_end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
-            floors = [account.floor for account in self.journal.ledger.accounts.values()]
+            floors += [account.floor for account in self.journal.ledger.accounts.values()]
             letters = self.dead_letters.floor()
-            floor = min(floors if letters is None else [*floors, letters], default=None)
-        removed = self.journal.trim(None, floor)
+            floors += [] if letters is None else [letters]
+        removed = self.journal.trim(None, min(floors))
         if removed:
             self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from reknit.config import Config
 from reknit.frame import Buffer
@@ -14,6 +15,9 @@ from reknit.wire.codec import encode
 from reknit.wire.messages import Bye, Message, Ping
 
 log = logging.getLogger("reknit.node")
+
+CHECK_GAP_S: Final = 1.0
+"""Checks come twice a second. After a longer gap it was this process that was suspended or busy, not its peers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +75,8 @@ class Peers:
         self._by_connection: dict[Connection, PeerState] = {}
         self._by_id: dict[int, PeerState] = {}
         self._count = 0
+        self._checked_at = float("inf")
+        self._resumed_at = 0.0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -95,6 +101,7 @@ class Peers:
     def add(self, connection: Connection, now: float) -> PeerState:
         """A new connection. One too many is told so and closed."""
         self._count += 1
+        self._checked_at = min(self._checked_at, now)
         peer = PeerState(self._count, connection, now)
         self._by_connection[connection] = self._by_id[peer.id] = peer
         if len(self._by_id) > self._config.limits.connections_max:
@@ -112,9 +119,16 @@ class Peers:
     def check(self, now: float) -> None:
         """Ping quiet peers; close the connections of those that stay silent or never introduced themselves."""
         settings = self._config.transport
+        if now - self._checked_at > CHECK_GAP_S:
+            log.warning(
+                "this process was suspended for %.1f s: peers get time to be heard", now - self._checked_at
+            )
+            self._resumed_at = now
+        self._checked_at = now
         for peer in self:
-            silent_s = now - peer.connection.received_at
-            if not peer.is_welcome and now - peer.opened_at > settings.hello_timeout_s:
+            silent_s = now - max(peer.connection.received_at, self._resumed_at)
+            open_s = now - max(peer.opened_at, self._resumed_at)
+            if not peer.is_welcome and open_s > settings.hello_timeout_s:
                 peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello came (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
                 log.warning("%s was silent for %.1f s: connection closed", peer, silent_s)
