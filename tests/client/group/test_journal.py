@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -22,16 +20,14 @@ from reknit.protocol.multicast.settings import GroupSettings
 from reknit.server import build_node
 from reknit.view import View
 from tests.client.node_thread import ANY_PORT, serving
+from tests.multicast_addresses import multicast_address
 
 pytestmark = pytest.mark.real
-
-_ports = itertools.count(40_000 + os.getpid() % 20_000)
 
 
 def quick(**settings: Any) -> Config:
     """A multicast address that no other test uses, and little patience."""
-    address = f"239.75.79.4:{next(_ports)}"
-    group = MulticastSettings(address=address, discover_s=0.1, beat_s=0.1, skip_s=0.2, **settings)
+    group = MulticastSettings(address=multicast_address(), discover_s=0.1, beat_s=0.1, skip_s=0.2, **settings)
     return Config(node=ANY_PORT, journal=JournalSettings(kind="memory"), group=group)
 
 

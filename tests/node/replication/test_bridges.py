@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from reknit.config import Config, MulticastSettings
 from reknit.errors import Refused
 from reknit.event import Event
 from reknit.outcome import Code
+from tests.multicast_addresses import multicast_address
 from tests.node.links.test_links import TOPIC, numbers, take
 from tests.node.node_processes import fabric, run, until
 
@@ -104,8 +104,7 @@ def test_a_streamer_brings_events_from_one_node_to_another_and_waits_for_it(tmp_
 
 
 def test_what_a_group_carries_is_bridged_like_any_topic(tmp_path: Path) -> None:
-    address = f"239.75.79.5:{40_000 + os.getpid() % 20_000}"
-    config = Config(group=MulticastSettings(address=address, discover_s=0.1, beat_s=0.1))
+    config = Config(group=MulticastSettings(address=multicast_address(), discover_s=0.1, beat_s=0.1))
 
     came: list[Event] = []
 
