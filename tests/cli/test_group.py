@@ -44,7 +44,7 @@ def test_a_member_prints_what_others_send_and_is_listed() -> None:
                 == "2 events sent to 1 other member\n"
             )
             assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
-            assert reader.wait(timeout=20) == 0
+            assert reader.wait(timeout=150) == 0
         finally:
             reader.kill()
 

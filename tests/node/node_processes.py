@@ -77,7 +77,7 @@ class Fabric:
         """Return when a node reaches just these."""
 
         async def look() -> bool:
-            async with connect(self.url(name), wait_s=10) as session:
+            async with connect(self.url(name), wait_s=60) as session:
                 rows = await session.ask("links")
             return "".join(sorted(row["node"] for row in rows if row["via"])) == others
 
@@ -128,7 +128,7 @@ async def subscribing(
     sessions: list[Session] = []
     try:
         for name, say in says.items():
-            session = await connect(made.url(name[0]), wait_s=10).open()
+            session = await connect(made.url(name[0]), wait_s=60).open()
             sessions.append(session)
             found[name] = Subscriber(session, topic, name, say, log)
             await found[name].opened.wait()
@@ -148,7 +148,7 @@ async def announced(made: Fabric, topic: str, homes: set[str]) -> None:
     async def look() -> bool:
         for name, node in made.nodes.items():
             if node.is_running:
-                async with connect(node.url, wait_s=10) as session:
+                async with connect(node.url, wait_s=60) as session:
                     rows = await session.ask("links")
                 known = {row["node"] for row in rows if row["subscriptions"] and row["via"]}
                 if not homes - {name} <= known:

@@ -14,7 +14,7 @@ from reknit.node import committer
 from reknit.node.committer import SMALL_BYTES, CommitThread
 from reknit.store.journal import Journal
 
-PATIENCE_S = 30.0
+PATIENCE_S = 150.0
 
 
 class Disk:
