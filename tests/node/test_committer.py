@@ -38,7 +38,7 @@ class Disk:
 
 
 class Told:
-    """What the committer says."""
+    """Records the committer's calls."""
 
     def __init__(self) -> None:
         self.kept: list[int] = []

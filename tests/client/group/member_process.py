@@ -22,7 +22,7 @@ def payload(name: str, number: int) -> bytes:
 
 
 def digest_of(name: str, events: int) -> str:
-    """What everyone must have got of a member."""
+    """The digest of all events of a member, which every member must receive."""
     digest = hashlib.sha256()
     for number in range(events):
         digest.update(payload(name, number))

@@ -1,4 +1,4 @@
-"""`session.group`: groups are topics. What a group carries is in the node's journal, once."""
+"""`session.group`: groups are topics. The node's journal holds every event of a group once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node reports about its AMQP clients: in its status, on the command line and to Prometheus."""
+"""A node's report on its AMQP clients: in its status, on the command line and to Prometheus."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ LOGGED: list[tuple[str, list[Message | bytes], str, list[str]]] = [
     ("odd wants", [Want(b"", "a//b", True, -1, 1 << 60), Want(b"x", "orders/x", True, 9, 3)], "", []),
     ("odd bridges", [Via(b"", ["x"] * 100), Skip("plain/x", b"q" * 16, 5, 3, ""), Skip("a//b", b"q", 1, 2, "")], "", []),
 ]  # fmt: skip
-"""What the stranger sends, the reason with which the node dismisses it ("" if it does not), and the node's log."""
+"""The stranger's messages, the reason with which the node dismisses it ("" if it does not), and the node's log."""
 
 
 @pytest.mark.parametrize(("what", "says", "reason", "logged"), LOGGED, ids=[row[0] for row in LOGGED])

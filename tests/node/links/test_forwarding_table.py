@@ -1,4 +1,4 @@
-"""What a node forwards to which neighbour: by subscription, and by the node on which a source is published."""
+"""The forwarding table decides by subscriptions, and by the node on which a source is published."""
 
 from __future__ import annotations
 

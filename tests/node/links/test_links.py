@@ -1,4 +1,4 @@
-"""Links between real nodes: what is published on one is there for subscribers of all."""
+"""Links between real nodes: subscribers of every node get the events that are published on one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on a real node: what is not allowed is refused before anything is touched, and its publisher is told."""
+"""Rules on a real node: it refuses a forbidden request before it changes anything, and tells the publisher."""
 
 from __future__ import annotations
 

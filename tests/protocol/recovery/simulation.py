@@ -241,10 +241,10 @@ class Simulation:
 
     def _lose(self, source: bytes, start: int, stop: int) -> None:
         expected = self.next.get(source, start)
-        assert start == expected, f"[{start}, {stop}) is told as lost where {expected} was due"
+        assert start == expected, f"[{start}, {stop}) is reported as lost where {expected} was due"
         for seq in range(start, stop):
             holder = next((place.name for place in self.places if place.holds(source, seq)), None)
-            assert holder is None, f"{seq} is told as lost, and {holder} holds it"
+            assert holder is None, f"{seq} is reported as lost, and {holder} holds it"
             self.lost.append((source, seq))
         self.next[source] = stop
 

@@ -1,4 +1,4 @@
-"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and names what is lost."""
+"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and names lost events."""
 
 from __future__ import annotations
 
