@@ -34,20 +34,20 @@ LONGEST = (
     "tests/node/replication/test_bridges.py",
     "tests/real/test_relay_kills.py",
 )
-"""Begun first, so that in the end no worker is left with them while the other one has nothing to do."""
+"""They start first, so that no worker is left with one of them while the other worker is idle."""
 
 
 def turn_of(nodeid: str) -> str:
-    """What one worker does at a stretch: a file, or everything that shares one Spark session.
+    """The unit that one worker runs at a stretch: a file, or everything that shares one Spark session.
 
-    Of the tests of Spark those stand alone above that start one themselves.
+    Tests that start a Spark session of their own are listed above, and run alone.
     """
     file = nodeid.partition("::")[0]
     return SESSION if file.startswith(f"{SESSION}/") and file not in LONGEST else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first."""
+    """The slowest tests come first."""
     turns = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: turns.get(turn_of(item.nodeid), len(turns)))
 

@@ -1,4 +1,4 @@
-"""What `import reknit` gives is a promise: a change of it is a change of this list."""
+"""The names that `import reknit` exports are a promise. A change of them needs a change of this list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's check must notice what a subject loses, doubles or turns round."""
+"""The benchmark's check notices events that a subject loses, duplicates or reorders."""
 
 from collections.abc import Callable
 

@@ -133,7 +133,7 @@ def test_the_checkpoint_of_a_live_subscription_is_its_start(shell: Shell, topic:
     process = shell.start("sub", topic, "--raw")
     wait_for_subscriber(shell, topic)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=150)
     shell("pub", topic, "new")
     here = err.decode().split()[-1]
     assert shell("sub", topic, "--from", here, "--count", "1", "--raw").stdout == b"new\n"
@@ -150,7 +150,7 @@ def test_ctrl_c_shuts_a_subscriber_down_cleanly(shell: Shell, topic: str) -> Non
     process = shell.start("sub", topic)
     wait_for_subscriber(shell, topic)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=150)
     assert process.returncode == 130
     assert err.startswith(b"resume with --from c1.")
 
@@ -171,7 +171,7 @@ def test_ctrl_c_makes_a_publisher_print_how_much_is_stored(shell: Shell, topic: 
     while topic not in shell("status", "--json").stdout.decode():
         pass
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=150)
     assert process.returncode == 130
     assert err.decode().startswith(f"interrupted: 2 events stored on {topic}")
 
@@ -296,7 +296,7 @@ def test_metrics_are_served(shell: Shell, tmp_path: Path) -> None:
         with reknit.connect_sync(node.url) as session, session.subscribe("a", name="audit") as events:
             session.publish("a", b"x")
             next(events)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=150) as answer:
             text = answer.read().decode()
         assert f"http://{web}, 0 connections" in shell("status", "--node", node.url).stdout.decode()
     assert 'reknit_published_total{topic="a"} 1.0' in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -11,21 +10,22 @@ import pytest
 
 from reknit.processes.process import start_tied
 from tests.client.node_thread import serving
+from tests.multicast_addresses import multicast_address
 
 pytestmark = pytest.mark.real
 
-ADDRESS = f"239.75.79.3:{30_000 + os.getpid() % 20_000}"
+ADDRESS = multicast_address()
 REKNIT = [sys.executable, "-c", "from reknit.cli.main import main; main()", "group"]
 
 
 def reknit(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [*REKNIT, *arguments, "--address", ADDRESS]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=150)
 
 
 def at_node(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [*REKNIT[:-1], *arguments, "--node", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150)
 
 
 def test_a_member_prints_what_others_send_and_is_listed() -> None:
@@ -44,7 +44,7 @@ def test_a_member_prints_what_others_send_and_is_listed() -> None:
                 == "2 events sent to 1 other member\n"
             )
             assert reader.stdout.read() == "a\thello\nb\tone\nb\ttwo\n"
-            assert reader.wait(timeout=20) == 0
+            assert reader.wait(timeout=150) == 0
         finally:
             reader.kill()
 

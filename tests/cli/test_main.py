@@ -59,4 +59,4 @@ def test_a_setting_by_set_applies_unless_its_flag_is_given(tmp_path: Path) -> No
         assert node.stdout.readline().startswith("by-set listens on tcp://127.0.0.1:")
     finally:
         node.terminate()
-        node.communicate(timeout=30)
+        node.communicate(timeout=150)

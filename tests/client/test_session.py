@@ -1,4 +1,4 @@
-"""What a program sees of a session with a node."""
+"""Sessions with a node, as a program uses them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,11 @@ def url(node: Node) -> str:
 
 def port(node: Node) -> int:
     return int(url(node).rpartition(":")[2])
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 async def take(one: tunnel.Tunnel, count: int) -> list[str]:
@@ -136,7 +141,7 @@ def test_a_full_server_is_tried_again_and_is_no_loss(tmp_path: Path) -> None:
             await first.__aenter__()
             second = tunnel.open(url(node), "what/chat", wait_s=20)
             opening = asyncio.ensure_future(second.__aenter__())
-            await asyncio.sleep(0.3)
+            await until(lambda: second.state is tunnel.State.WAITING)
             assert not opening.done()
             await first.close()
             await opening

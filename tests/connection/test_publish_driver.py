@@ -1,4 +1,4 @@
-"""Publish until acknowledged: what the driver sends, and whom it wakes."""
+"""Publish until acknowledged: the driver's messages, and the callers that it wakes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def take(events: Subscription, count: int) -> list[int]:
-    """The next so many events' numbers, which are their payloads."""
+    """The numbers of the next `count` events, which are their payloads."""
     return [int((await anext(events)).payload) for _ in range(count)]
 
 
@@ -62,7 +62,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 class Losing:
-    """Loses what is delivered to a subscription, while it is told to: a network's doing."""
+    """Loses the batches that are delivered to a subscription, as a network does, while `is_on`."""
 
     def __init__(self, events: Subscription, session: Session) -> None:
         self.session = session
@@ -93,7 +93,7 @@ def made(first: int, stop: int, source: bytes = SOURCE) -> Batch:
 
 
 class Told:
-    """What a subscriber was told to be lost."""
+    """Records the losses that a subscriber was told."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []

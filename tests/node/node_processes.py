@@ -34,11 +34,11 @@ ORDERS, NEAR, ALL = "orders/new", "near/new", "all/new"
 PATIENCE_S = 150.0
 Say = Callable[[Event], Awaitable[None] | None]
 Log = list[tuple[str, int]]
-"""Who got which seq, in order."""
+"""(subscriber, seq) of every delivery, in order."""
 
 
 def run(test: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> None:
-    """Run it, and end it when it hangs."""
+    """Run a test, and end it if it hangs."""
 
     async def bounded() -> None:
         async with asyncio.timeout(patience_s):
@@ -48,7 +48,7 @@ def run(test: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> 
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], what: str = "") -> None:
-    """Wait for a condition, without end: `run` has one."""
+    """Wait for a condition. `run` bounds the time."""
     while True:
         holds = condition()
         if holds is True or (not isinstance(holds, bool) and await holds):
@@ -77,7 +77,7 @@ class Fabric:
         """Return when a node reaches just these."""
 
         async def look() -> bool:
-            async with connect(self.url(name), wait_s=10) as session:
+            async with connect(self.url(name), wait_s=60) as session:
                 rows = await session.ask("links")
             return "".join(sorted(row["node"] for row in rows if row["via"])) == others
 
@@ -97,7 +97,7 @@ def fabric(folder: Path, *links: str, names: str = "", edges: str = "") -> Itera
 
 
 class Subscriber:
-    """Takes events and says something of each."""
+    """Takes events, and settles each as its script says."""
 
     def __init__(self, session: Session, topic: str, name: str, say: Say, log: Log) -> None:
         self.session, self.topic, self.name, self.say, self.log = session, topic, name, say, log
@@ -123,12 +123,12 @@ class Subscriber:
 async def subscribing(
     made: Fabric, log: Log, topic: str, **says: Say
 ) -> AsyncIterator[dict[str, Subscriber]]:
-    """Subscribers a1, b1 …; each on the node that its name begins with. All nodes have heard of them."""
+    """Subscribers a1, b1 …; each on the node that its name begins with. All nodes know them."""
     found: dict[str, Subscriber] = {}
     sessions: list[Session] = []
     try:
         for name, say in says.items():
-            session = await connect(made.url(name[0]), wait_s=10).open()
+            session = await connect(made.url(name[0]), wait_s=60).open()
             sessions.append(session)
             found[name] = Subscriber(session, topic, name, say, log)
             await found[name].opened.wait()
@@ -143,12 +143,12 @@ async def subscribing(
 
 
 async def announced(made: Fabric, topic: str, homes: set[str]) -> None:
-    """Every node knows that these have subscribers."""
+    """Wait until every node knows that these nodes have subscribers."""
 
     async def look() -> bool:
         for name, node in made.nodes.items():
             if node.is_running:
-                async with connect(node.url, wait_s=10) as session:
+                async with connect(node.url, wait_s=60) as session:
                     rows = await session.ask("links")
                 known = {row["node"] for row in rows if row["subscriptions"] and row["via"]}
                 if not homes - {name} <= known:
@@ -159,7 +159,7 @@ async def announced(made: Fabric, topic: str, homes: set[str]) -> None:
 
 
 async def outcome(publisher: OutcomePublisher, payload: bytes = b"x") -> Outcome:
-    """What became of one event."""
+    """Publish one event, and return its outcome."""
     try:
         return await publisher.publish(payload)
     except Undelivered as error:
@@ -189,4 +189,4 @@ def modify(event: Event) -> None:
 
 
 def hold(event: Event) -> None:
-    """Nothing is said of it."""
+    """Never settle it."""

@@ -14,7 +14,7 @@ from reknit.node import committer
 from reknit.node.committer import SMALL_BYTES, CommitThread
 from reknit.store.journal import Journal
 
-PATIENCE_S = 30.0
+PATIENCE_S = 150.0
 
 
 class Disk:
@@ -38,7 +38,7 @@ class Disk:
 
 
 class Told:
-    """What the committer says."""
+    """Records the committer's calls."""
 
     def __init__(self) -> None:
         self.kept: list[int] = []

@@ -1,4 +1,4 @@
-"""A journal that lost what it had kept: whoever was still owed it is told, and the ledger says so."""
+"""A journal that lost stored events: subscribers that were owed them get a report, and the ledger counts them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from reknit.seqset import SeqSet
 from reknit.store.journal import Readable
 from reknit.store.reader import open_reader
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 EVENTS = 40_000
 KILLS = 3

@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
 EVENTS = 100_000
 STEP = 500
 CLIENT = Config(transport=QUICK, recovery=RecoverySettings(again_s=2.0, history_events_max=EVENTS))
-"""Whoever comes back to a node that was killed has the time to do so, and holds all that others may lack."""
+"""A client has time to reconnect to a node that was killed, and holds all events that others may lack."""
 
 
 async def restart(node: NodeProcess) -> None:
-    """kill -9, and again up a moment later."""
+    """Kill the node with -9, and start it again a moment later."""
     await asyncio.to_thread(node.kill)
     await asyncio.sleep(0.1)
     await asyncio.to_thread(node.start)

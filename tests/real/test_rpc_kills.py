@@ -1,4 +1,4 @@
-"""kill -9 of who serves, and of the node, while requests are under way: every request ends once, and truly."""
+"""kill -9 of a service and of the node while requests are in flight: every request ends once, with its real outcome."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ window.one = stream("/sse?topic=what/chat", {
 
 def post(node: Living, payload: str) -> None:
     body = urlencode({"kn_to": "/what/chat", "kn_payload": payload}).encode()
-    with urlopen(f"{node.url}/kn", body, timeout=30) as answer:
+    with urlopen(f"{node.url}/kn", body, timeout=150) as answer:
         assert answer.status == 200
 
 
@@ -196,7 +196,7 @@ def purge(node: Living) -> None:
         while code == 200:
             post(other, "x" * 3_000)
             request = f"{other.url}/kn?kn_from=/what/chat;do_since_checkpoint={epoch}-0-0"
-            with contextlib.suppress(HTTPError), urlopen(request, timeout=30) as answer:
+            with contextlib.suppress(HTTPError), urlopen(request, timeout=150) as answer:
                 code = answer.status
                 continue
             code = 404

@@ -86,7 +86,7 @@ class RunningNode:
 
 def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str = "") -> None:
     """Publish batches without gaps to a node; returns when they are durable. Raises `NotConnected`."""
-    batches, deadline = list(batches), time.monotonic() + 60
+    batches, deadline = list(batches), time.monotonic() + 150
     wanted = {batch.source: batch.stop - 1 for batch in batches}
     with BlockingConnection(url, token, tls_ca_file=tls_ca_file) as link:
         link.send_bytes(b"".join(bytes(batch.data) for batch in batches))

@@ -1,4 +1,4 @@
-"""What the journal keeps of attempts: through a checkpoint, a replay and a repair, and in an index from before."""
+"""The journal stores attempts: they survive a checkpoint, a replay and a repair, and older indexes can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every journal does, whatever it keeps its bytes in."""
+"""The contract of every journal, in memory or on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that were cut, overwritten or flipped: what opens, what is told, what is refused."""
+"""Logs that were cut, overwritten or have flipped bits: which open, which are reported and which are refused."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
 
 
 def missing(template: Template, kept: int) -> list[Removed]:
-    """What the journal no longer has when it has only its first `kept` entries."""
+    """The events that the journal lacks if it has only its first `kept` entries."""
     gone: dict[tuple[str, bytes], list[int]] = {}
     for entry in template.entries[kept:]:
         head = entry.head

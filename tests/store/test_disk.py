@@ -1,4 +1,4 @@
-"""What only a journal on disk does: locks, files, its index."""
+"""The parts that only a journal on disk has: locks, files, its index."""
 
 from __future__ import annotations
 

@@ -47,3 +47,14 @@ def test_run_can_end_early() -> None:
         clock.at(due, lambda: seen.append(1))
     clock.run(10.0, lambda: len(seen) == 2)
     assert clock.now == 2.0
+
+
+def test_next_due_passes_over_cancelled_actions() -> None:
+    clock = Clock(100.0)
+    first = clock.after(1.0, lambda: None)
+    clock.after(2.0, lambda: None)
+    assert clock.next_due() == 101.0
+    first.cancel()
+    assert clock.next_due() == 102.0
+    clock.run(110.0)
+    assert (clock.next_due(), clock.now, clock.steps) == (None, 110.0, 1)

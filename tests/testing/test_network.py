@@ -158,3 +158,46 @@ def test_datagrams_overtake_each_other() -> None:
         network.send_datagram("a", "b", lambda number=number: seen.append(number))  # type: ignore[misc]
     clock.run(1.0)
     assert sorted(seen) == list(range(20)) != seen
+
+
+class Twice:
+    """Delivers each datagram after one and after two seconds."""
+
+    def delays_s(self, rng: Random) -> list[float]:
+        return [1.0, 2.0]
+
+
+def test_datagrams_have_the_faults_that_a_test_states() -> None:
+    clock = Clock()
+    network = Network(clock, FaultPlan(seed=1, loss_share=1.0), Random(1), datagram_faults=Twice())
+    seen: list[float] = []
+    network.send_datagram("a", "b", lambda: seen.append(clock.now))
+    clock.run(5.0)
+    assert seen == [1.0, 2.0]
+
+
+def test_partition_stops_the_datagrams_of_its_direction_until_it_heals() -> None:
+    clock = Clock()
+    network = Network(clock, FaultPlan(seed=1), Random(1))
+    seen: list[str] = []
+    network.partition({"a"}, {"b"}, one_way=True)
+    network.send_datagram("a", "b", lambda: seen.append("lost"))
+    network.send_datagram("b", "a", lambda: seen.append("back"))
+    clock.run(1.0)
+    network.heal()
+    network.send_datagram("a", "b", lambda: seen.append("healed"))
+    clock.run(2.0)
+    assert seen == ["back", "healed"]
+
+
+def test_cut_link_loses_what_is_in_flight_and_another_link_does_not() -> None:
+    clock = Clock()
+    network = Network(clock, FaultPlan(seed=1), Random(1))
+    cut, whole = network.open_link(), network.open_link()
+    seen: list[str] = []
+    for name, link in (("cut", cut), ("whole", whole)):
+        link.send("a", "b", lambda name=name: seen.append(name))  # type: ignore[misc]
+    cut.cut()
+    cut.send("a", "b", lambda: seen.append("after"))
+    clock.run(1.0)
+    assert seen == ["whole"]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 
 import pytest
 
 from reknit.errors import InvalidConfig
 from reknit.transport.udp import UdpConfig, UdpTransport, _runs, parse_address
 from reknit.wire.bundle import Datagram
-
-_ports = itertools.count(42_000 + os.getpid() % 10_000)
+from tests.multicast_addresses import multicast_address
 
 
 def test_datagrams_of_one_size_go_together_and_a_shorter_one_ends_a_run() -> None:
@@ -34,7 +31,7 @@ def test_an_address_without_a_port_is_refused_with_what_to_write() -> None:
 
 async def exchange(offload: bool, datagrams: list[bytes], *, to_all: bool) -> list[bytes]:
     """Send from one transport to another, and to itself if it were not kept from it."""
-    config = UdpConfig(group=f"239.75.79.2:{next(_ports)}", is_offload_wanted=offload)
+    config = UdpConfig(group=multicast_address(), is_offload_wanted=offload)
     sender, receiver = UdpTransport(config), UdpTransport(config)
     got: list[bytes] = []
     own: list[bytes] = []
@@ -47,7 +44,7 @@ async def exchange(offload: bool, datagrams: list[bytes], *, to_all: bool) -> li
         sender.send_all(parts)
     else:
         sender.send(parts, receiver.address)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(got) < len(datagrams):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     await sender.close()
@@ -102,7 +99,7 @@ def test_a_datagram_of_very_many_parts_arrives_whole() -> None:
             await each.listen()
             await each.open(lambda data, address: got.append(bytes(data)), lambda: None)
         sender.send([[b"%04d" % number for number in range(3000)]], receiver.address)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not got:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         await sender.close()

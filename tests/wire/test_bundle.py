@@ -1,4 +1,4 @@
-"""Datagrams of a group: what goes in comes out, and what is none is refused."""
+"""Datagrams of a group: items come out as they went in, and invalid datagrams are refused."""
 
 from __future__ import annotations
 

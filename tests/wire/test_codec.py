@@ -1,4 +1,4 @@
-"""Bytes become messages and batches however they are cut, and what was handed out stays what it was."""
+"""Bytes become messages and batches however they are cut, and decoded values never change later."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Clock:
     (['early', 'late'], 10.0)
     """
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
         self.steps = 0
         self._queue: list[tuple[float, int, Timer]] = []
         self._order = 0
@@ -53,6 +53,12 @@ class Clock:
     def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
         """Run an action after a delay."""
         return self.at(self.now + delay_s, action)
+
+    def next_due(self) -> float | None:
+        """When the next action is due. None if there is none."""
+        while self._queue and self._queue[0][2].action is None:
+            heapq.heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
 
     def run(self, until: float, is_over: Callable[[], bool] | None = None) -> None:
         """Run everything that is due by a time, or until `is_over`."""

@@ -2,6 +2,9 @@
 
 A connection never loses or reorders bytes while it is open. When it is cut, a prefix of the bytes in flight still
 arrives, and each side notices after a delay of its own. A partition stops the bytes; if it lasts, both sides give up.
+
+A test of machines that speak in messages rather than bytes sends these as datagrams. It states the faults of datagrams
+itself (`DatagramFaults`), and uses `open_link` where both sides learn at once that the other one is gone.
 """
 
 from __future__ import annotations
@@ -109,13 +112,78 @@ class ConnectionEnd:
         self.is_open = False
 
 
+class DatagramFaults(Protocol):
+    """Decides whether and when a datagram arrives."""
+
+    def delays_s(self, rng: Random) -> list[float]:
+        """The delay of each copy that arrives. An empty list loses the datagram."""
+
+
+class PlannedDatagramFaults:
+    """Loses, repeats and delays datagrams as often as a plan says."""
+
+    def __init__(self, plan: FaultPlan) -> None:
+        self._plan = plan
+
+    def delays_s(self, rng: Random) -> list[float]:
+        """The delay of each copy that arrives: one, none or two, and some late."""
+        plan = self._plan
+        if rng.random() < plan.loss_share:
+            return []
+        copies = 2 if rng.random() < plan.duplicate_share else 1
+        return [self._delay_s(rng) for _ in range(copies)]
+
+    def _delay_s(self, rng: Random) -> float:
+        delay_s = rng.uniform(self._plan.delay_s_min, self._plan.delay_s_max)
+        if rng.random() < self._plan.reorder_share:
+            delay_s *= rng.uniform(2.0, 10.0)
+        return delay_s
+
+
+class DatagramLink:
+    """Carries datagrams between two hosts until it is cut.
+
+    >>> clock, seen = Clock(), []
+    >>> network = Network(clock, FaultPlan(seed=1), Random(1))
+    >>> link = network.open_link()
+    >>> link.send("a", "b", lambda: seen.append("in time"))
+    >>> clock.run(1.0)
+    >>> link.send("b", "a", lambda: seen.append("in flight"))
+    >>> link.cut()
+    >>> clock.run(2.0)
+    >>> seen
+    ['in time']
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._is_open = True
+
+    def send(self, host: str, to: str, deliver: Callable[[], None]) -> None:
+        """Send a datagram. It is lost if the link is cut before it arrives."""
+        self._network.send_datagram(host, to, partial(self._arrive, deliver))
+
+    def _arrive(self, deliver: Callable[[], None]) -> None:
+        if self._is_open:
+            deliver()
+
+    def cut(self) -> None:
+        """Cut the link, with everything that is in flight on it."""
+        self._is_open = False
+
+
 class Network:
     """Hosts, the connections between them, and datagrams."""
 
-    def __init__(self, clock: Clock, plan: FaultPlan, rng: Random) -> None:
+    def __init__(
+        self, clock: Clock, plan: FaultPlan, rng: Random, datagram_faults: DatagramFaults | None = None
+    ) -> None:
         self._clock = clock
         self._plan = plan
         self._rng = rng
+        self._datagram_faults = (
+            datagram_faults if datagram_faults is not None else PlannedDatagramFaults(plan)
+        )
         self._listening: dict[str, ConnectionUser] = {}
         self._connections: dict[int, tuple[ConnectionEnd, ConnectionEnd]] = {}
         self._blocked: set[tuple[str, str]] = set()
@@ -256,11 +324,11 @@ class Network:
 
     def send_datagram(self, host: str, to: str, deliver: Callable[[], None]) -> None:
         """Deliver a datagram to a host: once, never, twice or late."""
-        plan, rng = self._plan, self._rng
-        if (host, to) in self._blocked or rng.random() < plan.loss_share:
+        if (host, to) in self._blocked:
             return
-        for _ in range(2 if rng.random() < plan.duplicate_share else 1):
-            delay_s = rng.uniform(plan.delay_s_min, plan.delay_s_max)
-            if rng.random() < plan.reorder_share:
-                delay_s *= rng.uniform(2.0, 10.0)
+        for delay_s in self._datagram_faults.delays_s(self._rng):
             self._clock.after(delay_s, deliver)
+
+    def open_link(self) -> DatagramLink:
+        """A link for datagrams, which can be cut alone."""
+        return DatagramLink(self)

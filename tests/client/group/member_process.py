@@ -1,4 +1,6 @@
-"""One member as a program of its own: sends its events, reads everyone's, and prints what it got.
+"""One member as a program of its own: sends its events, reads the events of all members, and prints what it received.
+
+It prints "complete" when all members have joined, and sends after a line on its standard input.
 
 python -m tests.client.group.member_process INTERFACE NAME MEMBERS EVENTS
 """
@@ -20,7 +22,7 @@ def payload(name: str, number: int) -> bytes:
 
 
 def digest_of(name: str, events: int) -> str:
-    """What everyone must have got of a member."""
+    """The digest of all events of a member, which every member must receive."""
     digest = hashlib.sha256()
     for number in range(events):
         digest.update(payload(name, number))
@@ -35,7 +37,8 @@ async def run(interface: str, name: str, members: int, events: int) -> None:
     group.on_view = lambda view: is_complete.set() if len(view.members) == members else None
     async with group:
         await is_complete.wait()
-        await asyncio.sleep(1.0)
+        print("complete", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)  # until the view of each member is complete
         sending = asyncio.create_task(group.send_many([payload(name, n) for n in range(events)]))
         digests = {member.name: hashlib.sha256() for member in group.members}
         counts = dict.fromkeys(digests, 0)
@@ -47,8 +50,7 @@ async def run(interface: str, name: str, members: int, events: int) -> None:
                 break
         await sending
         report = {source: digest.hexdigest() for source, digest in digests.items()}
-        sys.stdout.write(json.dumps({"digests": report, "lost": len(group.lost), **group.counts}) + "\n")
-        sys.stdout.flush()
+        print(json.dumps({"digests": report, "lost": len(group.lost), **group.counts}), flush=True)
         await asyncio.to_thread(sys.stdin.read)  # the others may still need us
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -16,10 +15,10 @@ from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import UdpConfig
 from reknit.transport.udp_over_tcp import TcpConfig
 from reknit.view import View
+from tests.multicast_addresses import multicast_address
 
 pytestmark = pytest.mark.real
 
-_ports = itertools.count(20_000 + os.getpid() % 20_000)
 QUICK = GroupSettings(discover_s=0.1, beat_s=0.1)
 
 
@@ -33,7 +32,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def lan() -> UdpConfig:
     """A multicast address that no other test uses."""
-    return UdpConfig(group=f"239.75.79.1:{next(_ports)}")
+    return UdpConfig(group=multicast_address())
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -176,11 +175,16 @@ def test_own_events_can_be_left_out() -> None:
 def test_groups_with_other_names_on_the_same_address_do_not_hear_each_other() -> None:
     async def main() -> None:
         udp = lan()
-        a = Group.join("robots", udp=udp, settings=QUICK)
-        b = Group.join("drones", udp=udp, settings=QUICK)
-        async with a, b:
-            await asyncio.sleep(0.5)
-            assert len(a.members) == len(b.members) == 1
+        a, b = (Group.join("robots", udp=udp, member=name, settings=QUICK) for name in "ab")
+        c, d = (Group.join("drones", udp=udp, member=name, settings=QUICK) for name in "cd")
+        async with a, c, b, d:
+            await until(lambda: all(len(group.members) >= 2 for group in (a, b, c, d)))
+            await a.send(b"robot")
+            await c.send(b"drone")
+            assert await read(b, 1) == [("a", b"robot")]
+            assert await read(d, 1) == [("c", b"drone")]
+            names = [{member.name for member in group.members} for group in (a, b, c, d)]
+            assert names == [{"a", "b"}, {"a", "b"}, {"c", "d"}, {"c", "d"}]
 
     run(main)
 

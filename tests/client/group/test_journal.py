@@ -1,10 +1,8 @@
-"""`session.group`: groups are topics. What a group carries is in the node's journal, once."""
+"""`session.group`: groups are topics. The node's journal holds every event of a group once."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -22,16 +20,14 @@ from reknit.protocol.multicast.settings import GroupSettings
 from reknit.server import build_node
 from reknit.view import View
 from tests.client.node_thread import ANY_PORT, serving
+from tests.multicast_addresses import multicast_address
 
 pytestmark = pytest.mark.real
-
-_ports = itertools.count(40_000 + os.getpid() % 20_000)
 
 
 def quick(**settings: Any) -> Config:
     """A multicast address that no other test uses, and little patience."""
-    address = f"239.75.79.4:{next(_ports)}"
-    group = MulticastSettings(address=address, discover_s=0.1, beat_s=0.1, skip_s=0.2, **settings)
+    group = MulticastSettings(address=multicast_address(), discover_s=0.1, beat_s=0.1, skip_s=0.2, **settings)
     return Config(node=ANY_PORT, journal=JournalSettings(kind="memory"), group=group)
 
 
@@ -226,7 +222,6 @@ def test_what_is_sent_while_the_node_is_away_comes_to_it_later() -> None:
     run(main)
 
 
-@pytest.mark.timeout(60)
 def test_the_blocking_session_has_groups_too(node: Node) -> None:
     config, url = quick(), node.urls[0]
     with reknit.connect_sync(url, config=config) as one, reknit.connect_sync(url, config=config) as two:
@@ -241,7 +236,7 @@ def test_the_blocking_session_has_groups_too(node: Node) -> None:
         first = one.group("robots", member="a")
         first.on_view = on_view
         with first as a, two.group("robots", member="b", discard_own=True) as b:
-            assert is_complete.wait(20)
+            assert is_complete.wait(150)
             a.send(b"hello")
             a.send_many([b"%d" % number for number in range(100)])
             got = [event.payload for _, event in zip(range(101), b, strict=False)]

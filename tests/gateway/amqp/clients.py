@@ -26,7 +26,7 @@ from reknit.node.node import Node
 from reknit.processes.process import NodeProcess
 from tests.client.node_thread import serving
 
-WAIT_S = 30.0
+WAIT_S = 150.0
 NAMES = {
     Delivery.ACCEPTED: "accepted",
     Delivery.RELEASED: "released",

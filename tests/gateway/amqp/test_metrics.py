@@ -1,4 +1,4 @@
-"""What a node reports about its AMQP clients: in its status, on the command line and to Prometheus."""
+"""A node's report on its AMQP clients: in its status, on the command line and to Prometheus."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_connections_links_deliveries_unsettled_and_credit_are_told(tmp_path: Pa
             assert json.loads(cli("status", "--json", "--node", node.url))["amqp"] == figures
             text = cli("status", "--node", node.url)
             assert "2 connections, messages in: 5 over 1 links, 4 unsettled" in " ".join(text.split())
-            with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=150) as answer:
                 lines = answer.read().decode().splitlines()
             assert 'reknit_amqp{what="unsettled_out"} 4.0' in lines
             assert 'reknit_amqp_deliveries_total{direction="in"} 5.0' in lines

@@ -1,4 +1,4 @@
-"""Who AMQP clients are, and what they may do."""
+"""The identity of AMQP clients, and their permissions."""
 
 from __future__ import annotations
 

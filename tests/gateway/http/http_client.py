@@ -16,7 +16,7 @@ from reknit.protocol.tunnel.simple_format import SimpleDecoder
 from tests.client.node_thread import serving
 
 Event = dict[str, bytes]
-WAIT_S = 10.0
+WAIT_S = 150.0
 
 
 def config(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reknit.processes.process import free_port, start_tied
 
-STOP_S = 30
+STOP_S = 150
 
 
 class Living:

@@ -18,7 +18,7 @@ from tests.gateway.http.node_process import Living
 
 FILES, RESERVED = 200, 40
 TRIES = 2 * FILES
-WAIT_S = 20.0
+WAIT_S = 150.0
 
 
 class Far(Web):

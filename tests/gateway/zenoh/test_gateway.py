@@ -22,7 +22,7 @@ from reknit.processes.process import free_port  # noqa: E402
 from reknit.server import build_node  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 KEY = "plant/temp"
 BLOCK = zenoh.CongestionControl.BLOCK

@@ -183,7 +183,7 @@ def test_a_line_and_back(tmp_path: Path) -> None:
 def _trail(url: str, source: bytes, paths: list[str]) -> None:
     """`reknit trail` follows an event from node to node; subscribers are named by their sessions."""
     command = [sys.executable, "-m", "reknit", "trail", f"{source.hex()}:1", "--node", url, "--json"]
-    rows = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    rows = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=150).stdout)
     assert [row["path"] if row["is_node"] else f"{row['node']}1" for row in rows] == paths
     assert [row["outcome"] for row in rows if not row["is_node"]] == ["RELEASED", "RELEASED", "ACCEPTED"]
     assert all(0 < row["sent_us"] <= row["ended_us"] for row in rows)

@@ -1,4 +1,4 @@
-"""What gateways use: senders that hear outcomes, and receivers with credit, on a node in this process."""
+"""The API for gateways: senders that hear outcomes, and receivers with credit, on a node in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""10,000 re-forwards leave no unsettled record and no memory behind: what is held is counted, not guessed."""
+"""10,000 re-forwards leave no unsettled record and no memory behind. The test counts the objects that are held."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ PARTS = (
 
 
 def parts(owner: Any) -> Iterator[tuple[str, Any]]:
-    """What a node's anycast consists of, down to its containers, by name."""
+    """The parts of a node's anycast, down to its containers, by name."""
     for name in vars(owner) if hasattr(owner, "__dict__") else owner.__slots__:
         value = getattr(owner, name)
         yield f"{type(owner).__name__}.{name}", value

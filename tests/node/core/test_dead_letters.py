@@ -92,7 +92,7 @@ class Desk:
         return [msgspec.convert(row, DeadLetterContent) for _, row in rows]
 
     def events(self, topic: str, is_redriven: bool = True) -> list[Batch]:
-        """What the journal holds on a topic: of the redrive and of others, or of its first source."""
+        """The events that the journal holds on a topic: of the redrive and of others, or of its first source."""
         entries = [
             entry
             for source in self.journal.sources(topic)

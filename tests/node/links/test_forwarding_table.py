@@ -1,32 +1,130 @@
-"""Where sources are published: remembered up to a limit, which is told of."""
+"""The forwarding table decides by subscriptions, and by the node on which a source is published."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 
+from reknit.config import Config
+from reknit.frame import Buffer
+from reknit.node.core.core import Core
 from reknit.node.links import forwarding_table
-from reknit.node.links.forwarding_table import Origins
+from reknit.node.links.forwarding_table import ForwardingTable, Origins
+from reknit.protocol.machine import Peer
+from reknit.protocol.routing.known_node import Interest
+from reknit.store.memory import SimJournal
+from reknit.wire.messages import Start, Subscribe, Unsubscribe
+from tests.protocol.routing.network import Fabric
+
+TOPIC = "plant/temp"
+ONE, TWO, THREE = b"1" * 16, b"2" * 16, b"3" * 16
 
 
-def make() -> tuple[Origins, dict[str, str]]:
-    known: dict[str, str] = {}
-    return Origins(known, "here", lambda: None), known
+class Middle:
+    """The node b between its neighbours a and c. Both have subscribers for the events of all nodes."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric()
+        self.fabric.add("a", "b", "c")
+        self.fabric.link("a", "b")
+        self.fabric.link("b", "c")
+        for name in "ac":
+            self.fabric.subscribe(name, "plant/**", "journal")
+        self.fabric.settle()
+        self.core = Core(
+            "b", "epoch", SimJournal(now_us=lambda: 0), Config(), self, Random(1), now_us=lambda: 0
+        )
+        self.announced: list[tuple[list[Interest], list[Interest]]] = []
+        self.saved: dict[str, str] = {}
+        self.distributions = {"orders/new": "closest"}
+        self.table = ForwardingTable(
+            routes=self.fabric.nodes["b"],
+            core=self.core,
+            origins=Origins(self.saved, "b", lambda: None),
+            distribution=lambda topic: self.distributions.get(topic, "journal"),
+            announce=lambda added, removed: self.announced.append((added, removed)),
+        )
+
+    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
+        """Nobody is connected."""
+
+    def commit(self, number: int, sync: bool) -> None:
+        """Nothing is stored."""
+
+    def forwards(self, source: bytes, topic: str = TOPIC) -> str:
+        """The neighbours that get a series from here."""
+        return "".join(name for name in "ac" if self.table.is_wanted(name, (topic, source)))
+
+
+def test_events_are_forwarded_away_from_the_node_on_which_they_are_published() -> None:
+    middle = Middle()
+    middle.table.origins.learn(TWO, "a")
+    middle.table.origins.learn(THREE, "c")
+    assert middle.forwards(ONE) == "ac", "published here"
+    assert (middle.forwards(TWO), middle.forwards(THREE)) == ("c", "a")
+
+
+def test_only_series_that_somebody_subscribed_to_are_forwarded() -> None:
+    middle = Middle()
+    assert middle.forwards(ONE, "office/temp") == ""
+    middle.fabric.subscribe("c", "office/*", "journal")
+    middle.fabric.settle()
+    middle.table.forget()
+    assert middle.forwards(ONE, "office/temp") == "c"
+
+
+def test_topics_with_outcomes_are_not_replicated() -> None:
+    middle = Middle()
+    middle.fabric.subscribe("c", "orders/*", "journal")
+    middle.fabric.settle()
+    assert middle.forwards(ONE, "orders/new") == ""
+    assert middle.forwards(ONE, "orders/old") == "c"
+
+
+def test_publisher_that_moves_here_is_forwarded_everywhere_again() -> None:
+    middle = Middle()
+    middle.table.origins.learn(ONE, "a")
+    assert middle.forwards(ONE) == "c"
+    assert middle.table.declared(ONE)
+    assert middle.forwards(ONE) == "ac"
+    assert not middle.table.declared(ONE), "it is here already"
 
 
 def test_past_the_limit_sources_are_not_remembered_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Their events also go back to the neighbour that sent them, which drops the duplicates."""
     monkeypatch.setattr(forwarding_table, "ORIGINS_MAX", 1)
-    each, origins = make()
-    for source in (b"one", b"two", b"three"):
-        each.learn(source, "there")
-    assert origins == {b"one".hex(): "there"}
+    middle = Middle()
+    for source in (ONE, TWO, THREE):
+        middle.table.origins.learn(source, "a")
+    assert [middle.forwards(source) for source in (ONE, TWO, THREE)] == ["c", "ac", "ac"]
+    assert middle.saved == {ONE.hex(): "a"}
     assert len(caplog.records) == 1
 
 
 def test_source_that_is_known_moves_even_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding_table, "ORIGINS_MAX", 1)
-    each, origins = make()
-    each.learn(b"one", "there")
-    each.learn(b"one", "elsewhere")
-    assert origins == {b"one".hex(): "elsewhere"}
+    middle = Middle()
+    middle.table.origins.learn(ONE, "a")
+    middle.table.origins.learn(ONE, "c")
+    assert middle.forwards(ONE) == "a"
+    assert middle.saved == {ONE.hex(): "c"}
+
+
+def test_subscriptions_are_announced_when_they_come_and_withdrawn_when_they_go() -> None:
+    middle = Middle()
+    middle.core.joined(1, 0.0)
+    middle.core.receive(Subscribe(1, "office/*", "", Start(), 1 << 20), 1, 0.0)
+    middle.core.run(0.0)
+    middle.table.subscriptions_changed()
+    middle.table.announce_changes()
+    middle.table.announce_changes()
+    middle.core.receive(Unsubscribe(1), 1, 0.0)
+    middle.core.run(0.0)
+    middle.table.subscriptions_changed()
+    middle.table.announce_changes()
+    interest = ("office/*", "journal")
+    assert middle.announced == [([interest], []), ([], [interest])]

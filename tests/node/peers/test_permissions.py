@@ -1,4 +1,4 @@
-"""PermissionRules: who may do what, and patterns that include others."""
+"""PermissionRules: the rights of users, and patterns that include others."""
 
 from __future__ import annotations
 

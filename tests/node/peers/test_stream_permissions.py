@@ -1,4 +1,4 @@
-"""Streams under rules: who begins one is asked the same as who publishes a batch."""
+"""Streams under rules: beginning a stream needs the same right as publishing a batch."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_case_07_what_a_publisher_published_while_apart_over_tcp_comes_first() -
 
 
 def recording(node: Node) -> list[Recover]:
-    """What a node is asked for from now on."""
+    """The requests that a node gets from now on."""
     asked: list[Recover] = []
     take_all = node.caches.take
 

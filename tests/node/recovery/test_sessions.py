@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reknit.batch import Batch
 from reknit.client.recovery.caches import Cache
 from reknit.client.session import Session
 from reknit.config import Config, DispatchSettings, TopicSettings
@@ -32,6 +34,7 @@ from tests.node.fabric import (
     client,
     config,
     fabric,
+    fed,
     flowing,
     lose,
     made,
@@ -208,13 +211,15 @@ def test_case_10_history_of_two_publishers_is_the_last_two_of_each() -> None:
 
 def test_case_11_history_by_age_gives_only_the_newer() -> None:
     async def test() -> None:
+        now_us = time.time_ns() // 1000
+        hour_ago, second, third = (
+            Batch.build(SOURCE, TOPIC, seq, numbers(seq, seq + 1), time_us)
+            for seq, time_us in ((1, now_us - 3600 * 10**6), (2, now_us), (3, now_us))
+        )
         async with fabric() as [node], client(node) as session:
-            publisher = session.publisher(TOPIC)
-            await publisher.publish(b"1")
-            await asyncio.sleep(1.0)
-            await publisher.publish(b"2")
-            async with session.subscribe(TOPIC, history=0.8) as events:
-                await publisher.publish(b"3")
+            await fed(node, hour_ago, second)
+            async with session.subscribe(TOPIC, history=1800.0) as events:
+                await fed(node, third)
                 assert await take(events, 2) == [2, 3]
 
     run(test)

@@ -20,7 +20,7 @@ from tests.node.fabric import CLIENT, TOPIC, client, config, fabric, numbers, ru
 pytestmark = pytest.mark.real
 
 DELIVERY = {kind.__name__ for kind in (Frames, Ack, Deliver, Credit, Settle, Settled, Ping, Pong)}
-"""What carries and settles events, and asks a quiet connection for a sign."""
+"""The messages that carry and settle events, and those that keep a quiet connection alive."""
 
 
 class Wire:

@@ -19,7 +19,7 @@ FIRST, SECOND, THIRD = b"1" * 16, b"2" * 16, b"3" * 16
 
 
 def full() -> VisitedNodes:
-    """What knows one source and has no room for another."""
+    """A table that knows one source and has no room for another."""
     vias = VisitedNodes({}, lambda: None, sources_max=1)
     vias.learn(Via(FIRST, ["a"]))
     return vias
@@ -43,7 +43,7 @@ def test_what_is_known_is_brought_up_to_date_at_the_limit_too() -> None:
 
 
 async def figures(node: Node) -> dict[str, float]:
-    """What Prometheus would get of the bridges."""
+    """The bridges' metrics, as Prometheus gets them."""
     collector = NodeCollector(node.figures, asyncio.get_running_loop())
     metrics = await asyncio.to_thread(lambda: list(collector.collect()))
     samples = [sample for metric in metrics for sample in metric.samples]

@@ -39,7 +39,7 @@ def config(folder: Path, name: str, *links: str) -> Config:
 
 
 class Storm:
-    """What was written, who accepted what, and what the writers heard."""
+    """The streams that were written, the receivers that accepted them, and the outcomes that the writers heard."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

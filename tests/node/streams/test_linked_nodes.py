@@ -39,7 +39,7 @@ async def reading(made: Fabric, **reads: Reads) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         tasks: list[asyncio.Task[None]] = []
         for name, read in reads.items():
-            session = await stack.enter_async_context(connect(made.url(name[0]), wait_s=10))
+            session = await stack.enter_async_context(connect(made.url(name[0]), wait_s=60))
             opened = asyncio.Event()
             tasks.append(asyncio.create_task(_read(session, read, opened)))
             await opened.wait()
@@ -57,7 +57,7 @@ async def is_idle(made: Fabric) -> bool:
     """Whether no node that runs has anything of a stream."""
     for node in made.nodes.values():
         if node.is_running:
-            async with connect(node.url, wait_s=10) as session:
+            async with connect(node.url, wait_s=60) as session:
                 status: dict[str, Any] = await session.ask("anycast")
             if status["records"] or any(status["streams"].values()):
                 return False

@@ -470,10 +470,10 @@ def test_streams_without_asyncio(reads: str) -> None:
         events._accept_current(all_of_it=True)  # as asking for the next one does
         expected = {"all": None, "some": Modified, "nothing": Released}[reads]
         if expected is None:
-            assert writing.result(20) is Outcome.ACCEPTED
+            assert writing.result(150) is Outcome.ACCEPTED
         else:
             with pytest.raises(expected):
-                writing.result(20)
+                writing.result(150)
 
 
 def test_a_topic_of_the_journal_has_no_streams() -> None:

@@ -1,4 +1,7 @@
-"""Nodes that consist of the machines only, with ordered links between them, and scripted subscribers."""
+"""Nodes that consist of the machines only, with ordered links between them, and scripted subscribers.
+
+It has no network and no delays: a test chooses the link whose next message arrives, to reach every order of messages.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,11 @@ class Mesh:
         while any(self.lines.values()):
             for (sender, receiver), line in list(self.lines.items()):
                 if line:
-                    self._arrive(line.popleft(), sender, receiver)
+                    self.deliver_next(sender, receiver)
+
+    def deliver_next(self, sender: str, receiver: str) -> None:
+        """The next message on a link arrives."""
+        self._arrive(self.lines[sender, receiver].popleft(), sender, receiver)
 
     def tick(self, seconds: float) -> None:
         self.now += seconds

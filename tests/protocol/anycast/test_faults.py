@@ -95,8 +95,7 @@ class Storm:
         """One message arrives somewhere."""
         lines = [line for line, items in self.mesh.lines.items() if items]
         if lines:
-            sender, receiver = self.rng.choice(lines)
-            self.mesh._arrive(self.mesh.lines[sender, receiver].popleft(), sender, receiver)
+            self.mesh.deliver_next(*self.rng.choice(lines))
 
     def rage(self, steps: int) -> None:
         actions = [self.step] * 20 + [self.settle] * 6 + [self.offer] * 4

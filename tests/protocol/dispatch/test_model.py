@@ -53,7 +53,7 @@ class Model:
         self.waiting: dict[str, list[int]] = defaultdict(list)
         """By key, in order of arrival: everything that has not ended."""
         self.held: dict[int, int] = {}
-        """What is with the subscriber, and as which attempt."""
+        """The events that the subscriber has, and the number of each attempt."""
         self.failed: dict[int, int] = defaultdict(int)
         self.ended: dict[int, FinalOutcome] = {}
 

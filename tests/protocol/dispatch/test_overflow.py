@@ -1,4 +1,4 @@
-"""Limits of a subscriber's queue: publishers wait, or dead letters say what was refused or dropped."""
+"""Limits of a subscriber's queue: publishers wait, or events that are refused or dropped become dead letters."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from random import Random
 
 from reknit.protocol.multicast.effects import (
@@ -15,6 +16,9 @@ from reknit.protocol.multicast.effects import (
 )
 from reknit.protocol.multicast.multicast import Multicast
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
 from reknit.view import Member, View
 from reknit.wire.bundle import Bundler, unbundle
 from reknit.wire.groups import GroupPiece, MulticastMessage
@@ -35,12 +39,20 @@ def view_of(names: str, counter: int = 1) -> View:
     return View(counter, member_id(names[0]), tuple(Member(member_id(name), name) for name in names))
 
 
+class Instant:
+    """Delivers every datagram at once."""
+
+    def delays_s(self, rng: Random) -> list[float]:
+        return [0.0]
+
+
 class Wire:
     """Members with names of one letter. Records deliveries, losses and messages for tests."""
 
     def __init__(self, names: str, settings: GroupSettings | None = None) -> None:
         self.settings = settings if settings is not None else GroupSettings(capacity_events=10)
-        self.now = 100.0
+        self._clock = Clock(100.0)
+        self._network = Network(self._clock, FaultPlan(seed=1), Random(1), datagram_faults=Instant())
         self.drop: Drop = lambda sender, receiver, item: False
         self.silent: set[str] = set()
         """Members whose application takes nothing."""
@@ -83,12 +95,18 @@ class Wire:
 
     # -- time
 
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
     def settle(self) -> None:
         """Run until nothing more happens at this time."""
         for _ in range(1000):
             for machine in list(self.machines.values()):
                 machine.tick(self.now)
-            if sum(self.perform(name) for name in list(self.machines)) == 0:
+            has_effects = sum(self.perform(name) for name in list(self.machines)) > 0
+            self._clock.run(self.now)
+            if not has_effects:
                 return
         raise AssertionError("the members never come to rest")
 
@@ -98,9 +116,9 @@ class Wire:
             self.settle()
             times = [at for machine in self.machines.values() if (at := machine.next_deadline()) is not None]
             if not times or min(times) > stop:
-                self.now = stop
+                self._clock.run(stop)
                 return
-            self.now = max(self.now + 1e-6, min(times))
+            self._clock.run(max(self.now + 1e-6, min(times)))
 
     # -- effects
 
@@ -144,4 +162,7 @@ class Wire:
             self.said.append((name, receiver, item))
             for other in self.machines if receiver is None else [receiver]:
                 if other != name and other in self.machines and not self.drop(name, other, item):
-                    self.machines[other].receive(item, member_id(name), self.now)
+                    self._network.send_datagram(name, other, partial(self.arrive, name, other, item))
+
+    def arrive(self, name: str, other: str, item: Item) -> None:
+        self.machines[other].receive(item, member_id(name), self.now)

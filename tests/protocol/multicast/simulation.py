@@ -7,12 +7,12 @@ python -m tests.protocol.multicast.simulation --seeds 500      runs many
 from __future__ import annotations
 
 import argparse
-import heapq
 import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import msgspec
@@ -35,6 +35,9 @@ from reknit.protocol.multicast.member import GroupMember
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.settings import GroupSettings, SlowMember
 from reknit.seqset import SeqSet
+from reknit.testing.clock import Clock, Timer
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
 from reknit.view import Member, View
 from reknit.wire.bundle import Bundler, Item, group_hash, unbundle
 from reknit.wire.groups import GroupPiece
@@ -88,6 +91,18 @@ class Plan:
     stuck_s: float = 2.5
     is_multicast_reachable: bool = True
     settings: GroupSettings = SMALL
+
+    def delays_s(self, rng: Random) -> list[float]:
+        """The delays of a datagram's copies. The order of the draws is part of every seed."""
+        return [
+            self._delay_s(rng) for _ in range(1 + (rng.random() < self.repeat)) if rng.random() >= self.loss
+        ]
+
+    def _delay_s(self, rng: Random) -> float:
+        delay_s = self.delay_s + rng.random() * self.jitter_s
+        if self.late and rng.random() < self.late:
+            delay_s += rng.random() * self.late_s
+        return delay_s
 
 
 def random_plan(seed: int) -> Plan:
@@ -163,25 +178,21 @@ class Simulation:
         self.seed = seed
         self.plan = plan if plan is not None else random_plan(seed)
         self.rng = Random(seed)
-        self.now = EPOCH_S
+        self._clock = Clock(EPOCH_S)
+        self._network = Network(self._clock, FaultPlan(seed=seed), self.rng, datagram_faults=self.plan)
         self.nodes: list[Node] = []
         self.by_id: dict[bytes, Node] = {}
         self.datagrams = 0
-        self.split: set[bytes] = set()
         self.is_sending = True
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
         self._tickets = itertools.count(1)
         self._aftershocks = self.plan.aftershocks
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (when, next(self._order), what))
+    @property
+    def now(self) -> float:
+        return self._clock.now
 
-    def run_until(self, stop: float) -> None:
-        while self._queue and self._queue[0][0] <= stop:
-            self.now, _, what = heapq.heappop(self._queue)
-            what()
-        self.now = stop
+    def at(self, when: float, what: Callable[[], None]) -> Timer:
+        return self._clock.at(when, what)
 
     # -- programs
 
@@ -326,15 +337,8 @@ class Simulation:
         return [self.by_id[member] for member in view.ids if member != node.id] if view is not None else []
 
     def transmit(self, node: Node, target: Node, datagram: bytes) -> None:
-        if not target.is_alive or ((node.id in self.split) != (target.id in self.split)):
-            return
-        copies = 1 + (self.rng.random() < self.plan.repeat)
-        for _ in range(copies):
-            if self.rng.random() >= self.plan.loss:
-                delay = self.plan.delay_s + self.rng.random() * self.plan.jitter_s
-                if self.plan.late and self.rng.random() < self.plan.late:
-                    delay += self.rng.random() * self.plan.late_s
-                self.at(self.now + delay, lambda: self.arrive(target, datagram))
+        if target.is_alive:
+            self._network.send_datagram(node.name, target.name, partial(self.arrive, target, datagram))
 
     def arrive(self, node: Node, datagram: bytes) -> None:
         if not node.is_alive:
@@ -365,7 +369,7 @@ class Simulation:
         for _ in range(plan.members):
             self.at(self.now + self.rng.random() * 0.2, lambda: void(self.start()))
         began = self.now + 2.0
-        self.run_until(began)
+        self._clock.run(began)
         for _ in range(plan.joins):
             self.at(began + self.rng.random() * plan.seconds, lambda: void(self.start()))
         for _ in range(plan.leaves):
@@ -376,9 +380,9 @@ class Simulation:
             self.at(began + self.rng.random() * plan.seconds, lambda: self.pick(self.stick))
         for _ in range(plan.partitions):
             self.at(began + self.rng.random() * plan.seconds, self.divide)
-        self.run_until(began + plan.seconds)
+        self._clock.run(began + plan.seconds)
         self.is_sending = False
-        self.run_until(self.now + 40.0 + plan.partitions * plan.partition_s)
+        self._clock.run(self.now + 40.0 + plan.partitions * plan.partition_s)
         return self
 
     def pick(self, what: Callable[[Node], None], among: Sequence[Node] = ()) -> None:
@@ -392,12 +396,13 @@ class Simulation:
         node.stuck_until = self.now + self.plan.stuck_s
 
     def divide(self) -> None:
-        there = [n.id for n in self.nodes if n.is_alive]
-        self.split = set(there[: len(there) // 2])
-        self.at(self.now + self.plan.partition_s, self.heal)
-
-    def heal(self) -> None:
-        self.split = set()
+        """Separate half of the members from the others, also from those that join later."""
+        there = [node.name for node in self.nodes if node.is_alive]
+        half = set(there[: len(there) // 2])
+        everyone = {f"n{number}" for number in range(self.plan.members + self.plan.joins)}
+        self._network.heal()
+        self._network.partition(half, everyone - half, one_way=False)
+        self.at(self.now + self.plan.partition_s, self._network.heal)
 
     # -- invariants
 

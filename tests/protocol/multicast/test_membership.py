@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -10,6 +11,9 @@ from reknit.protocol.multicast.effects import LeftGroup, SendToAddress, SendToGr
 from reknit.protocol.multicast.member import GivenMembership
 from reknit.protocol.multicast.membership import Membership, MembershipState
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
 from reknit.view import Member, View
 from reknit.wire.groups import (
     GroupBeat,
@@ -20,16 +24,17 @@ from reknit.wire.groups import (
     GroupInstall,
     GroupSuspect,
 )
+from tests.protocol.multicast.network import Instant
 
 
 class Lan:
     """Membership machines that hear each other, except those that are cut off."""
 
     def __init__(self, *, multicast: bool = True) -> None:
-        self.now = 0.0
+        self._clock = Clock()
+        self._network = Network(self._clock, FaultPlan(seed=1), Random(1), datagram_faults=Instant())
         self.machines: dict[str, Membership] = {}
         self.left: dict[str, str] = {}
-        self.cut: set[str] = set()
         self.multicast = multicast
         self.said: list[tuple[str, object]] = []
 
@@ -39,18 +44,31 @@ class Lan:
         self.machines[name] = Membership(me, settings, Random(name), seeds, self.now)
         return self.machines[name]
 
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    def cut_off(self, names: str) -> None:
+        """Separate some members from the others."""
+        self._network.partition(set(names), set("abcdefgh") - set(names), one_way=False)
+
+    def heal(self) -> None:
+        self._network.heal()
+
     def run(self, seconds: float) -> None:
         stop = self.now + seconds
         while True:
             for machine in list(self.machines.values()):
                 machine.tick(self.now)
-            if sum(self.perform(name) for name in list(self.machines)):
+            has_effects = sum(self.perform(name) for name in list(self.machines)) > 0
+            self._clock.run(self.now)
+            if has_effects:
                 continue
             times = [at for machine in self.machines.values() if (at := machine.next_deadline()) is not None]
             if not times or min(times) > stop:
-                self.now = stop
+                self._clock.run(stop)
                 return
-            self.now = max(self.now + 1e-6, min(times))
+            self._clock.run(max(self.now + 1e-6, min(times)))
 
     def perform(self, name: str) -> bool:
         effects = self.machines[name].take_effects()
@@ -77,8 +95,12 @@ class Lan:
     def carry(self, name: str, others: list[str], message: object) -> None:
         self.said.append((name, message))
         for other in others:
-            if other in self.machines and other != name and (name in self.cut) == (other in self.cut):
-                self.machines[other].receive(message, self.machines[name].me.id, self.now)  # type: ignore[arg-type]
+            if other in self.machines and other != name:
+                sender = self.machines[name].me.id
+                self._network.send_datagram(name, other, partial(self.arrive, other, message, sender))
+
+    def arrive(self, name: str, message: object, sender: bytes) -> None:
+        self.machines[name].receive(message, sender, self.now)  # type: ignore[arg-type]
 
     def views(self) -> dict[str, str]:
         return {name: "".join(self.in_view(name)) for name in self.machines}
@@ -152,10 +174,10 @@ def test_a_silent_member_is_suspected_then_put_out() -> None:
 
 def test_a_suspect_that_speaks_up_stays() -> None:
     lan = lan_of("abc")
-    lan.cut = {"c"}
+    lan.cut_off("c")
     lan.run(2.8)
     counter = lan.machines["a"].view.counter if lan.machines["a"].view else 0
-    lan.cut = set()
+    lan.heal()
     lan.run(5.0)
     assert set(lan.views().values()) == {"abc"}
     assert lan.machines["a"].view is not None
@@ -165,9 +187,9 @@ def test_a_suspect_that_speaks_up_stays() -> None:
 def test_views_that_were_made_just_before_a_partition_ended_merge_too() -> None:
     """Each side evicted some of the other, and one made a view whose first member by rank does not know it."""
     lan = lan_of("abc")
-    lan.cut = {"c"}
+    lan.cut_off("c")
     lan.run(3.2)
-    lan.cut = set()
+    lan.heal()
     lan.run(5.0)
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("abc")}
 
@@ -198,7 +220,7 @@ def test_a_coordinator_that_leaves_hands_over() -> None:
 
 def test_a_leaver_that_nobody_answers_goes_anyway() -> None:
     lan = lan_of("ab")
-    lan.cut = {"b"}
+    lan.cut_off("b")
     lan.machines["b"].leave(lan.now)
     lan.run(2.5)
     assert lan.left == {"b": ""}
@@ -212,20 +234,20 @@ def test_the_last_to_leave_waits_for_nobody() -> None:
 
 def test_a_divided_group_becomes_two_and_merges_when_it_can() -> None:
     lan = lan_of("abcd")
-    lan.cut = {"c", "d"}
+    lan.cut_off("cd")
     lan.run(8.0)
     assert lan.views() == {"a": "ab", "b": "ab", "c": "cd", "d": "cd"}
-    lan.cut = set()
+    lan.heal()
     lan.run(3.0)
     assert set(lan.views().values()) == {"abcd"}
 
 
 def test_a_member_that_was_removed_by_mistake_comes_back() -> None:
     lan = lan_of("abc")
-    lan.cut = {"a"}
+    lan.cut_off("a")
     lan.run(8.0)
     assert (lan.views()["a"], lan.views()["b"]) == ("a", "bc")
-    lan.cut = set()
+    lan.heal()
     lan.run(3.0)
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("abc")}
 
@@ -251,10 +273,10 @@ def test_a_lost_view_is_said_again() -> None:
     machine = lan.start("b")
     machine.tick(lan.now)
     lan.perform("b")
-    lan.cut = {"b"}
+    lan.cut_off("b")
     lan.run(0.3)
     assert lan.views() == {"a": "ab", "b": ""}
-    lan.cut = set()
+    lan.heal()
     lan.run(1.0)
     assert lan.views() == {"a": "ab", "b": "ab"}
 
@@ -295,14 +317,14 @@ def test_a_coordinator_that_holds_everyone_up_leaves_and_the_next_takes_over() -
 def test_one_that_is_with_others_now_is_not_waited_for_to_coordinate() -> None:
     """When a crashes, b is next by rank for c; but b removed a alone, and does not know that c is there."""
     lan = lan_of("ab")
-    lan.cut = {"b"}
+    lan.cut_off("b")
     lan.run(1.0)
     lan.start("c")
     lan.run(1.0)
     del lan.machines["a"]
     lan.run(2.0)
     assert lan.views() == {"b": "b", "c": "abc"}
-    lan.cut = set()
+    lan.heal()
     lan.run(8.0)
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("bc")}
 
@@ -371,13 +393,13 @@ def test_one_that_refers_to_a_coordinator_we_do_not_know_is_astray() -> None:
 def test_of_two_that_put_out_each_other_one_stays() -> None:
     lan = lan_of("ab")
     a, b = lan.machines["a"], lan.machines["b"]
-    lan.cut = {"b"}
+    lan.cut_off("b")
     a.evict(b.me.id, "took nothing", lan.now)
     lan.run(8.0)
     b.evict(a.me.id, "took nothing", lan.now)
     lan.run(1.0)
     assert lan.views() == {"a": "a", "b": "b"}
-    lan.cut = set()
+    lan.heal()
     for one, other in ((a, b), (b, a)):
         one.receive(GroupEvicted("took nothing"), other.me.id, lan.now)
     lan.run(3.0)

@@ -17,7 +17,7 @@ SPARSE: dict[str, Any] = {
     "events_max": 5,
     "payload_max": 100,
 }
-"""Few events, which take their time."""
+"""Few events, on a slow network."""
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -29,15 +29,17 @@ def test_survivors_deliver_the_same_and_nobody_waits_for_ever(seed: int) -> None
     "seed", [17, 172, 449, 1106, 5068, 8085, 20007, 20043, 20225, 30721, 30831, 34281, 50126]
 )
 def test_seeds_that_once_failed(seed: int) -> None:
-    """17: groups that only seeds join did not merge. 172: an old ack hid that a `Start` was lost.
+    """The fault that each seed found.
 
-    449: survivors waited ten seconds for what a leaver had taken with it. 1106: two put out each other. 5068: a
-    sender that crashed while the group was divided was in the merged view once more, and what had been delivered of
-    it was delivered again. 20007: what a program took of a departed sender made no room for the rest. 20043: nor was
-    it noted, so that the sender, when it was back, waited for it. 8085, 20225: one had done with a sender, and lost
-    what the others still got from a member that they met. 30721, 50126: a member waited for ever for one to
-    coordinate that was with others. 30831: survivors forgot what they had said that they hold. 34281: one that
-    coordinated a view that another had made was not taken for a coordinator, and its group not merged.
+    17: groups that found each other only through seeds did not merge. 172: an old ack hid that a `Start` was lost. 449:
+    survivors waited ten seconds for events that a leaver took with it. 1106: two members evicted each other. 5068: a
+    sender crashed while the group was divided, was in the merged view again, and its events were delivered twice. 20007:
+    a program took events of a departed sender, and that made no room for the rest. 20043: these events were not
+    recorded either, and the sender waited for their acks when it was back. 8085, 20225: a member had finished with a
+    sender, and lost events that the others still got from a member that they met. 30721, 50126: a member waited for
+    ever for a coordinator that was in another group. 30831: survivors forgot the holdings that they had announced.
+    34281: a member coordinated a view that another one had made, was not recognised as coordinator, and its group was
+    not merged.
     """
     Simulation(seed).run().check()
 
@@ -85,7 +87,7 @@ def test_what_a_crashed_sender_took_with_it_is_reported_by_all_survivors(seed: i
 
 
 def test_a_joiner_has_lost_nothing_of_a_sender_that_crashed_before_it_came() -> None:
-    """One that was apart lacks what the sender had dead-lettered for it, and speaks to the joiner first."""
+    """A separated member lacks the events that the sender dead-lettered for it, and reaches the joiner first."""
     settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.DEAD_LETTER)
     faults: dict[str, Any] = {"joins": 2, "crashes": 1, "partitions": 1, "partition_s": 5.2}
     wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.3, "jitter_s": 0.0005, "is_multicast_reachable": False}
@@ -98,7 +100,7 @@ def test_a_joiner_has_lost_nothing_of_a_sender_that_crashed_before_it_came() -> 
 
 
 def test_one_that_is_put_out_as_it_makes_a_view_is_found_again_by_those_in_it() -> None:
-    """Its next view was taken for the one that it had made before."""
+    """The others mistook its next view for the one that it had made before."""
     settings = msgspec.structs.replace(SMALL, slow_member=SlowMember.EVICT)
     faults: dict[str, Any] = {"joins": 2, "leaves": 1, "partitions": 1, "partition_s": 5.2}
     wire: dict[str, Any] = {"loss": 0.1, "repeat": 0.1, "delay_s": 0.01, "jitter_s": 0.005}
@@ -110,9 +112,10 @@ def test_one_that_is_put_out_as_it_makes_a_view_is_found_again_by_those_in_it() 
 
 @pytest.mark.parametrize("seed", [0, 43])
 def test_what_was_said_in_an_earlier_view_decides_nothing_in_the_next(seed: int) -> None:
-    """Late datagrams, and a second one leaves while the survivors exchange what they hold of the first.
+    """Datagrams are late, and a second member leaves while the survivors exchange their holdings of the first.
 
-    In both, what was said before comes in time to count as said now: the machine asserts that it does not.
+    In both seeds a message of the earlier view arrives in time to be counted in the next one. The machine asserts that
+    it is not.
     """
     plan = Plan(members=4, leaves=1, aftershocks=1, loss=0.3, repeat=0.5, late=0.3, **SPARSE)
     run = Simulation(seed, plan).run()

@@ -1,14 +1,13 @@
 """A seeded simulation of recovery: caches anywhere, crashes, partitions, losses; in virtual time.
 
-`python -m tests.protocol.recovery.simulation SEED` replays one seed and tells what happened.
+`python -m tests.protocol.recovery.simulation SEED` replays one seed and prints what happened.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from reknit.batch import Batch
@@ -27,6 +26,9 @@ from reknit.protocol.recovery.recovery import (
     UnrecoverableGap,
 )
 from reknit.protocol.recovery.search import AskCache, SearchSettings
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import Network
 from reknit.topic import Pattern
 from reknit.wire.recovery import Heartbeat, Recover
 
@@ -34,6 +36,13 @@ TOPIC = "plant/temp"
 END_S = 5.0
 LATENCY_S_MAX = 0.01
 ASKING = SearchSettings(timeout_s=0.2, patience_s=1e9, bytes_max=2_000, again_s=0.05)
+
+
+class Latency:
+    """Delays every message, and loses none."""
+
+    def delays_s(self, rng: Random) -> list[float]:
+        return [rng.uniform(0.001, LATENCY_S_MAX)]
 
 
 class Place:
@@ -58,7 +67,8 @@ class Simulation:
 
     def __init__(self, seed: int, tell: Callable[[str], None] = lambda text: None) -> None:
         self.rng = Random(seed)
-        self.now = 0.0
+        self._clock = Clock()
+        self._network = Network(self._clock, FaultPlan(seed=seed), self.rng, datagram_faults=Latency())
         self.places = [Place(f"cache-{number}", self.rng) for number in range(self.rng.randint(1, 4))]
         names = [place.name for place in self.places]
         holding = HoldLimits(events_max=self.rng.choice((30, 1_000_000)))
@@ -72,11 +82,13 @@ class Simulation:
         self.is_cut = False
         """Whether live events to the subscriber are lost."""
         self._tell = tell
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
         self._timer_at = float("inf")
 
     # -- running
+
+    @property
+    def now(self) -> float:
+        return self._clock.now
 
     def run(self) -> None:
         """Run to the end, when all faults are healed; check every invariant on the way."""
@@ -88,13 +100,7 @@ class Simulation:
         self._after(self.rng.uniform(0, 0.5), self._cut)
         self._after(END_S, self._heal)
         self._perform()
-        steps = 0
-        while self._heap and self.now < END_S * 4:
-            self.now, _, action = heapq.heappop(self._heap)
-            action()
-            self._perform()
-            steps += 1
-            assert steps < 500_000, "it does not come to an end"
+        self._clock.run(END_S * 4, is_over=self._is_over)
         for source in self.sources:
             seen = self.next.get(source)
             assert seen is None or seen == self.last[source] + 1, (
@@ -102,7 +108,18 @@ class Simulation:
             )
 
     def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (self.now + delay_s, next(self._order), action))
+        self._clock.after(delay_s, partial(self._step, action))
+
+    def _send(self, sender: str, receiver: str, action: Callable[[], None]) -> None:
+        self._network.send_datagram(sender, receiver, partial(self._step, action))
+
+    def _step(self, action: Callable[[], None]) -> None:
+        action()
+        self._perform()
+
+    def _is_over(self) -> bool:
+        assert self._clock.steps < 500_000, "it does not come to an end"
+        return False
 
     # -- faults and events
 
@@ -115,13 +132,10 @@ class Simulation:
         data = bytes(Batch.build(source, TOPIC, first, [b"x"] * count, int(self.now * 1e6)).data)
         for place in self.places:
             if place.is_fed:
-                self._after(self._latency(), lambda place=place: self._store(place, data))  # type: ignore[misc]
+                self._send("publisher", place.name, partial(self._store, place, data))
         if not self.is_cut and self.rng.random() > 0.05:
-            self._after(self._latency(), lambda: self._arrive(data))
+            self._send("publisher", "subscriber", partial(self._arrive, data))
         self._after(self.rng.uniform(0.005, 0.05), lambda: self._publish(source))
-
-    def _latency(self) -> float:
-        return self.rng.uniform(0.001, LATENCY_S_MAX)
 
     def _store(self, place: Place, data: bytes) -> None:
         if place.is_up:
@@ -178,9 +192,9 @@ class Simulation:
                     case UnrecoverableGap(series=(_, source), start=start, stop=stop):
                         self._lose(source, start, stop)
                     case AskCache():
-                        self._after(self._latency(), lambda effect=effect: self._ask(effect))  # type: ignore[misc]
+                        self._send("subscriber", str(effect.cache), partial(self._ask, effect))
                     case SurveyCache():
-                        self._after(self._latency(), lambda effect=effect: self._survey(effect))  # type: ignore[misc]
+                        self._send("subscriber", str(effect.cache), partial(self._survey, effect))
                     case HeldBatchesDropped():
                         pass
         due = self.recovery.next_deadline()
@@ -202,7 +216,7 @@ class Simulation:
             return
         batches, covered = answer(place.cache, Recover(ask.number, *ask.series, ask.ranges, ask.bytes_max))
         copies = [Batch.parse(bytes(batch.data)) for batch in batches]
-        self._after(self._latency(), lambda: self._answer(ask, copies, covered))
+        self._send(place.name, "subscriber", partial(self._answer, ask, copies, covered))
 
     def _answer(self, ask: AskCache, batches: list[Batch], covered: list[tuple[int, int]]) -> None:
         if self._place(ask.cache) is not None:
@@ -214,7 +228,7 @@ class Simulation:
         if place is not None:
             spans = place.cache.survey(Pattern("**"))
             told = CacheSurveyed(survey.number, spans)
-            self._after(self._latency(), lambda: self.recovery.receive(told, survey.cache, self.now))
+            self._send(place.name, "subscriber", lambda: self.recovery.receive(told, survey.cache, self.now))
 
     # -- invariants
 
@@ -227,10 +241,10 @@ class Simulation:
 
     def _lose(self, source: bytes, start: int, stop: int) -> None:
         expected = self.next.get(source, start)
-        assert start == expected, f"[{start}, {stop}) is told as lost where {expected} was due"
+        assert start == expected, f"[{start}, {stop}) is reported as lost where {expected} was due"
         for seq in range(start, stop):
             holder = next((place.name for place in self.places if place.holds(source, seq)), None)
-            assert holder is None, f"{seq} is told as lost, and {holder} holds it"
+            assert holder is None, f"{seq} is reported as lost, and {holder} holds it"
             self.lost.append((source, seq))
         self.next[source] = stop
 

@@ -1,4 +1,4 @@
-"""Seeds of the simulation: only what no living cache holds is ever told as lost.
+"""Seeds of the simulation: an event is reported as lost only if no living cache holds it.
 
 `REKNIT_SEEDS=20000 pytest tests/protocol/recovery/test_simulation.py` looks further.
 """

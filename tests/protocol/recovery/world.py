@@ -1,4 +1,4 @@
-"""A small world for recovery's machines: a publisher, caches, one subscriber, and a network that loses on request."""
+"""One subscriber's recovery machine and its caches, in virtual time. There is no network: a cache answers at once."""
 
 from __future__ import annotations
 

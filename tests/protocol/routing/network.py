@@ -1,35 +1,52 @@
-"""Routes machines on a virtual network that loses, delays and reorders, for the tests of routes."""
+"""Routes machines on the simulated network, which loses, delays and reorders their messages."""
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
+from collections import Counter
+from functools import partial
 from random import Random
 
 from reknit.protocol.routing.routes import DropLink, Interests, LinkDown, LinkUp, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import Graph, shortest
+from reknit.testing.clock import Clock
+from reknit.testing.faults import FaultPlan
+from reknit.testing.network import DatagramLink, Network
 from reknit.wire.messages import Message
 
 BEAT_S, TIMEOUT_S = 1.0, 3.5
 
 
-@dataclass
 class Fabric:
     """Nodes by name, their links, and the messages between them."""
 
-    rng: Random = field(default_factory=lambda: Random(1))
-    loss: float = 0.0
-    jitter_s: float = 0.0
-    now: float = 0.0
-    nodes: dict[str, Routes] = field(default_factory=dict)
-    links: dict[frozenset[str], int] = field(default_factory=dict)
-    edges: set[str] = field(default_factory=set)
-    sent: int = 0
-    by_type: dict[str, int] = field(default_factory=dict)
-    _under_way: list[tuple[float, int, str, str, Message]] = field(default_factory=list)
-    _lines: dict[tuple[str, str], float] = field(default_factory=dict)
-    _instances: int = 0
-    _count: int = 0
+    def __init__(
+        self,
+        rng: Random | None = None,
+        loss: float = 0.0,
+        jitter_s: float = 0.0,
+        edges: set[str] | None = None,
+    ) -> None:
+        self.loss = loss
+        self.jitter_s = jitter_s
+        """Without jitter, messages arrive in order, as on one connection."""
+        self.nodes: dict[str, Routes] = {}
+        self.links: dict[frozenset[str], int] = {}
+        """The cost of each link."""
+        self.edges = edges if edges is not None else set()
+        self.sent = 0
+        self.by_type: Counter[str] = Counter()
+        self._clock = Clock()
+        rng = rng if rng is not None else Random(1)
+        self._network = Network(self._clock, FaultPlan(seed=1), rng, datagram_faults=self)
+        self._links: dict[frozenset[str], DatagramLink] = {}
+        self._instances = 0
+
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    def delays_s(self, rng: Random) -> list[float]:
+        return [] if rng.random() < self.loss else [0.001 + rng.random() * self.jitter_s]
 
     def add(self, *names: str) -> None:
         """Start nodes, or restart them without their memory."""
@@ -38,16 +55,15 @@ class Fabric:
             self.nodes[name] = Routes(name, self._instances, BEAT_S, TIMEOUT_S, name in self.edges)
 
     def link(self, one: str, two: str, cost: int = 1) -> None:
-        self.links[frozenset((one, two))] = cost
+        pair = frozenset((one, two))
+        self.links[pair], self._links[pair] = cost, self._network.open_link()
         for name, other in ((one, two), (two, one)):
             self.nodes[name].receive(LinkUp(cost), other, self.now)
         self._collect()
 
     def cut(self, one: str, two: str) -> None:
         """The connection breaks, and both ends notice."""
-        del self.links[frozenset((one, two))]
-        self._under_way = [item for item in self._under_way if {item[2], item[3]} != {one, two}]
-        heapq.heapify(self._under_way)
+        self._remove(frozenset((one, two)))
         for name, other in ((one, two), (two, one)):
             if name in self.nodes:
                 self.nodes[name].receive(LinkDown(), other, self.now)
@@ -60,7 +76,11 @@ class Fabric:
             if is_noticed:
                 self.cut(*pair)
             else:
-                del self.links[pair]
+                self._remove(pair)
+
+    def _remove(self, pair: frozenset[str]) -> None:
+        del self.links[pair]
+        self._links.pop(pair).cut()
 
     def subscribe(self, name: str, pattern: str, mode: str = "any", is_on: bool = True) -> None:
         interests = [(pattern, mode)]
@@ -74,31 +94,26 @@ class Fabric:
         end = self.now + seconds
         while True:
             due = [at for node in self.nodes.values() if (at := node.next_deadline()) is not None]
-            due += [self._under_way[0][0]] if self._under_way else []
-            at = min(due, default=end + 1)
+            arrival = self._clock.next_due()
+            at = min(due if arrival is None else [*due, arrival], default=end + 1)
             if at > end:
-                self.now = end
+                self._clock.run(end)
                 return
-            self.now = max(self.now, at)
-            self._turn()
+            self._clock.run(max(self.now, at))
+            self._tick()
+            self._collect()
 
     def settle(self) -> None:
         """Run without beats until nothing is under way."""
-        while self._under_way:
-            self.now = max(self.now, self._under_way[0][0])
-            self._turn(with_ticks=False)
+        while (arrival := self._clock.next_due()) is not None:
+            self._clock.run(arrival)
+            self._collect()
 
-    def _turn(self, with_ticks: bool = True) -> None:
-        while self._under_way and self._under_way[0][0] <= self.now:
-            _, _, sender, receiver, message = heapq.heappop(self._under_way)
-            if receiver in self.nodes and frozenset((sender, receiver)) in self.links:
-                self.nodes[receiver].receive(message, sender, self.now)  # type: ignore[arg-type]
-        if with_ticks:
-            for node in self.nodes.values():
-                due = node.next_deadline()
-                if due is not None and due <= self.now:
-                    node.tick(self.now)
-        self._collect()
+    def _tick(self) -> None:
+        for node in self.nodes.values():
+            due = node.next_deadline()
+            if due is not None and due <= self.now:
+                node.tick(self.now)
 
     def _collect(self) -> None:
         for name, node in list(self.nodes.items()):
@@ -112,16 +127,13 @@ class Fabric:
 
     def _send(self, sender: str, receiver: str, message: Message) -> None:
         self.sent += 1
-        kind = type(message).__name__
-        self.by_type[kind] = self.by_type.get(kind, 0) + 1
-        if self.rng.random() < self.loss:
-            return
-        self._count += 1
-        at = self.now + 0.001 + self.rng.random() * self.jitter_s
-        if not self.jitter_s:  # in order, as on one connection
-            at = max(at, self._lines.get((sender, receiver), 0.0))
-            self._lines[sender, receiver] = at
-        heapq.heappush(self._under_way, (at, self._count, sender, receiver, message))
+        self.by_type[type(message).__name__] += 1
+        link = self._links.get(frozenset((sender, receiver)))
+        if link is not None:
+            link.send(sender, receiver, partial(self._arrive, sender, receiver, message))
+
+    def _arrive(self, sender: str, receiver: str, message: Message) -> None:
+        self.nodes[receiver].receive(message, sender, self.now)  # type: ignore[arg-type]
 
     # -- the model
 

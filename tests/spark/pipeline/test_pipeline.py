@@ -1,9 +1,8 @@
-"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and names what is lost."""
+"""The whole pipeline on real nodes: it agrees with the node's ledger, redrives once, and names lost events."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.dead_letters import dead_letters_by
 from reknit.spark.stages.redrive import redrive
 from reknit.store.repair import repair
+from tests.multicast_addresses import multicast_address
 from tests.spark.lakes import ranges
 from tests.spark.running_node import RunningNode, batches
 
@@ -70,8 +70,7 @@ async def ask_ledger(url: str) -> list[dict[str, Any]]:
 def test_what_a_group_carries_is_captured_and_settled(
     spark: SparkSession, lake: Lake, node: RunningNode
 ) -> None:
-    address = f"239.75.79.6:{40_000 + os.getpid() % 20_000}"
-    config = Config(group=MulticastSettings(address=address, discover_s=0.1, beat_s=0.1))
+    config = Config(group=MulticastSettings(address=multicast_address(), discover_s=0.1, beat_s=0.1))
 
     async def send() -> bytes:
         async with (

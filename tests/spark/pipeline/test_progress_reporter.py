@@ -26,7 +26,7 @@ def told(node: RunningNode) -> list[dict[str, Any]]:
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
