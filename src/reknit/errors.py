@@ -18,7 +18,7 @@
     │       └── RequestFailed   a request was answered with such a code, or not at all
     ├── Undelivered             no subscriber accepted an event whose publisher asked for its outcome
     │   ├── Released            not processed; publish it again at will
-    │   ├── Rejected            a subscriber refused it for good
+    │   ├── Rejected            a subscriber refused it permanently
     │   └── Modified            processing failed, or is in doubt: it may have been processed
     ├── Gone                    (also LookupError) retention has removed what was asked for
     └── JournalError            the journal could not read or write
@@ -305,7 +305,7 @@ class Released(Undelivered):
 
 
 class Rejected(Undelivered):
-    """A subscriber refused it for good.
+    """A subscriber refused it permanently.
 
     >>> print(Rejected("orders", "0a" * 16, 7, 8, "not an order", attempts=1))
     rejected: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': not an order, 1 attempts

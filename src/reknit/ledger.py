@@ -226,7 +226,7 @@ class Ledger:
         ]
 
     def open(self, name: str, pattern: Pattern, since: Mapping[Series, int], floor: int) -> Account:
-        """Add a durable subscriber. An existing one stays as it is."""
+        """Add a durable subscriber. An existing one stays unchanged."""
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, pattern, dict(since), floor)
@@ -234,7 +234,7 @@ class Ledger:
         return account
 
     def close(self, name: str) -> None:
-        """Remove a durable subscriber for good: it is owed nothing any more."""
+        """Delete a durable subscriber: it is owed nothing any more."""
         account = self.accounts.pop(name, None)
         if account is not None:
             self._changes.accounts.add(name)

@@ -72,7 +72,7 @@ async def redrive(
 async def drop(
     session: AdminSession, wanted: DeadLetterFilter | None = None, *, is_dry: bool = False
 ) -> AsyncIterator[dict[str, Any]]:
-    """Drop dead letters for good, a page at a time."""
+    """Drop dead letters permanently, a page at a time."""
     options = {"wanted": _plain(wanted), "limit": PAGE_MAX, "is_dry": is_dry}
     async for body in _pages(session, "drop_dead_letters", 0.0, options):
         yield body

@@ -250,12 +250,12 @@ class Session:
 
         With a `name` the subscription is durable: the node retains the events that it has not settled, and it resumes
         where it left off. It starts with events that are published from now on, or with history, or after a
-        checkpoint. History is everything held (`True`), the last so many events of each source (an integer), or events
-        no older than so many seconds (a float, or a timedelta).
+        checkpoint. History is everything held (`True`), the last N events of each source (an integer), or events
+        no older than N seconds (a float, or a timedelta).
 
         Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
-        `query_s`, the subscription looks for a lost tail every so many seconds.
+        `query_s`, the subscription looks for a lost tail every `query_s` seconds.
 
         With `streams`, there may be events whose payload is read in pieces: `async for piece in event.pieces()`. They
         come only on topics that are balanced or closest.

@@ -179,7 +179,7 @@ class OutgoingStream:
 
 
 class IncomingStream:
-    """The pieces of one event, as they come. They are read once, in order."""
+    """The pieces of one event, as they arrive. They are read once, in order."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`[limits]`: how much there may be of everything."""
+"""`[limits]`: the limits on memory, sizes and counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LimitSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings(Section):
-    """How much there may be of everything. At a limit a publisher waits, or an event is dead-lettered.
+    """Limits on memory, sizes and counts. At a limit a publisher waits, or an event is dead-lettered.
 
     >>> LimitSettings().payload_bytes_max
     8388608

@@ -58,7 +58,7 @@ class MulticastSettings(Section):
     discover_s: float = setting(0.5, "how long a joiner looks for a group before it founds one")
     hello_s: float = setting(0.1, "how often a joiner announces itself")
     gather_s: float = setting(0.02, "joins and leaves within this time become one view")
-    beat_s: float = setting(0.5, "how often a member sends a sign of life")
+    beat_s: float = setting(0.5, "how often a member sends a heartbeat")
     suspect_s: float = setting(2.5, "a member that was silent for this long is suspected")
     confirm_s: float = setting(1.0, "a suspected member is removed after this much more time")
     leave_s: float = setting(2.0, "how long a leaver waits for the view without it")

@@ -12,7 +12,7 @@ __all__ = ["SecuritySettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings(Section):
-    """Who may do what on this node, and the token that this node or program presents to other nodes.
+    """The permissions on this node, and the token that this node or program presents to other nodes.
 
     >>> SecuritySettings(allow="ann publish plant/**, * subscribe plant/**").allow
     ('ann publish plant/**', '* subscribe plant/**')

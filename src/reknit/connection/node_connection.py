@@ -23,7 +23,7 @@ log = logging.getLogger("reknit.client")
 
 
 class ConnectionUser(Protocol):
-    """Uses a connection, and hears what happens on it."""
+    """Uses a connection, and hears of the events on it."""
 
     def connected(self, welcome: Welcome) -> None:
         """The node has introduced itself, for the first time or after a reconnection."""
@@ -155,7 +155,7 @@ class NodeConnection:
             self._connection.abort()
 
     async def close(self) -> None:
-        """Tell the node goodbye and close the connection for good."""
+        """Say goodbye to the node, and close the connection without opening it again."""
         self._is_closing = True
         if self._task is not None:
             self._task.cancel()

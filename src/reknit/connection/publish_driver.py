@@ -45,7 +45,7 @@ def _ignore(*args: object) -> None:
 
 
 class PublishDriver:
-    """Sends what the machine of one source says, and resolves futures when events are stored.
+    """Performs the effects of one source's machine, and resolves futures when events are stored.
 
     `on_stored(stop)` is called when everything before `stop` is stored, `on_numbered()` when the source's next seq
     becomes known, and `on_refused(error)` when the node will never take events of this source. The last one has to

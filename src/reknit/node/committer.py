@@ -1,4 +1,4 @@
-"""Group commit: one thread that makes everything that is staged durable, for as long as there is something."""
+"""Group commit: one thread that makes all staged appends durable, as long as there are any."""
 
 from __future__ import annotations
 

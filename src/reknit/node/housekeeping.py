@@ -18,7 +18,7 @@ INDEX_LOOK_S: Final = 0.2
 
 
 class Timed(Protocol):
-    """A machine, as far as time goes."""
+    """A machine's time-related methods."""
 
     def tick(self, now: float) -> None:
         """Time passed."""

@@ -16,7 +16,7 @@ from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
 
 
 class Checkpointer:
-    """Saves what changed since the last checkpoint. `lock` is held by whoever changes the index."""
+    """Saves the changes since the last checkpoint. Anyone who changes the index holds `lock`."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class LogWriter(Protocol):
 
 
 class LogCommitter:
-    """Writes what is staged. One commit runs at a time."""
+    """Writes the staged chunks. One commit runs at a time."""
 
     def __init__(self, state: LogState, staging: StagingArea, writer: LogWriter) -> None:
         self._state, self._staging, self._writer = state, staging, writer

@@ -1,4 +1,4 @@
-"""The common face of journals: every call goes to the part that does the work.
+"""The common front of journals: every call goes to the part that does the work.
 
     LogState       the state that all parts share, and its lock
     StagingArea    stage, stage_record    event loop       assigns positions, indexes, applies records; no I/O
@@ -43,7 +43,7 @@ class ComposedJournal:
         self.id = id
         """Positions of journals with different ids can't be compared."""
         self.report = report
-        """What opening found."""
+        """The result of opening the journal."""
         self.state = state
         self.staging = staging
         self.committer = LogCommitter(state, staging, writer)

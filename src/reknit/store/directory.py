@@ -79,7 +79,7 @@ class Layout:
 
 
 class DirectoryLock:
-    """Exclusive while it is open. The system releases it when the process ends, however it ends."""
+    """Exclusive while it is open. The system releases it when the process ends, even in a crash."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

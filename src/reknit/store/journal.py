@@ -26,7 +26,7 @@ READ_BYTES_MAX: Final = 1 << 20
 
 
 class OpenReport(msgspec.Struct, frozen=True):
-    """What opening found. `str()` gives a line for the log."""
+    """The result of opening a journal. `str()` gives a line for the log."""
 
     clean: bool = True
     """The journal had been closed properly, and nothing was missing."""

@@ -32,7 +32,7 @@ def wall_clock_us() -> int:
 
 
 class LogState:
-    """What a journal has in memory about its log. `where` names the journal in errors."""
+    """A journal's in-memory state of its log. `where` names the journal in errors."""
 
     def __init__(self, where: str, tail_bytes_max: int | None) -> None:
         self.where = where

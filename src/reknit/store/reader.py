@@ -168,7 +168,7 @@ class JournalReader:
             self._follower.close()
 
     def refresh(self) -> int:
-        """See how far the journal reaches; gives the end. Every call does this by itself."""
+        """Find the journal's current end, and return it. Every other call does this first."""
         self._check_open()
         return self._follower.follow()
 

@@ -104,7 +104,7 @@ def load_letters(row: LettersRow) -> HandledLetters:
 
 
 class LoadedIndex(NamedTuple):
-    """What an index gives beside series and ledger."""
+    """The content of an index, apart from series and ledger."""
 
     state: IndexState | None
     segments: list[Segment]

@@ -1,5 +1,4 @@
-"""Where each series' events are: extents, which are coarse places in the log, and what is known of the series as a
-whole.
+"""Where each series' events are: extents, which are coarse places in the log, and facts about the series as a whole.
 
 A series is the events of one source on one topic. An extent says: events `[first, stop)` of a series lie, in order,
 between two positions that are close to each other. Batches of other series may lie between them. There is one extent per
@@ -45,7 +44,7 @@ _order = attrgetter("first", "position")
 
 
 class SeriesExtents:
-    """What is known of one series."""
+    """The extents of one series in the log."""
 
     __slots__ = ("extents", "first_held", "in_order", "last", "number", "open", "source", "span_max", "topic")
 

@@ -11,7 +11,7 @@ from reknit.store.series import SeriesTable
 
 @dataclass(slots=True)
 class UnsavedChanges:
-    """What changed in the ledger and is not in the index yet. It stays when a checkpoint fails."""
+    """Changes of the ledger that are not in the index yet. They stay when a checkpoint fails."""
 
     series: set[Series] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)

@@ -16,11 +16,11 @@ from reknit.store.tail import Chunk
 _SEGMENT_BYTES_MIN: Final = 4096
 STAGED_BYTES_MAX: Final = 64 << 20
 MARK_US: Final = 1_000_000
-"""How finely time is indexed: at most one mark in so many microseconds."""
+"""The resolution of the time index: at most one mark in this many microseconds."""
 
 
 class SegmentLimits:
-    """When a segment is full. Retention removes whole segments, so they are small against what is retained."""
+    """When a segment is full. Retention removes whole segments, so they are small compared to the retained log."""
 
     def __init__(self, segment_bytes: int, retention: Retention) -> None:
         self._bytes = segment_bytes

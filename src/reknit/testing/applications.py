@@ -49,7 +49,7 @@ class Application:
         self._perform = perform
         self._inbox: deque[Batch] = deque()
         self._revoked: dict[int, SeqSet] = {}
-        """What was revoked while it waited in the inbox, by the id of its batch."""
+        """Events that were revoked while they waited in the inbox, by the id of their batch."""
         self._is_thinking = False
         self._unconfirmed: deque[tuple[int, Series, int, int, Outcome]] = deque()
         """Outcomes that the node has not confirmed, each with the number of its message; -1: not sent yet."""

@@ -70,7 +70,7 @@ class SimNode:
     # -- life
 
     def start(self) -> None:
-        """Start with the journal as it is."""
+        """Start with the journal in its current state."""
         self._life += 1
         self._peers: dict[int, tuple[ConnectionEnd, Decoder]] = {}
         self._out: dict[int, list[Buffer]] = {}

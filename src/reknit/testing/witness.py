@@ -1,7 +1,7 @@
 """The witness compares what applications saw with what publishers were promised and what the ledger says.
 
-It is outside the machines. It knows what was published, what was confirmed and what every application received. It
-shares no code with what it judges, except for the ledger, of which every row must agree with it.
+It is outside the machines. It knows the published events, the confirmed ones, and those that every application received.
+It shares no code with the parts that it judges, except for the ledger, whose rows must all agree with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reknit.testing.observed import ObservedSubscriber, SubscriberKind, name_of,
 
 
 class Witness:
-    """Observes everything, and collects what is wrong in `problems`."""
+    """Observes everything, and collects problems in `problems`."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -151,7 +151,7 @@ class Witness:
         loses: bool,
         reasons: ValidReasons,
     ) -> None:
-        """The subscriber received what it is owed, and every event ended as the application said."""
+        """The subscriber received the events it is owed, and every event ended as the application said."""
         if seen.opened_at is None or seen.is_forgotten:
             return
         account = node.journal.ledger.accounts.get(seen.name)
@@ -172,7 +172,7 @@ class Witness:
     def _accounted_for(
         self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None, loses: bool
     ) -> SeqSet:
-        """What the application received, or need not have received. `ends` is the ledger's account, if there is one."""
+        """Events that the application received or need not have received. `ends` is the ledger's account, if any."""
         received = seen.received.get(series, SeqSet())
         if ends is None:
             return received.union(seen.lost.get(series, SeqSet()))

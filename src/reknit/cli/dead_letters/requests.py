@@ -1,4 +1,4 @@
-"""What the commands about dead letters ask of a node."""
+"""The requests that the commands about dead letters send to a node."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Payload = Annotated[
 MembersMin = Annotated[
     int, typer.Option(min=1, metavar="N", help="Wait until the group has N members, including you.")
 ]
-WaitS = Annotated[float, typer.Option("--wait", min=0.0, metavar="S", help="Wait at most so many seconds.")]
+WaitS = Annotated[float, typer.Option("--wait", min=0.0, metavar="S", help="Wait at most this many seconds.")]
 
 DEFAULT_ADDRESS = "239.75.78.84:7475"
 LOOPBACK = "127.0.0.1"

@@ -17,7 +17,7 @@ STOP_S = 10.0
 
 
 class LoopThread:
-    """Runs programs of other threads on its event loop, and gives them the results."""
+    """Runs coroutines for other threads on its event loop, and returns the results to them."""
 
     def __init__(self) -> None:
         self.loop = loop_factory()()

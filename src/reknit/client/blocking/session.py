@@ -1,7 +1,7 @@
-"""The blocking face of the client: the same session, run by a loop in a thread of its own.
+"""The blocking interface of the client: the same session, run by a loop in a thread of its own.
 
 Events cross threads in batches: published events gather on the caller's side until the loop takes all of them,
-received batches come over as many at a time as there are, and so do outcomes.
+received batches are passed on all at once, and so are outcomes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Receiving in a thread: batches come over as many at a time as there are, outcomes go back the same way."""
+"""Receiving in a thread: all batches that have arrived are passed on at once, and outcomes go back the same way."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SyncSubscription:
         self._thread.run(self._leave(None))
 
     def forget(self) -> None:
-        """End a durable subscription for good: the node stores nothing for it from now on."""
+        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
         self._thread.run(self._subscription.forget())
 
     # -- events

@@ -29,11 +29,11 @@ from reknit.view import Member
 from reknit.wire.bundle import group_hash, unbundle
 
 PIECES_MAX: Final = 43
-"""A batch is cut into at most so many pieces: as many of an Ethernet frame's size as one system call sends."""
+"""A batch is cut into at most this many pieces: as many of an Ethernet frame's size as one system call sends."""
 
 
 class GroupDriver:
-    """Sends what the machine says, and passes the effects for the application to `on_effect`."""
+    """Sends the machine's messages, and passes the effects for the application to `on_effect`."""
 
     def __init__(
         self, name: str, topic: str, transport: GroupTransport, on_effect: Callable[[GroupEffect], None]

@@ -36,8 +36,8 @@ class Publisher:
 
     It gathers events until they become a batch. Its parts do the rest: the driver resends batches until the node
     acknowledges them, the window limits unacknowledged events, and `PublisherRecovery` has the cache and the
-    heartbeats. It has more than 15 attributes because `send` reads two limits and the gathered events without a
-    detour.
+    heartbeats. It has more than 15 attributes because `send` reads two limits and the gathered events
+    directly.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ CLOSE_S = 5.0
 
 
 class SubscriptionDriver:
-    """Performs what the machine says. Batches go to the queue, missing events are requested from caches."""
+    """Performs the machine's effects. Batches go to the queue, missing events are requested from caches."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class SubscriptionDriver:
             log.warning("subscription to %r: the node %s", self.machine.pattern, complaint)
 
     def unsubscribe(self, *, forget: bool = False) -> None:
-        """Tell the node that this subscriber leaves; with `forget`, for good."""
+        """Tell the node that this subscriber leaves; with `forget`, that a durable one is deleted."""
         self._connection.send(Unsubscribe(self.machine.sub, forget=forget))
 
     async def close(self) -> None:

@@ -108,7 +108,7 @@ class Subscription:
         await self._driver.wait_until(lambda: self._queue.error is not None, complaint)
 
     async def forget(self) -> None:
-        """End a durable subscription for good: the node retains nothing for it. Returns when that is durable."""
+        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
         await self._settlement.settle_all()
         self._router.add_subscription(self)  # it may have left before
         self._driver.unsubscribe(forget=True)

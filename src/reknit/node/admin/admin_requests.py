@@ -34,7 +34,7 @@ AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
 class AdminResponder:
-    """Answers requests over connections. A request that can't be answered gets a code and words, never silence."""
+    """Answers requests over connections. A request that can't be answered gets a code and a text."""
 
     def __init__(
         self,

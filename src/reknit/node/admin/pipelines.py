@@ -1,4 +1,4 @@
-"""The progress that the pipelines that read this node's journal report: the last report of each, in memory."""
+"""Progress reports of the pipelines that read this node's journal: the last one of each, in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT_CHARS_MAX: Final = 1_000
 
 
 class PipelineReport(msgspec.Struct, frozen=True):
-    """A pipeline's progress, since it was started; events unless said otherwise."""
+    """A pipeline's progress since it was started, counted in events unless stated otherwise."""
 
     id: str
     """Of its lake: a pipeline that is started again has the same one."""

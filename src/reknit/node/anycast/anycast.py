@@ -1,7 +1,8 @@
 """A node's anycast: reads events of topics with a distribution from the journal, delivers each along the best path, and
 tells its publisher the outcome.
 
-The machine decides (`reknit.protocol.anycast.machine`); this gives it the journal, connections, gateways and the ledger.
+The machine decides (`reknit.protocol.anycast.machine`). This module connects it to the journal, connections, gateways
+and the ledger.
 """
 
 from __future__ import annotations

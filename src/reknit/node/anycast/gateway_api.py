@@ -61,7 +61,7 @@ class AnycastReceiver(Protocol):
         """How many events wait for credit here or elsewhere on the node."""
 
     def credit(self, events: int) -> None:
-        """Take so many more events. `on_delivered(batch, attempt)` is called with batches of at most the credit."""
+        """Take this many more events. `on_delivered(batch, attempt)` is called with batches of at most the credit."""
 
     def drain(self) -> int:
         """Give back the credit that is left; gives how much that was. Waiting events were delivered before."""
@@ -83,7 +83,7 @@ class AnycastReceiver(Protocol):
         """
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Take so many bytes in all of a stream that was delivered."""
+        """Take this many bytes in total of a stream that was delivered."""
 
     def close(self, is_clean: bool = True) -> None:
         """No longer a path. Events that were delivered and not settled are released if that is clean: the receiver says

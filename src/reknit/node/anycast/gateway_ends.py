@@ -112,7 +112,7 @@ class GatewayReceiver:
         return self._paths.machine.waiting(self.pattern)
 
     def credit(self, events: int) -> None:
-        """Take so many more events."""
+        """Take this many more events."""
         self._granted += events
         self._paths.give(Grant(self._granted), self)
         self._paths.soon()
@@ -143,7 +143,7 @@ class GatewayReceiver:
         self._paths.soon()
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Take so many bytes in all of a stream that was delivered."""
+        """Take this many bytes in total of a stream that was delivered."""
         self._node_streams.give_room(source, total, self)
 
     def close(self, is_clean: bool = True) -> None:

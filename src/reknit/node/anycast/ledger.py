@@ -1,6 +1,6 @@
 """Anycast in the journal's ledger: which events are in flight, and the outcome of each.
 
-Every rule with a distribution of its own has an account in the ledger, as a durable subscriber has. So the ledger
+Every rule with a distribution of its own has an account in the ledger, like a durable subscriber. So the ledger
 balances, retention spares events that are not delivered yet, and after a crash the node knows which events are owed.
 """
 

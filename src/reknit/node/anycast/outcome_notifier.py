@@ -19,7 +19,7 @@ from reknit.wire.outcomes import PathThere, RangeOutcome, Told, Want
 
 
 class ToldSender(Protocol):
-    """A gateway's sender, as it is told of its events."""
+    """A gateway's sender that is told the outcomes of its events."""
 
     def tell(self, fates: list[RangeOutcome]) -> None:
         """Outcomes came."""
@@ -39,7 +39,7 @@ class OutcomeWatcher(msgspec.Struct):
 
 
 class OutcomeNotifier:
-    """Collects what one node has to tell its publishers about anycast, until `tell_all`."""
+    """Collects the outcomes that one node has to tell its publishers, until `tell_all`."""
 
     def __init__(
         self,

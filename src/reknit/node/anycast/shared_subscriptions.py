@@ -16,7 +16,7 @@ from reknit.wire.messages import Credit, Settle, Settled, Subscribe, Subscribed,
 
 
 class SharedSubscriptions:
-    """All of one node, by (connection, number)."""
+    """All shared subscriptions of one node, by (connection, number)."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ def _count(ranges: list[Range]) -> int:
 
 
 def _first_of(seqs: SeqSet, count: int) -> list[Range]:
-    """The first so many, as ranges."""
+    """The first `count` seqs, as ranges."""
     found: list[Range] = []
     for start, stop in seqs.ranges():
         if count <= 0:

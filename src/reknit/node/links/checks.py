@@ -1,4 +1,4 @@
-"""Checks on what other nodes send over a link, and on the links of the configuration."""
+"""Checks on the messages of other nodes over a link, and on the configured links."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from reknit.wire.links import Carry, Pull
 
 
 class Flows:
-    """All of one node. They stay while a link is down, and resume when it is up again."""
+    """All flows of one node. They stay while a link is down, and resume when it is up again."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ RETRY_S: Final = 0.5
 
 
 class LinkConnection:
-    """The common part of both ends. `hello` is how the other node introduced itself, once it has."""
+    """The common part of both ends. `hello` is the other node's introduction, once it has arrived."""
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
@@ -125,7 +125,7 @@ class IncomingLink(LinkConnection):
 
 
 class LinkOwner(Protocol):
-    """Is told what happens on a connection that this node opened."""
+    """Hears of the events on a connection that this node opened."""
 
     def take(self, item: Item, connection: LinkConnection) -> None:
         """A message or batches came in."""
@@ -170,7 +170,7 @@ class OutgoingLink(LinkConnection):
             await asyncio.sleep(RETRY_S)
 
     async def stop(self) -> None:
-        """Disconnect for good."""
+        """Disconnect, and do not reconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -14,7 +14,7 @@ from reknit.transport.tcp import parse_url
 
 
 class OutgoingLinks:
-    """All of one node, whether they are connected or not. `added` outlasts a restart, as `save_soon` writes it."""
+    """All outgoing links of one node, connected or not. `added` outlasts a restart, as `save_soon` writes it."""
 
     def __init__(
         self,

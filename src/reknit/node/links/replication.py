@@ -173,7 +173,7 @@ class OutgoingReplication:
 
 
 class ReceivedPart(msgspec.Struct, eq=False):
-    """A part of a neighbour's journal that came in. It is done when all of it came and is durable here."""
+    """A part of a neighbour's journal that is arriving. It is done when all of it has arrived and is durable here."""
 
     position: int
     """The neighbour's position after it."""
@@ -184,7 +184,7 @@ class ReceivedPart(msgspec.Struct, eq=False):
 
 
 class IncomingReplication:
-    """Receives events from one neighbour. Gaps are recovered from its journal, as a relay does it."""
+    """Receives events from one neighbour. Gaps are recovered from its journal, as in a relay."""
 
     def __init__(
         self,

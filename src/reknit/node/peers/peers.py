@@ -93,7 +93,7 @@ class Peers:
         return self._by_connection.get(connection)
 
     def add(self, connection: Connection, now: float) -> PeerState:
-        """A new connection. One too many is told so and closed."""
+        """A new connection. Beyond the limit it is refused and closed."""
         self._count += 1
         peer = PeerState(self._count, connection, now)
         self._by_connection[connection] = self._by_id[peer.id] = peer

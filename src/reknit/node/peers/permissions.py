@@ -190,7 +190,7 @@ class Permissions:
         return ANONYMOUS if state is None else state.identity
 
     def greet(self, token: str, peer: PeerState) -> bool:
-        """Find out the name of a peer. False if it presented an unknown token: it was told so."""
+        """Find out the name of a peer. False if it presented an unknown token, and was refused."""
         if peer.connection.is_inside:
             peer.identified(ITSELF)
             return True

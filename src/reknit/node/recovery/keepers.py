@@ -1,4 +1,4 @@
-"""The holders of past events on a node: its journal, and several holders as one."""
+"""Holders of past events on a node: its journal, and several holders combined."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JournalKeeper:
 
 
 class Keepers:
-    """Several caches as one: events that the first lacks are taken from the next."""
+    """Several caches combined: events that the first lacks are taken from the next."""
 
     def __init__(self, keepers: Sequence[EventHolder]) -> None:
         self._keepers = keepers

@@ -118,7 +118,7 @@ class PeerSearch:
 
 
 class PeerSurvey:
-    """One peer's request for what there is, passed on to other caches."""
+    """One peer's survey of past events, passed on to other caches."""
 
     def __init__(
         self,

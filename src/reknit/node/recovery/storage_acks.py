@@ -11,7 +11,7 @@ from reknit.wire.recovery import Require, Stored
 
 
 class StoredEvents:
-    """Which cache stored which events: a cache that subscribes here says so by its outcomes."""
+    """The events that each cache has stored: a cache that subscribes here reports them by its outcomes."""
 
     def __init__(self, *, ledger: Ledger, peers: Peers) -> None:
         self._ledger = ledger

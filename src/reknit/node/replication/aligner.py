@@ -1,6 +1,6 @@
 """Alignment with another node: fetches the events that it holds and this node lacks.
 
-Events that follow on the ones of this node go into its journal, through its intake, like anything published. Older
+Events that continue this node's series go into its journal, through its intake, like anything published. Older
 events are stored beside it; see `reknit.node.recovery.aligned`.
 """
 

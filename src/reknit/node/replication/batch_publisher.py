@@ -26,7 +26,7 @@ OnDurable = Callable[[Batch], None]
 OnGap = Callable[[Batch, int], None]
 """The node expects `[seq, batch.first)` first, which the publisher does not have."""
 OnRefused = Callable[[Batch, int, str], None]
-"""The node refuses a batch for good: a google.rpc code and words."""
+"""Called when the node permanently refuses a batch, with a google.rpc code and a text."""
 OnLinked = Callable[[Welcome | None], None]
 """The connection was opened, also after it broke; or, with None, it broke."""
 

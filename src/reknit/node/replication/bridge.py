@@ -1,8 +1,8 @@
 """One bridge: reads at one node as a durable subscriber and publishes at another, with every event's source and seq.
 
 The first node's journal is the queue. An event is accepted there once it is durable at the other node, so nothing is
-lost while either of them is away. A bridge tells the other node where a source has been, so that events don't go in
-circles.
+lost while either of them is away. A bridge tells the other node which nodes a source has passed, so that events don't go
+in circles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bridges: routes, added and deleted at run time, that copy events of one authority to another in one direction.
 
-Each is a `reknit.node.replication.bridge`. This module keeps the list of bridges, also over a restart,
+Each is a `reknit.node.replication.bridge`. This module keeps the list of bridges, also across a restart,
 and tracks the sources that arrive over the bridges of other nodes.
 """
 

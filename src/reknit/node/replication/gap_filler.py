@@ -30,7 +30,7 @@ class OpenGap(msgspec.Struct, eq=False):
 
 
 class GapFiller:
-    """Asks one node, and the caches that it knows, for what is missing here."""
+    """Asks one node, and the caches that it knows, for the events that are missing here."""
 
     def __init__(self, url: str, name: str, *, config: Config, token: str = "", fill: Fill) -> None:
         self._url = url

@@ -20,7 +20,7 @@ class RemoteEvents(Protocol):
         """Every batch that has arrived, once there is one; none at the end."""
 
     async def forget(self) -> None:
-        """End the subscription for good."""
+        """Delete the durable subscription."""
 
 
 class RemoteSession(Protocol):

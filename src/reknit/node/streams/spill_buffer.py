@@ -1,6 +1,6 @@
 """The bytes of streams that a node may have to send again: in memory up to a cap, in files past it.
 
-A file has no name, so that nothing is left behind however the node ends.
+A file has no name, so that nothing is left behind even if the node crashes.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ DISTRIBUTIONS: Final = ("balanced", "closest")
 
 
 class Here(msgspec.Struct, frozen=True):
-    """Upstream of a stream that was begun on this node, for anycast."""
+    """The upstream of an anycast stream that began on this node."""
 
     source: bytes
 

@@ -1,4 +1,4 @@
-"""Deliveries from their beginning to their end: the memory they hold, their deadlines, and who is told the outcome."""
+"""Deliveries from start to end: the memory that they hold, their deadlines, and the report of their outcome."""
 
 from __future__ import annotations
 

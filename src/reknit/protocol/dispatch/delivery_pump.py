@@ -1,7 +1,7 @@
 """Delivers from the journal: from its tail or by a scan, as far as credit goes, then what waits beside the cursor.
 
-The plain way is per batch: slices of a run, as the bytes that they are. Only what is paused, ordered, expired, leased
-or was delivered before is looked at more closely.
+The plain way is per batch: slices of a run, as stored bytes. Only events that are paused, ordered, expired, leased or
+were delivered before are looked at one by one.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class DeliveryPump:
         return self._tail[low] if low < len(self._tail) else None
 
     def scanned(self, key: QueueKey, run: Run) -> None:
-        """What a scan found."""
+        """Deliver the result of a scan."""
         queue = self._state.queues.get(key)
         if queue is None or not queue.cursor.is_scanning:
             return  # it left, or retention overtook the scan
@@ -183,7 +183,7 @@ class DeliveryPump:
         self._send_slices(queue, pieces, size, stopped_at)
 
     def _is_plain(self, queue: Queue, position: int) -> bool:
-        """Whether every batch without a ttl or flags can be delivered as it is."""
+        """Whether every batch without a ttl or flags can be delivered unchanged."""
         state = self._state
         return (
             queue.cursor.is_fresh(position)
@@ -204,7 +204,7 @@ class DeliveryPump:
                 self._state.queues.schedule(queue)
 
     def _is_whole(self, queue: Queue, run: Run, index: int) -> bool:
-        """Whether a batch can be delivered as it is after all."""
+        """Whether a batch can be delivered unchanged after all."""
         entry = run.entries[index]
         head, series = entry.head, (entry.head.topic, entry.head.source)
         return (

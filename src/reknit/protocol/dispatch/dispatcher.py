@@ -22,7 +22,7 @@ SetPaused           operator     AppendRecord, Send(Answer); deliveries of what 
 "Deliveries" are DeliverRuns, Redeliver and Scan. Credit, Settle and Unsubscribe for a subscription that does not exist
 have no effect: they crossed the end of the subscription on the way, and its events are still owed.
 
-Files: subscribers (who is connected, and accounts), queue and its parts (one subscriber), delivery_pump (from the
+Files: subscribers (connections and accounts), queue and its parts (one subscriber), delivery_pump (from the
 journal), redelivery (lanes and retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow
 (limits of queues), losses (retention), pauses, rules.
 """
@@ -185,7 +185,7 @@ class Dispatcher:
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         return self._state.take_effects()
 
     def put_back_effects(self, effects: list[Effect]) -> None:
@@ -212,7 +212,7 @@ class Dispatcher:
         return {name: queue.in_hand(state.ledger.published) for name, queue in state.queues.by_name.items()}
 
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """What of a retry is past its ttl. Those of durable subscribers were ended before."""
+        """The events of a retry that are past their ttl. For durable subscribers they were ended before."""
         state, queue = self._state, self.queues.get((effect.peer, effect.sub))
         if queue is None or queue.is_durable:
             return []

@@ -220,7 +220,7 @@ class Lanes:
 
 
 def _without(part: LanePart, series: Series, start: int, stop: int) -> Iterator[LanePart]:
-    """What is left of a part without `[start, stop)`."""
+    """A part without `[start, stop)`: none, one or two pieces."""
     if part.series != series or stop <= part.start or part.stop <= start:
         yield part
         return

@@ -1,4 +1,4 @@
-"""Writes down how events ended for subscribers, each once: the dead letter first, then the outcome."""
+"""Records the outcome of events for subscribers, each once: the dead letter first, then the outcome."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class OutcomeRecorder:
         ]
 
     def reject(self, queue: Queue, series: Series, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
-        """The subscriber refuses these for good."""
+        """The subscriber rejected these events."""
         text = text or "rejected by the subscriber"
         last = Attempt(self._state.time_us, Outcome.REJECTED, code)
         return [
@@ -137,7 +137,7 @@ class OutcomeRecorder:
         self._floors[name] = floor
 
     def forget(self, name: str) -> None:
-        """A durable subscriber is gone for good."""
+        """A durable subscriber was deleted."""
         self._floors.pop(name, None)
         self._recorded.pop(name, None)
 

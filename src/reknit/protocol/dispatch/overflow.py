@@ -1,4 +1,4 @@
-"""Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond.
+"""Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond that.
 
 `withhold`: publishers wait. `refuse_newest` and `drop_oldest`: the newest or the oldest events become dead letters. A
 part of every queue is reserved for CS5 and CS6. Without a limit nothing is counted.
@@ -28,14 +28,14 @@ AGAIN_PERCENT: Final = 90
 
 @dataclass(slots=True)
 class QueueLoad:
-    """What waits for one subscriber. Only `Overflow` changes it."""
+    """The events that wait for one subscriber. Only `Overflow` changes it."""
 
     name: str
     events: int = 0
     seen_events: int = 0
     seen_bytes: int = 0
     line: deque[tuple[Series, int, int]] = field(default_factory=deque)
-    """What could be dropped, the oldest first."""
+    """Events that could be dropped, the oldest first."""
     swept: deque[tuple[Series, int, int]] = field(default_factory=deque)
     """The same from before this node started: older than everything in `line`."""
 
@@ -50,7 +50,7 @@ class QueueLoad:
 
 
 class Overflow:
-    """Counts what waits for each durable subscriber, if there is a limit."""
+    """Counts the events that wait for each durable subscriber, if there is a limit."""
 
     def __init__(self, rules: DispatchRules, ledger: Ledger) -> None:
         self._rules = rules
@@ -79,7 +79,7 @@ class Overflow:
         self._judge(load)
 
     def closed(self, name: str) -> Withhold | None:
-        """A durable subscriber is gone for good."""
+        """A durable subscriber was deleted."""
         if self._loads.pop(name, None) is None:
             return None
         self._index.remove(self._patterns.pop(name), name)
@@ -98,7 +98,7 @@ class Overflow:
         return min(limits) * share // 100 if limits else 1 << 62
 
     def came(self, load: QueueLoad, head: Head) -> int:
-        """A batch is owed; returns how many events are too many now."""
+        """A batch is owed; returns how many events are over the limit now."""
         load.note(head)
         load.events += head.count
         overflow = self._rules.of(head.topic).overflow

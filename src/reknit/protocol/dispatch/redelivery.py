@@ -18,7 +18,7 @@ from reknit.protocol.effects import Redeliver
 from reknit.seqset import Range, SeqSet
 
 TURN_BYTES: Final = 64 << 10
-"""What one priority gets in its turn, when several wait."""
+"""The share of one priority per turn, when several wait."""
 UNIT_EVENTS_MAX: Final = 256
 """The most events of an ordered lane that are with the subscriber at a time."""
 

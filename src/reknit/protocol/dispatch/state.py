@@ -1,6 +1,6 @@
-"""What all parts of the dispatcher share: queues, ledger, rules, the time, and the effects that are to be performed.
+"""The state that all parts of the dispatcher share: queues, ledger, rules, the time, and the effects to perform.
 
-Parts read its fields. They change them by the methods below only.
+The parts read its fields and change them only through the methods below.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DispatchState:
         self._effects.append(Send(peer, message))
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 

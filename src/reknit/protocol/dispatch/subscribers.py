@@ -1,4 +1,4 @@
-"""Subscribers come and go. The account of a durable one is durable before the subscriber is told that it has one."""
+"""Opens and removes the queues of subscribers. A durable subscriber learns of its account when that is stored."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Departures:
         return self.senders.next_deadline()
 
     def exchange(self, receiver: GroupReceiver, departure: SurvivorAgreement, now: float) -> None:
-        """Carry out the agreement about one departed sender, as far as it is reached."""
+        """Carry out the agreement about one departed sender, as far as one was reached."""
         if not departure.knows(self._me, receiver.window.delivered):
             departure.report(self._me, receiver.holdings(departure.stamp))
         is_over = now >= departure.until

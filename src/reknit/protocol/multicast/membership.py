@@ -1,4 +1,4 @@
-"""Who is in the group, as the members find out among themselves.
+"""Membership of the group. The members agree on it among themselves.
 
 Rank is the order of the view: older members come first. The first member that is neither suspected nor leaving
 coordinates: it admits members that say `GroupHello`, removes members that left or were silent for too long, and
@@ -53,7 +53,7 @@ EVICTED_MAX = 1024
 
 
 class MembershipState(Enum):
-    """Where a member is."""
+    """The state of one member."""
 
     JOINING = "joining"
     MEMBER = "member"

@@ -146,7 +146,7 @@ class Outbox:
         return closed
 
     def limit_bytes(self, limit: int) -> None:
-        """Have at most so many bytes unacked."""
+        """Have at most this many bytes unacked."""
         if limit != self.bytes_limit:
             self.bytes_limit = limit
             self.measure()

@@ -145,7 +145,7 @@ class GroupReceiver:
         self._unconfirmed_start = None
 
     def holdings(self, stamp: int) -> GroupHoldings:
-        """What we report to other survivors."""
+        """The report that we send to other survivors."""
         window, partials = self.window, sorted(self._partials.values(), key=lambda partial: partial.first)
         parts = [(p.first, p.count, p.length, p.size, p.held()) for p in partials[:HOLDINGS_MAX]]
         high = max([window.high, self._announced, *(partial.stop - 1 for partial in partials)])
@@ -185,7 +185,7 @@ class GroupReceiver:
             self.requests.schedule(now)
 
     def gaps(self) -> tuple[list[Range], BatchPieces]:
-        """What was surely sent and is not here: events, and pieces of batches."""
+        """The events, and the pieces of batches, that were certainly sent and have not arrived."""
         top = max(self._announced + 1, self._seen)
         lacking = SeqSet.from_ranges(self.window.missing(top))
         pieces = {}

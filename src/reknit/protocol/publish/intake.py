@@ -11,7 +11,7 @@ comes from a superseded peer      Send(Refuse)
 comes while the node is full      Send(Hold), and Send(Go) when there is room
 
 other input     effect
-Declare         Send(Ack) with how far the source has got, once that is durable; or Send(Refuse)
+Declare         Send(Ack) with the source's last seq, once that is durable; or Send(Refuse)
 MadeDurable     Send(Ack) for everything that became durable
 StopIntake      Send(Hold) to all publishers
 ResumeIntake    Send(Go) to all publishers
@@ -131,7 +131,7 @@ class Intake:
         return self._positions.expected(source)
 
     def skip(self, source: bytes, seq: int) -> None:
-        """What is missing of a source before `seq` will never come: continue there."""
+        """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
         self._expecting = {asked for asked in self._expecting if asked[1] != source}
 
@@ -171,7 +171,7 @@ class Intake:
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -181,7 +181,7 @@ class Intake:
     # -- sources
 
     def _declare(self, source: bytes, topic: str, peer: Peer) -> None:
-        """Tell how far a source has got, once that is certain: what was appended for it counts."""
+        """Report the last seq of a source, once it is certain: pending appends count."""
         if (refusal := self._admission.denied(source, topic, peer)) is not None:
             self._send(peer, Refuse(source, 1, 1, refusal.code, refusal.text))
             return

@@ -41,12 +41,12 @@ RESEND_S: Final = 2.0
 
 
 class PublisherState(Enum):
-    """Where a publisher stands with its node."""
+    """The state of a publisher at its node."""
 
     DISCONNECTED = "disconnected"
     """Events are numbered and held."""
     DECLARING = "declaring"
-    """Connected, and waiting to hear how far this source has got: nothing is numbered yet."""
+    """Connected, and waiting for the node to report this source's last seq: nothing is numbered yet."""
     FLOWING = "flowing"
     """Events are sent as they are made."""
     HELD = "held"
@@ -259,7 +259,7 @@ class SourcePublisher:
         return self._resend_at
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 

@@ -1,4 +1,4 @@
-"""How far each source has got: what is durable, what comes next, and where new sources begin."""
+"""The positions of all sources: the last durable seq, the next expected one, and where new sources begin."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Digest(msgspec.Struct, frozen=True):
     """The first level: one fingerprint for everything, and the ranges that changed lately."""
 
     config: str
-    """What is held, and how it is digested. Digests of different configurations are not compared."""
+    """The topics that are held, and how they are digested. Digests of different configurations are not compared."""
     all: int
     hot: list[Span] = []
 
@@ -86,7 +86,7 @@ Effect = AskDigest | AskBuckets | AskSpans | FetchRanges | AlignmentDone
 
 
 class AlignmentState(Enum):
-    """Where a comparison stands."""
+    """The state of a comparison."""
 
     IDLE = "idle"
     DIGEST = "digest"

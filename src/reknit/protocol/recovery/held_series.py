@@ -40,7 +40,7 @@ class HeldSeries:
     # -- where it starts and ends
 
     def start_at(self, first: int) -> None:
-        """It is decided where to start: there, or at the first event that is held. What exists is not known yet."""
+        """Start at `first`, or at the first held event if that is earlier. It is not known yet which events exist."""
         self.next = self.known = min(first, self.held.first or self.known)
         self.is_open = True
 
@@ -68,7 +68,7 @@ class HeldSeries:
     # -- holding
 
     def missing(self, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is neither held nor lost, as far as there is room for it."""
+        """The parts of `[start, stop)` that are neither held nor lost, as far as there is room for them."""
         stop = min(stop, self._closed_from) if self._closed_from else stop
         missing = self.held.missing(start, stop) if start < stop else []
         return [part for bounds in missing for part in self._lost.missing(*bounds)]

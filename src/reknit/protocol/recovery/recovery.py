@@ -70,7 +70,7 @@ class ReleaseBatches(msgspec.Struct, frozen=True):
 
 
 class HeldBatchesDropped(msgspec.Struct, frozen=True):
-    """So many bytes that were held behind a gap were dropped; they are searched for later."""
+    """This many bytes that were held behind a gap were dropped; they are searched for later."""
 
     size: int
 
@@ -165,7 +165,7 @@ class Recovery:
     # -- live events
 
     def arrive(self, batch: Batch, now: float) -> bool:
-        """A live batch arrived. True: deliver it as it is, nothing else changed. False: see the effects."""
+        """A live batch arrived. True: deliver it unchanged, nothing else changed. False: see the effects."""
         series = (batch.topic, batch.source)
         track = self._series.get(series)
         if track is None:

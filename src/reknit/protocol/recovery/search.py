@@ -1,4 +1,4 @@
-"""Search the caches for missing ranges: the nearest first, then the next one for what is still missing.
+"""Search the caches for missing ranges: the nearest cache first, then the next one for the rest.
 
 A cache answers with what it holds, and so denies what it does not hold. A silent cache is passed over, and asked
 again after a back-off. A range is given up when every cache has denied it, or when it has waited for silent caches
@@ -40,7 +40,7 @@ class SearchSettings(msgspec.Struct, frozen=True):
     patience_s: float = 30.0
     bytes_max: int = 4 << 20
     again_s: float = 0.0
-    """Events that all caches deny are requested once more after this: they may be on their way. 0: lost at once."""
+    """Events that all caches deny are requested again after this: they may be on their way. 0: lost at once."""
 
 
 class AskCache(msgspec.Struct, frozen=True):
@@ -108,14 +108,14 @@ class Search:
         return bool(self._wanted)
 
     def wanted(self, series: Series) -> SeqSet:
-        """What is still searched for in a series."""
+        """The events of a series that are still searched for."""
         wanted = self._wanted.get(series)
         return SeqSet() if wanted is None else wanted.seqs
 
     # -- missing events
 
     def want(self, series: Series, start: int, stop: int, now: float) -> None:
-        """Search for `[start, stop)`, as far as it is not searched for yet."""
+        """Search for the part of `[start, stop)` that is not searched for yet."""
         self.want_all(series, [(start, stop)], now)
 
     def want_all(self, series: Series, ranges: Sequence[Range], now: float) -> None:

@@ -1,4 +1,4 @@
-"""What is known of one node: its links and its subscriptions, with the numbers that say which news is newer."""
+"""Everything known about one node: its links and subscriptions, with the numbers that tell which update is newer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Interest = tuple[str, str]
 
 @dataclass(slots=True)
 class KnownNode:
-    """What is known of one node: its links, and its subscriptions with the instance and seq of their last change."""
+    """One node as known here: its links, and its subscriptions with the instance and seq of their last change."""
 
     state: LinkState
     instance: int = 0

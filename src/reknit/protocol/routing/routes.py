@@ -1,7 +1,7 @@
-"""What a node knows of the others: their links with costs, and their subscriptions. The routes follow from that.
+"""A node's view of the others: their links with costs, and their subscriptions. Routes are computed from it.
 
 Every change is forwarded at once to all neighbours that may not know it. Each message carries its node's instance
-(when it started) and a seq: old news changes nothing, and a node that misses an update requests the full state.
+(when it started) and a seq: an old message changes nothing, and a node that misses an update requests the full state.
 Heartbeats, which neighbours exchange anyway to detect a lost link, say how much each side knows, so that a lost update
 is requested.
 
@@ -14,7 +14,7 @@ is requested.
     Beat               AskWhole for every node that the neighbour knows better
     tick               Beat to all neighbours; a silent neighbour: DropLink
 
-Old news, and AskWhole from a neighbour that is gone or for a node that is not known, change nothing.
+Old messages, and AskWhole from a neighbour that is gone or for an unknown node, change nothing.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ A client's side is `requests.py`.
     RequestsUndeliverable    Respond
     tick                     the deadline: Respond
 
-News of a request that is not open changes nothing: it was answered. So does the same request once more, from a
-publisher that lost its place.
+An input about a request that is not open changes nothing: the request was answered. A repeated request, from a
+publisher that lost its place, changes nothing either.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class OpenRequests:
 
     def _accept(self, message: RequestAccepted) -> None:
         id_ = message.request.id
-        if id_ in self._open:  # the same request once more, from a publisher that lost its place
+        if id_ in self._open:  # a repeated request, from a publisher that lost its place
             return
         self._open[id_] = _OpenRequest(message)
         self._by_series.setdefault(message.series, {})[message.seq] = id_

@@ -15,9 +15,9 @@ end is known when the last chunk is there.
     StreamAborted    while WHOLE: ignored, it is too late to abort
     StorageFailed    -> AbortDownstream, AbandonStream
 
-Inputs for a stream that is not known are ignored: it has ended. So are chunks, aborts and credit from a peer that is
-neither its upstream nor its path. Upstream may send so much that at most a window of it waits here; a path that starts
-again catches up first.
+Inputs for an unknown stream are ignored: it has ended. So are chunks, aborts and credit from a peer that is neither its
+upstream nor its path. Upstream may send as long as at most a window of bytes waits here; a path that starts again
+catches up first.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class StreamProgress:
         return DiscardBefore(self.source, self.sent)
 
     def grant(self, window: int) -> GrantUpstream | None:
-        """What upstream may send now, once that is at least half a window more."""
+        """Let upstream send more, once that is at least half a window."""
         total = self.sent + window
         if self.is_whole or 2 * (total - self.granted) < window:
             return None

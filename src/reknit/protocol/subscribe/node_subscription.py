@@ -1,4 +1,4 @@
-"""What a subscriber and its node agree on: state, credit and outcomes. Every kind of subscriber has one of these."""
+"""The subscriber's side of a subscription at its node: state, credit and outcomes. Every kind of subscriber has one."""
 
 from __future__ import annotations
 

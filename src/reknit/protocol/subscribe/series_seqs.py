@@ -47,7 +47,7 @@ class SeriesSeqs:
         seqs.add(start, stop)
 
     def within(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is in it."""
+        """The parts of `[start, stop)` that it contains."""
         seqs = self._by_series.get(series)
         return [] if seqs is None else seqs.overlap(start, stop)
 

@@ -1,6 +1,6 @@
 """The subscriber's side of one subscription: every event once and in order, its outcome sent until it is stored.
 
-It knows how far it has got in every series, so that repeated events are dropped by a range check. It tells the node
+It knows its next seq in every series, so that repeated events are dropped by a range check. It tells the node
 what it holds, so that little is repeated at all.
 
 input           effects (the states and their transitions are in inputs.py)
@@ -145,7 +145,7 @@ class Subscriber:
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         return self.node.take_effects()
 
     # -- connecting
@@ -219,9 +219,9 @@ class Subscriber:
         return batch if batch.first >= expected else batch.cut(expected, batch.stop)
 
     def _take_again(self, batch: Batch) -> list[Batch]:
-        """What of a repeated delivery was given back; everything else arrived already.
+        """The events of a repeated delivery that were given back; all others arrived already.
 
-        A durable subscription may also get what another process gave back, and what others overtook.
+        A durable subscription may also get events that another process gave back, and events that others overtook.
         """
         series = (batch.topic, batch.source)
         ranges = self._held.redeliver(series, batch.first, batch.stop)
@@ -248,7 +248,7 @@ class Subscriber:
         self._progress.advance(series, stop)
 
     def taken(self, size: int) -> None:
-        """The application took batches of so many bytes: there is room for more."""
+        """The application took batches of this many bytes: there is room for more."""
         if self.node.credit.take(size):
             self.node.grant()
 
@@ -315,7 +315,7 @@ class Subscriber:
         self._recovery.pause(self.node.credit.is_full_of_recovered)
 
     def taken_recovered(self, size: int, now: float) -> None:
-        """The application took recovered batches of so many bytes: more can be recovered."""
+        """The application took recovered batches of this many bytes: more can be recovered."""
         self.node.credit.take_recovered(size)
         if self._recovery is not None and self._recovery.pause(self.node.credit.is_full_of_recovered):
             self._recovery.resume(now)

@@ -1,4 +1,4 @@
-"""An event as mod_pubsub has it: named elements, some of which are for one hop only.
+"""mod_pubsub's form of an event: named elements, some of which are for one hop only.
 
 Besides those of the application there are `kn_payload`, `kn_id`, `kn_time_t`, `kn_expires`, `content-type`, `deleted`.
 """

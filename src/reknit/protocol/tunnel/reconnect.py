@@ -1,4 +1,4 @@
-"""What a server may promise a client that wants to resume: 200 only if everything it missed is still held."""
+"""The server's answer to a client that wants to resume: 200 only if everything it missed is still held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reknit.protocol.tunnel.journal_place import JournalPlace
 
 
 class HeldJournal(msgspec.Struct, frozen=True):
-    """What a node's journal holds: positions `[start, end)` of its epoch."""
+    """The extent of a node's journal: positions `[start, end)` of its epoch."""
 
     epoch: str
     start: int

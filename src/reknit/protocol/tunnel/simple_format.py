@@ -67,7 +67,7 @@ def decode(body: bytes) -> dict[str, bytes]:
 
 
 class SimpleDecoder:
-    """Decodes events from bytes that come in any portions.
+    """Decodes events from bytes that arrive in portions of any size.
 
     >>> decoder = SimpleDecoder()
     >>> decoder.feed(b"  16\\nkn_id: m1"), decoder.feed(b"\\n\\nfirst\\n \\n")

@@ -20,7 +20,7 @@ RATE_S: Final = 10.0
 
 
 class Figures(msgspec.Struct):
-    """What the pipeline has done since it started, counted in events unless said otherwise."""
+    """The pipeline's progress since it started, counted in events unless stated otherwise."""
 
     batches: int = 0
     outcomes: int = 0

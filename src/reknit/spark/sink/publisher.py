@@ -1,4 +1,4 @@
-"""Publishes the rows of one partition of one micro-batch, each event once however often the task runs.
+"""Publishes the rows of one partition of one micro-batch, each event once, no matter how often the task runs.
 
 Each partition of a sink has one source per topic, which never changes. Its seqs continue from micro-batch to
 micro-batch. Every event carries two columns: the micro-batch that it belongs to, and the seq of that micro-batch's

@@ -1,4 +1,4 @@
-"""What the nodes owe: the durable subscribers, the ranges that were published, and which of them each is owed."""
+"""The events that nodes owe: the durable subscribers, the published ranges, and which of them each is owed."""
 
 from __future__ import annotations
 
