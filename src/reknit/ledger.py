@@ -198,7 +198,7 @@ class Ledger:
         self._changes.series.add(series)
 
     def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[Range]:
-        """Events `[start, stop)` will never arrive here; gives the ranges for which this is new."""
+        """Events `[start, stop)` will never arrive here; returns the ranges for which this is new."""
         series = (topic, source)
         skipped = self.skipped.setdefault(series, SeqSet())
         stored = self.published.get(series, SeqSet())
@@ -245,7 +245,7 @@ class Ledger:
     def settle(
         self, name: str, topic: str, source: bytes, start: int, stop: int, end: FinalOutcome
     ) -> list[Range]:
-        """Enter an outcome for `[start, stop)`; gives the ranges that had not ended before."""
+        """Enter an outcome for `[start, stop)`; returns the ranges that had not ended before."""
         account = self.accounts.get(name)
         if account is None:
             return []

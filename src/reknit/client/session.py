@@ -120,8 +120,8 @@ class Session:
 
         In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
-        them) for subscribers that miss some, unless `cache=False`. Every `heartbeat_s` it tells its last seq, after a
-        change and then ever more rarely, or always if `is_heartbeat_periodic`. With `stored_by=2`, an event counts as
+        them) for subscribers that miss some, unless `cache=False`. It announces its last seq after a change: after
+        `heartbeat_s`, then less and less often; or every `heartbeat_s` if `is_heartbeat_periodic`. With `stored_by=2`, an event counts as
         stored when the node and one more cache have stored it.
 
         With `outcome`, publishing waits for the event's outcome: it gives `Outcome.ACCEPTED`, or raises `Released`,
@@ -335,7 +335,7 @@ class Session:
     # -- admin requests
 
     async def ask(self, what: str, **args: Any) -> Any:
-        """Make an admin request to the node (`status`, `ledger`, …); gives the answer's body."""
+        """Make an admin request to the node (`status`, `ledger`, …); returns the answer's body."""
         return (await self.ask_raw(what, **args))[0]
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
@@ -355,13 +355,13 @@ class Session:
     async def pause(self, pattern: str) -> list[str]:
         """Deliver nothing on topics that match, until `resume` with the same pattern, also after a restart.
 
-        Returns when that is durable; gives all patterns that are paused.
+        Returns all paused patterns, when that is durable.
         """
         body = await self.ask("pause", pattern=pattern)
         return list(body["paused"])
 
     async def resume(self, pattern: str) -> list[str]:
-        """Deliver again what `pause` stopped; gives the patterns that are still paused."""
+        """Resume the delivery that `pause` stopped; returns the patterns that are still paused."""
         body = await self.ask("resume", pattern=pattern)
         return list(body["paused"])
 

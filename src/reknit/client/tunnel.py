@@ -190,7 +190,7 @@ class Tunnel:
         await self._events.put(None)
 
     async def _perform(self) -> dict[str, str] | None:
-        """Carry out what the machine wants; gives the parameters if that is to connect."""
+        """Carry out what the machine wants; returns the parameters if that is to connect."""
         parameters: dict[str, str] | None = None
         for effect in self._machine.take_effects():
             if isinstance(effect, OpenConnection):
@@ -225,7 +225,7 @@ class Tunnel:
         self._machine.receive(ConnectionLost(why), "server", self._now())
 
     async def _stream(self, parameters: dict[str, str]) -> str:
-        """Read until the connection ends; gives the reason."""
+        """Read until the connection ends; returns the reason."""
         form = {"do_method": "route", "kn_from": self._topic, "kn_response_format": "simple", **parameters}
         async with http_request(self._url, form, self._token, self._tls) as (code, chunks):
             decoder = SimpleDecoder()

@@ -78,7 +78,7 @@ class CacheRequests:
             self._end(message)
 
     def take_frames(self, frames: Frames) -> Frames | None:
-        """Take the batches that belong to a reply; gives the frames that do not."""
+        """Take the batches that belong to a reply; returns the frames that do not."""
         reply = self._announced.message
         if reply is None:
             return frames

@@ -24,7 +24,7 @@ class Machine(Protocol[M, E]):
     """Four methods. `now` is monotonic time in seconds on the caller's clock, real or virtual."""
 
     def receive(self, message: M, peer: Peer, now: float) -> None:
-        """Something came in from a peer. Never raises for what a peer sent: that becomes an effect."""
+        """An input from a peer. Never raises because of a peer's message: a bad message becomes an effect."""
 
     def tick(self, now: float) -> None:
         """Time passed. Called at or after `next_deadline()`; calling it more often does no harm."""

@@ -41,7 +41,7 @@ class Checkpointer:
         return self._state.staged_end - self.saved_to
 
     def checkpoint(self) -> int:
-        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         with self.lock:
             if self._state.is_closed:
                 return self.saved_to

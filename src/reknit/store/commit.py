@@ -40,7 +40,7 @@ class LogCommitter:
         self.lock = Lock()
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged, then make it visible; gives the new end. With `sync` it is on disk then.
+        """Write everything staged, then make it visible; returns the new end. With `sync` it is on disk then.
 
         If it fails, unwritten chunks stay staged in their order, and the next commit tries again.
         """

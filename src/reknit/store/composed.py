@@ -82,15 +82,15 @@ class ComposedJournal:
     # -- writing
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position."""
+        """Take whole, validated batches back to back; returns the first one's position."""
         return self.staging.stage(data, heads)
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position."""
+        """Take a record and apply it to the ledger; returns its position."""
         return self.staging.stage_record(record)
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged, then make it visible; gives the new end. With `sync` it is on disk then."""
+        """Write everything staged, then make it visible; returns the new end. With `sync` it is on disk then."""
         return self.committer.commit(sync)
 
     # -- reading

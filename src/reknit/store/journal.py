@@ -164,18 +164,18 @@ class Journal(Readable, Protocol):
         ...
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position.
+        """Take whole, validated batches back to back; returns the first one's position.
 
         Raises `JournalFull`.
         """
         ...
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position. Raises `JournalFull`."""
+        """Take a record and apply it to the ledger; returns its position. Raises `JournalFull`."""
         ...
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged (and sync it); gives the new `end`.
+        """Write everything staged (and sync it); returns the new `end`.
 
         Raises `JournalFull`, `JournalError`.
         """
@@ -187,9 +187,9 @@ class Journal(Readable, Protocol):
         ...
 
     def checkpoint(self) -> int:
-        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         ...
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events."""
+        """Apply retention, never past position `floor`; returns the removed events."""
         ...

@@ -112,7 +112,7 @@ class LogState:
         self.synced_end = self.end
 
     def dropped(self, count: int) -> list[Chunk]:
-        """The oldest segments were removed; gives the chunks that were in memory."""
+        """The oldest segments were removed; returns the chunks that were in memory."""
         del self.segments[:count]
         return self.tail.drop_before(self.start)
 

@@ -108,7 +108,7 @@ def corrupt(directory: Path, segment: Segment, position: int, why: str) -> Journ
 
 
 def cut(files: SegmentFiles, tail: TornTail, aside: Path) -> str:
-    """Cut a torn tail off the log; gives the file with its bytes, if it had any."""
+    """Cut a torn tail off the log; returns the file with its bytes, if it had any."""
     segment = tail.segments[0]
     path = ""
     if tail.is_damage:

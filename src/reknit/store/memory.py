@@ -88,7 +88,7 @@ class MemoryJournal(ComposedJournal):
         return self.commit()
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events."""
+        """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._now_us() if now_us is None else now_us
         self.staging.begin_segment_if_old(now_us)
         state = self.state

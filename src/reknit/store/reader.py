@@ -69,7 +69,7 @@ class LogFollower:
         self._shared.close()
 
     def follow(self) -> int:
-        """See how far the log reaches; gives the end."""
+        """See how far the log reaches; returns the end."""
         end, _ = self._shared.read()
         if end > self._state.end or not self._state.end:
             self._list_segments(end)

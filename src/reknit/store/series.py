@@ -62,7 +62,7 @@ class SeriesExtents:
         self.open: Extent | None = None
 
     def append(self, first: int, stop: int, position: int, end: int, segment_start: int) -> Extent | None:
-        """Events `[first, stop)` were stored in `[position, end)`; gives the extent if that began a new one."""
+        """Events `[first, stop)` were stored in `[position, end)`; returns the extent if that began a new one."""
         extent, begun = self.open, None
         if (
             extent is not None
@@ -85,7 +85,7 @@ class SeriesExtents:
         self.open = None
 
     def drop(self, count: int) -> list[Extent]:
-        """Forget the oldest extents; gives them."""
+        """Forget the oldest extents; returns them."""
         dropped = self.extents[:count]
         del self.extents[:count]
         if not self.in_order:  # the extent that was out of order may be gone now
@@ -220,7 +220,7 @@ class SeriesTable:
         self.fresh.clear()
 
     def drop_before(self, position: int) -> list[Extent]:
-        """Forget the extents in memory that start before a position; gives them."""
+        """Forget the extents in memory that start before a position; returns them."""
         dropped: list[Extent] = []
         for series in self:
             count = bisect_left(series.extents, position, key=_position)

@@ -68,7 +68,7 @@ class StagingArea:
         self._last_us = last_us
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position."""
+        """Take whole, validated batches back to back; returns the first one's position."""
         size = len(data)
         assert sum([head.length for head in heads]) == size, "the heads are those of the data"
         state = self._state
@@ -81,7 +81,7 @@ class StagingArea:
         return position
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position.
+        """Take a record and apply it to the ledger; returns its position.
 
         Records have an eighth more room than batches, so that outcomes can still be stored while intake is stopped.
         """
@@ -96,7 +96,7 @@ class StagingArea:
         return position
 
     def _make_room(self, size: int, limit: int) -> int:
-        """Check the limit, begin a new segment if this one is full, mark the time; gives the position."""
+        """Check the limit, begin a new segment if this one is full, mark the time; returns the position."""
         state = self._state
         state.check_open()
         position = state.staged_end

@@ -134,7 +134,7 @@ def _certified(certificate: Any) -> str:
 async def listen(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Server, str]:
-    """Accept connections at `url`; gives the server and its actual address (port 0 takes a free port)."""
+    """Accept connections at `url`; returns the server and its actual address (port 0 takes a free port)."""
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")

@@ -71,7 +71,7 @@ class SyncSubscription:
         await self._subscription.__aexit__(kind)
 
     def close(self) -> None:
-        """End the subscription from any thread: a thread that waits for events comes to the end."""
+        """End the subscription from any thread: a thread that iterates over events leaves its loop."""
         self._thread.run(self._leave(None))
 
     def forget(self) -> None:
@@ -116,7 +116,7 @@ class SyncSubscription:
     # -- outcomes
 
     def _accept_current(self, all_of_it: bool) -> None:
-        """Accept what the application took of the current batch: all of it, or all but the last event."""
+        """Accept the events that the application took of the current batch: all, or all but the last one."""
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return

@@ -49,7 +49,7 @@ class GroupDriver:
     async def start(
         self, member: str, seeds: Sequence[str], wanted: GroupSettings, *, is_given: bool = False
     ) -> None:
-        """Open the transport and make the machine. With `is_given`, `give` says who the members are."""
+        """Open the transport and make the machine. With `is_given`, `give` sets the members."""
         self._loop = asyncio.get_running_loop()
         await self.transport.listen()
         settings = self._fit_transport(wanted)
@@ -77,7 +77,7 @@ class GroupDriver:
         )
 
     def give(self, members: Sequence[Member]) -> None:
-        """Set the members of a group whose members do not find each other by themselves."""
+        """Set the members of a group that does not discover them itself."""
         membership = self.machine.membership
         if not isinstance(membership, GivenMembership):
             raise LocalError("the members of this group find each other: join it with is_given=True")
@@ -100,7 +100,7 @@ class GroupDriver:
         if self.multicast.mark_delivered(source, seq, now):
             self.turn()
         elif not self.is_turn_due and self._timer.at > now + self._ack_s:
-            # all that may have become due is an ack, and not before that
+            # only an ack may have become due, and not before that time
             self._set_timer(now, self.machine.next_deadline())
 
     def acknowledge_soon(self, source: bytes, seq: int) -> None:
@@ -109,7 +109,7 @@ class GroupDriver:
         self.turn_soon()
 
     def turn_soon(self) -> None:
-        """Take a turn after everything that the event loop has to do now."""
+        """Take a turn after everything else that the event loop has to do now."""
         if not self.is_turn_due:
             self.is_turn_due = True
             self._loop.call_soon(self.turn)

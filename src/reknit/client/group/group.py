@@ -292,7 +292,7 @@ class Group:
         return self._inbox.batches()
 
     async def take(self) -> list[Batch]:
-        """Every batch that is here, at least one; an empty list after the group is left and everything is read."""
+        """All batches that have arrived, at least one; an empty list after the group is left and everything is read."""
         return await self._inbox.take()
 
     # -- effects

@@ -168,7 +168,7 @@ class Publisher:
         return self._stored_later()
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> OutgoingStream:
-        """One event, written in pieces while it is on its way already: `async with publisher.stream() as out`.
+        """One event, written in pieces that are sent at once: `async with publisher.stream() as out`.
 
         For topics that are balanced or closest. The event is not stored: the subscriber that takes it decides its
         outcome, and leaving the `async with` raises `Released`, `Rejected` or `Modified` if that is not ACCEPTED. An

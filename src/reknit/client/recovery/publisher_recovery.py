@@ -32,7 +32,7 @@ class PublisherRecoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     bounds: CacheBounds | None = None
     """How much its own cache holds; None: it has no cache."""
     heartbeat_s: float = 0.0
-    """How often it tells its last seq; 0: never."""
+    """How often it announces its last seq; 0: never."""
     is_periodic: bool = False
     stored_by: int = 1
     """How many caches have to store an event."""

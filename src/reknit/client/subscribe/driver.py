@@ -83,7 +83,7 @@ class SubscriptionDriver:
         self._connection.send(Unsubscribe(self.machine.sub, forget=forget))
 
     async def close(self) -> None:
-        """Ask no cache any more, and leave."""
+        """Stop asking caches, and leave."""
         self._timer.cancel()
         await self._caches.close()
         self.unsubscribe()
@@ -144,7 +144,7 @@ class SubscriptionDriver:
     # -- effects
 
     def perform(self) -> None:
-        """Carry out what the machine wants, and set the timer."""
+        """Perform the machine's effects, and set the timer."""
         for effect in self.machine.take_effects():
             match effect:
                 case machines.DeliverBatches(batches=batches):

@@ -96,7 +96,7 @@ class Settlement:
         text: str = "",
         delay_s: float = 0.0,
     ) -> Awaitable[None]:
-        """The application says how `[start, stop)` of a batch ended."""
+        """The application's outcome for `[start, stop)` of a batch."""
         series = (batch.topic, batch.source)
         machine = self._driver.machine
         if outcome is Outcome.RECEIVED:

@@ -125,7 +125,7 @@ class JournalReceiver:
             self._on_batch(batch, batch.attempt)
 
     def credit(self, events: int) -> None:
-        self._credit = max(0, self._credit) + events  # the link already has what exceeded the credit
+        self._credit = max(0, self._credit) + events  # the link already has the events beyond the credit
         self._has_credit.set()
 
     async def arrive(self) -> None:

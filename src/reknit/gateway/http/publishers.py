@@ -67,7 +67,7 @@ class _TopicPublisher:
                     stored.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Nothing that waits will be stored."""
+        """Fail the requests that wait: their events will not be stored."""
         futures = [stored for _, group in self.waiting for stored in group]
         futures += [stored for _, _, _, stored in self.gathered]
         self.waiting.clear()
@@ -193,7 +193,7 @@ class HttpPublishers:
         self._perform(publisher)
 
     def _perform(self, publisher: _TopicPublisher) -> None:
-        """Carry out the effects of a publisher's machine."""
+        """Perform the effects of a publisher's machine."""
         buffers: list[Buffer] = []
         for effect in publisher.machine.take_effects():
             match effect:

@@ -32,7 +32,7 @@ class ZenohInbound:
         """How many missing events could not be recovered from the Zenoh network."""
 
     async def run(self) -> None:
-        """Publish what is queued, until cancelled."""
+        """Publish queued samples, until cancelled."""
         while True:
             samples = await self._queue.take()
             for key in sorted(self._numbering.unknown_keys(samples)):

@@ -173,7 +173,7 @@ def serve_metrics(figures: NodeFigures, address: str) -> WSGIServer:
     if not port.isdigit():
         raise InvalidConfig("--metrics", "flag", f"{address!r} is not a valid address; write HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
-    # Registering would scrape at once, on the very event loop that has to answer: so nothing is described beforehand.
+    # Registering would scrape at once, on the same event loop that has to answer. So nothing is described beforehand.
     collector = NodeCollector(figures, asyncio.get_running_loop())
     registry.register(collector)
     try:

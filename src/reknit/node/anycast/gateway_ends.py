@@ -49,7 +49,7 @@ class GatewaySender:
         self._is_open = True
 
     def offer(self, payloads: Sequence[Buffer], **fields: Any) -> tuple[int, int]:
-        """Publish events; gives the range of their seqs. Raises `Full`, `Closed`."""
+        """Publish events; returns the range of their seqs. Raises `Full`, `Closed`."""
         if not self._is_open:
             raise Closed(f"the sender on {self.topic!r}")
         if self.unsettled + len(payloads) > self._unsettled_max:
@@ -118,7 +118,7 @@ class GatewayReceiver:
         self._paths.soon()
 
     def drain(self) -> int:
-        """Give back the credit that is left; gives how much that was."""
+        """Give back the credit that is left; returns how much that was."""
         self._deliver_now(asyncio.get_running_loop().time())
         left = self._granted - self._delivered
         self._granted = self._delivered

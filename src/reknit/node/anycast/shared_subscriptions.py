@@ -38,7 +38,7 @@ class SharedSubscriptions:
         return len(self._patterns)
 
     def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
-        """Take a message about a subscription that shares events with others; gives whether it was one."""
+        """Take a message about a subscription that shares events with others; returns whether it was one."""
         key = (peer.id, item.sub)
         if isinstance(item, Subscribe):
             return self._distributions.is_on and self._subscribe(item, peer)

@@ -134,7 +134,7 @@ class DeadLetters:
         self.waiting.went(ranges)
 
     def _written(self, letter: DeadLetter) -> Iterator[bytes]:
-        """Every event's dead letter, in order, also for events that retention removed, with what is known of them."""
+        """Every event's dead letter, in order, also for events that retention removed, as far as they are known."""
         found = SeqSet()
         for entry in self.journal.find(letter.topic, letter.source, letter.start, letter.stop):
             try:

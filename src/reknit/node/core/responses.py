@@ -38,7 +38,7 @@ from reknit.protocol.rpc.open_requests import (
 from reknit.store.journal import Journal
 
 RESUME_S: Final = (600.0, 60.0, 10.0, 1.0)
-"""How far back a node looks for open requests when it starts: the longest of these within `RESUME_BYTES_MAX`."""
+"""How far back a node looks for open requests when it starts, within `RESUME_BYTES_MAX`."""
 RESUME_BYTES_MAX: Final = 64 << 20
 ADDRESSES: Final = "up/"
 _KINDS: Final = (TYPE_REQUEST, TYPE_RESPONSE)

@@ -112,7 +112,7 @@ class Flows:
         self._outgoing[name].got(position)
 
     def pump(self) -> None:
-        """More of the journal is durable: neighbours may want it."""
+        """More of the journal is durable: send it to the neighbours that want it."""
         for outgoing in self._outgoing.values():
             outgoing.pump()
 

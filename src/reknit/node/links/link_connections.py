@@ -104,7 +104,7 @@ class IncomingLink(LinkConnection):
 
     @property
     def url(self) -> str:
-        """As the other node says. Where it listens on all its addresses, the one that it connects from."""
+        """The address that the other node names. If it listens on all addresses, the one that it connects from."""
         urls = self.hello.urls if self.hello is not None else []
         for url in urls:
             if url.startswith(("tcp://", "tls://")):
@@ -137,7 +137,7 @@ class LinkOwner(Protocol):
         """How this node introduces itself."""
 
     def run_machines(self) -> None:
-        """All that came in together was taken: do what it led to."""
+        """Everything that arrived together was processed: perform the effects."""
 
 
 class OutgoingLink(LinkConnection):

@@ -38,7 +38,7 @@ READ_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
 """How much of the journal is read in one turn of the event loop."""
 TELL_BYTES: Final = 4 << 20
-"""After so much of the journal with no events for it, a neighbour is told the position nevertheless."""
+"""After this much of the journal without events for it, a neighbour is told the position anyway."""
 
 
 class OutgoingReplication:

@@ -32,7 +32,7 @@ class Listeners:
         try:
             server, real = await tcp.listen(url, self._handler, self._config.limits.frame_bytes_max, tls)
         except OSError as error:
-            # asyncio's own text repeats the address in its own way
+            # asyncio's own text repeats the address in another form
             number = error.errno or 0
             why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
             text = f"names {url}, which can't be listened on: {why}"

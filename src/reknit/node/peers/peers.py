@@ -42,7 +42,7 @@ class PeerState:
         self.identity = identity
 
     def leave(self, message: Bye | None = None) -> None:
-        """Close the connection after all that was sent, and this message."""
+        """Close the connection after everything that was sent, and this message."""
         self.is_leaving = True
         if message is not None:
             self.send(message)
@@ -103,7 +103,7 @@ class Peers:
         return peer
 
     def remove(self, connection: Connection) -> PeerState | None:
-        """A connection is gone; gives the peer that it belonged to."""
+        """A connection is gone; returns the peer that it belonged to."""
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]

@@ -190,7 +190,7 @@ class Permissions:
         return ANONYMOUS if state is None else state.identity
 
     def greet(self, token: str, peer: PeerState) -> bool:
-        """Find out the name of a peer. False if it presented an unknown token, and was refused."""
+        """Identify a peer by name. False if it presented an unknown token, and was refused."""
         if peer.connection.is_inside:
             peer.identified(ITSELF)
             return True
@@ -252,7 +252,7 @@ class Permissions:
     # -- all other messages
 
     def admits(self, item: Item, peer: PeerState) -> bool:
-        """Whether a peer may send this. If not, it has been told, or nothing is done."""
+        """Whether a peer may send this. If not, it was told, or the message is ignored."""
         kind = type(item)
         if kind in _FREE:
             return True
@@ -297,7 +297,7 @@ class Permissions:
         return objection is None
 
     def _admits_via(self, item: Via, peer: PeerState) -> bool:
-        """Only a bridge, which publishes the events of a source, may say where the source has been."""
+        """Only a bridge, which publishes the events of a source, may say which nodes the source has passed."""
         name, source = peer.identity, item.source
         is_theirs = name == ITSELF or self._owners.get(source, name) == name
         is_allowed = is_theirs and self._rules.publishes(name)

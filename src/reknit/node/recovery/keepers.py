@@ -69,7 +69,7 @@ class Keepers:
         """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found = self._keepers[0].find(topic, source, start, stop, bytes_max)
         if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
-            return found  # all of it; or it may hold more of it, which the next request gets
+            return found  # all of it; or it may hold more, which the next request gets
         for keeper in self._keepers[1:]:
             have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
             for low, high in have.missing(start, stop):

@@ -39,7 +39,7 @@ class LossRecorder:
         """Durable subscriptions that are being opened."""
 
     def skip(self, series: Series, start: int, stop: int, text: str = TEXT) -> None:
-        """`[start, stop)` will never come: continue after it, and report it to the subscribers that are owed it."""
+        """`[start, stop)` will never arrive: continue after it, and report it to the subscribers that are owed it."""
         topic, source = series
         if fresh := self._ledger.skip(topic, source, start, stop):
             log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)

@@ -97,7 +97,7 @@ class Aligner:
             await asyncio.sleep(self._settings.align_s)
 
     async def align(self) -> int:
-        """Compare and fetch once; gives how many events were fetched. Raises `ReknitError` without an answer."""
+        """Compare and fetch once; returns how many events were fetched. Raises `ReknitError` without an answer."""
         if not self._is_open:
             await self._session.open()
             await self._publisher.open()

@@ -35,7 +35,7 @@ class ReportLoss(Protocol):
     """Tells the node that events are lost."""
 
     def __call__(self, series: Series, start: int, stop: int, text: str) -> None:
-        """`[start, stop)` will never come."""
+        """`[start, stop)` will never arrive."""
 
 
 class UnackedBatches:
@@ -57,13 +57,13 @@ class UnackedBatches:
         return list(self._by_source)
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """These follow on the others of their sources."""
+        """Add batches after the others of their sources."""
         for batch in batches:
             self._by_source.setdefault(batch.source, deque()).append(batch)
             self.bytes += batch.head.length
 
     def sort(self, source: bytes) -> None:
-        """Some were added that belong before others."""
+        """Sort batches that were added out of order."""
         self._by_source[source] = deque(sorted(self._by_source[source], key=lambda batch: batch.first))
 
     def drop(self, source: bytes, stop: int, tell: Callable[[Batch], object]) -> None:
@@ -113,12 +113,12 @@ class BatchPublisher:
         await self._link.open(wait_s)
 
     async def close(self) -> None:
-        """Disconnect. Batches that are not acknowledged by now are not settled either, and come again."""
+        """Disconnect. Unacknowledged batches are not settled either, and will be redelivered."""
         await self._link.close()
 
     @property
     def unacked_bytes(self) -> int:
-        """Given in and not yet durable."""
+        """How much was put in and is not yet durable."""
         return self._unacked.bytes
 
     # -- batches

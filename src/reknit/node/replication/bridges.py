@@ -113,7 +113,7 @@ class Bridges:
         await self._begin(route).begun()
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Delete a route, and what its source retains for it. Raises `Refused`."""
+        """Delete a route, and the subscription for it at its source. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         bridge = self._bridges.pop(route, None)
         if bridge is None:
@@ -135,7 +135,7 @@ class Bridges:
         return BridgeRoute(source, target, text)
 
     def _authority(self, end: str) -> str:
-        """One name for one end, whichever way it is written."""
+        """One name for one end, however its address is written."""
         if end == HERE:
             return HERE
         name = _host_and_port(end)
@@ -163,12 +163,12 @@ class Bridges:
         return self.visited.status()
 
     async def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a route, as an admin request says; gives all that there are then."""
+        """Add a route, for an admin request; returns all routes."""
         await self.add_route(*_ends(args))
         return self.rows()
 
     async def ask_delete(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Delete a route, as an admin request says; gives all that are left."""
+        """Delete a route, for an admin request; returns the routes that are left."""
         self.delete_route(*_ends(args))
         return self.rows()
 

@@ -220,7 +220,7 @@ class NodeStreams:
         self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
     def checked(self, rows: list[DispositionRow]) -> list[DispositionRow]:
-        """The dispositions of a subscriber. One that accepts a stream before its end can't have had all of it."""
+        """The dispositions of a subscriber. A subscriber that accepts a stream before its end can't have all of it."""
         return [
             msgspec.structs.replace(
                 row, outcome=int(Outcome.MODIFIED), code=int(Code.UNKNOWN), text="it was accepted before its end came"
@@ -260,7 +260,7 @@ class NodeStreams:
     ) -> None:
         source = effect.source
         if source not in self.topics:
-            return  # given up in this very turn
+            return  # given up in this turn
         try:
             match effect:
                 case machines.StoreChunk(data=data):

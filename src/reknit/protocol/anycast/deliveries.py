@@ -48,7 +48,7 @@ class Deliveries:
         return effects
 
     def emit(self, effect: Effect) -> None:
-        """Have this done."""
+        """Emit an effect."""
         self._effects.append(effect)
 
     # -- beginning
@@ -191,7 +191,7 @@ class Deliveries:
         self.end(delivery)
 
     def end(self, delivery: AnycastDelivery) -> None:
-        """Nothing more happens to it here."""
+        """End it: nothing more happens to it here."""
         was_parked = delivery.is_parked
         delivery.end()
         if delivery.terms.deadline is not None:

@@ -215,7 +215,7 @@ class AnycastMachine:
             self._lose(path, False, now)
 
     def _forget_upstream(self, name: str) -> None:
-        """For a lost neighbour, its deliveries are in doubt by now: those that were not sent are not sent any more."""
+        """The deliveries of a lost neighbour are in doubt: those that were not sent yet are dropped."""
         for delivery in self._forwarding.waiting:
             if delivery.upstream == name:
                 self._deliveries.end(delivery)

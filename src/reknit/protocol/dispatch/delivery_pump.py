@@ -23,7 +23,7 @@ from reknit.protocol.effects import DeliverRuns, RunSlice, Scan
 from reknit.seqset import Range, SeqSet
 
 TAIL_BYTES_MAX: Final = 8 << 20
-"""So much of the journal's newest runs is in memory; queues that are further behind scan the journal."""
+"""This much of the journal's newest runs is in memory; queues that are further behind scan the journal."""
 SCAN_BYTES: Final = 1 << 20
 
 
@@ -148,7 +148,7 @@ class DeliveryPump:
     # -- from the cursor
 
     def _deliver_run(self, queue: Queue, run: Run, position: int, room: int) -> None:
-        """Deliver what matches of a run from `position` on, while there is room; remember where that ended."""
+        """Deliver the matching events of a run from `position` on, while there is room; remember where that ended."""
         pieces: list[RunSlice] = []
         size = 0
         matches, deliver, leases = queue.pattern.matches, queue.deliver, queue.leases
@@ -250,7 +250,7 @@ class DeliveryPump:
     def _end_expired(
         self, queue: Queue, position: int, series: Series, wanted: list[Range], expired: list[Range]
     ) -> list[Range]:
-        """Make dead letters of what has expired; returns the rest."""
+        """Make dead letters of expired events; returns the rest."""
         dead = SeqSet.from_ranges(expired)
         rows = []
         for low, high in [part for one in wanted for part in dead.overlap(*one)]:

@@ -84,7 +84,7 @@ class PeerBlocked(msgspec.Struct, frozen=True):
 
 
 class SetPaused(msgspec.Struct, frozen=True):
-    """Pause what a pattern matches, or resume it; request `id` is answered when that is durable."""
+    """Pause the topics that a pattern matches, or resume them; request `id` is answered when that is durable."""
 
     id: int
     pattern: str

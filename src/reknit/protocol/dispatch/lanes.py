@@ -81,7 +81,7 @@ class Lanes:
 
     @property
     def priorities(self) -> list[int]:
-        """The priorities of what could be delivered now."""
+        """The priorities of events that could be delivered now."""
         return list(self._ready)
 
     def get(self, key: LaneKey) -> Lane | None:

@@ -59,14 +59,14 @@ class Overflow:
         self._index: TopicIndex[str] = TopicIndex()
         self._patterns: dict[str, Pattern] = {}
         self.full: set[str] = set()
-        """Subscribers for whose queue publishers wait."""
+        """Subscribers whose full queues make publishers wait."""
         self._announced: set[str] = set()
         self.is_on = rules.limits_queues
         for name in sorted(ledger.accounts) if self.is_on else ():
             self.opened(name)
 
     def opened(self, name: str) -> None:
-        """A durable subscriber has an account: the ledger knows what waits for it."""
+        """A durable subscriber has an account: the ledger knows which events wait for it."""
         account = self._ledger.accounts.get(name)
         if not self.is_on or account is None or name in self._loads or name.startswith(ANYCAST):
             return
@@ -115,7 +115,7 @@ class Overflow:
             load.swept.append(((head.topic, head.source), head.first, head.stop))
 
     def oldest(self, load: QueueLoad) -> tuple[Series, Range] | None:
-        """Take what could be dropped next; it may have ended meanwhile."""
+        """Take the events that could be dropped next; they may have ended meanwhile."""
         line = load.swept or load.line
         if not line:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 WEIGHTS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""CS0 … CS6: while all wait, CS6 gets about half of what is delivered and CS0 a little less than a hundredth."""
+"""CS0 … CS6: while all wait, CS6 gets about half of the deliveries and CS0 a little less than a hundredth."""
 
 
 def weight(priority: int) -> int:

@@ -70,7 +70,7 @@ class Queue:
         self.leases = leases
         self.shares = PriorityShares()
         self.settled_number = 0
-        """The number of the last `Settle` that was carried out."""
+        """The number of the last `Settle` that was applied."""
 
     # -- questions
 

@@ -80,7 +80,7 @@ class Redelivery:
     # -- retries
 
     def retry_due(self, queue: Queue) -> None:
-        """Deliver again what is due, as far as there is room."""
+        """Redeliver the events that are due, as far as there is room."""
         queue.lanes.due(self._state.now)
         while queue.room > 0 and (retry := queue.retries.pop_due(self._state.now)) is not None:
             series = (retry.topic, retry.source)

@@ -78,7 +78,7 @@ class DispatchSettlement:
         self._recorder.record_ended(queue, ended)
 
     def _carry_out_row(self, queue: Queue, row: DispositionRow, tried: list[AttemptRow]) -> list[OutcomeRow]:
-        """Carry out one row; returns the events that ended by it."""
+        """Apply one row; returns the events that it ended."""
         series, bounds = (row.topic, row.source), (row.start, row.stop)
         match row.outcome:
             case Outcome.ACCEPTED:

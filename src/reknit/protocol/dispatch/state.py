@@ -56,7 +56,7 @@ class DispatchState:
         """Messages that are sent when a record is durable."""
 
     def at(self, now: float) -> None:
-        """It is `now`."""
+        """Set the time to `now`."""
         self.now = now
         self.time_us = self._zero_us + int(now * 1e6)
 
@@ -67,7 +67,7 @@ class DispatchState:
     # -- effects
 
     def emit(self, effect: Effect) -> None:
-        """Have an effect performed."""
+        """Emit an effect."""
         self._effects.append(effect)
 
     def emit_dead_letter(self, letter: DeadLetter) -> None:
@@ -87,7 +87,7 @@ class DispatchState:
         return effects
 
     def put_back_effects(self, effects: list[Effect]) -> None:
-        """Effects that were taken come after those that were emitted since."""
+        """Put back effects that were taken, after those that were emitted since."""
         self._effects += effects
 
     # -- records, and messages that wait for them

@@ -57,7 +57,7 @@ class DepartedSenders:
         return self._ends.pop(source, default)
 
     def learn(self, source: bytes, seq: int) -> LostEvents | None:
-        """Another member got so far with it. The events that we lack are lost."""
+        """Another member delivered up to this seq. The events that we lack are lost."""
         own = self._ends.get(source)
         if own is None or seq <= own:
             return None

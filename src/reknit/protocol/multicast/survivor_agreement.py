@@ -56,7 +56,7 @@ class SurvivorAgreement:
             self.agree()
 
     def knows(self, member: bytes, delivered: int) -> bool:
-        """True if this member reported that it delivered so much."""
+        """True if this member reported that it delivered this much."""
         report = self._reports.get(member)
         return report is not None and report.delivered >= delivered
 

@@ -277,7 +277,7 @@ class Intake:
             self._unacked.append((self._number, peer, {head.source: head.stop}))
 
     def _expect(self, source: bytes, expected: int, peer: Peer) -> None:
-        """A gap: ask for what is missing, once until it closes."""
+        """A gap: ask for the missing events, once until it closes."""
         if (peer, source) not in self._expecting:
             self._expecting.add((peer, source))
             self._send(peer, Expect(source, expected))
@@ -291,10 +291,10 @@ class Intake:
         return self._admission.inspect(batch, peer)
 
     def _refuse(self, batch: Batch, peer: Peer, refusal: Refusal) -> None:
-        """Tell the publisher, and make dead letters of what it sent, once."""
+        """Tell the publisher, and make dead letters of its events, once."""
         source, stop = batch.source, batch.stop
         self._send(peer, Refuse(source, batch.first, stop, refusal.code, refusal.text))
-        self._positions.turned_away(source, batch.first)  # what follows is not taken without it
+        self._positions.turned_away(source, batch.first)  # later events are not taken without it
         if refusal.reason is None:
             return
         refused_to = self._positions.refuse(source, stop)

@@ -114,7 +114,7 @@ WITHOUT_EFFECT: Final[frozenset[tuple[PublisherState, type[Any]]]] = frozenset(
         # The node's messages about events that are over, or that crossed a change of state on the way.
         *[(_State.DISCONNECTED, kind) for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Disconnected)],
         *[(_State.DECLARING, kind) for kind in (Expect, Stored)],
-        # Refused is final, whatever becomes of the connection.
+        # Refused is final, even after a reconnection.
         *[
             (_State.REFUSED, kind)
             for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Connected, Disconnected)
@@ -161,7 +161,7 @@ class SourcePublisher:
         return batch
 
     def forward(self, batch: Batch) -> None:
-        """Hold and send a batch that is built already, under its own seqs."""
+        """Hold and send a ready-made batch, under its own seqs."""
         self.next_seq = batch.stop
         self.unacked.append(batch)
         self.unacked_bytes += batch.head.length

@@ -144,7 +144,7 @@ class Search:
     # -- answers from caches
 
     def answered(self, number: int, covered: Sequence[Range], is_last: bool, now: float) -> None:
-        """A cache answered for the ranges `covered`; what it has of them was `found` before."""
+        """A cache answered for the ranges `covered`; the events that it has were `found` before."""
         request = self._requests.get(number)
         if request is None:
             return
@@ -181,7 +181,7 @@ class Search:
             self._end(number)
 
     def reachable(self, cache: Peer, now: float) -> None:
-        """A cache is there again. It may have been filled meanwhile: it is asked again for what it denied."""
+        """A cache is there again. It may have been filled meanwhile: it is asked again for the events that it denied."""
         self._away.pop(cache, None)
         self._end_all(cache)
         for wanted in self._wanted.values():
@@ -201,7 +201,7 @@ class Search:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Pass over caches that were silent for too long, ask others again, and give up what waited for too long."""
+        """Pass over caches that were silent for too long, ask others again, and give up ranges past their patience."""
         for cache in {one.cache for one in self._requests.values() if one.deadline <= now}:
             self.unreachable(cache, now)
         self._plan_all(now)

@@ -59,7 +59,7 @@ class SeriesSearch:
         return ranges, size
 
     def answered(self, cache: Peer, start: int, stop: int) -> None:
-        """A cache answered for this range: it does not hold what is still missing of it."""
+        """A cache answered for this range: it does not hold the events that are still missing."""
         self._asked.discard(start, stop)
         for gap in self.seqs.overlap(start, stop):
             self._denied.setdefault(cache, SeqSet()).add(*gap)

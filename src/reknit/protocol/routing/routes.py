@@ -200,7 +200,7 @@ class Routes:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Send heartbeats, and drop neighbours that do not."""
+        """Send heartbeats, and drop neighbours that send none."""
         for name, heard in list(self._heard.items()):
             if now - heard >= self._timeout_s:
                 self._effects.append(DropLink(name))
@@ -255,7 +255,7 @@ class Routes:
             self._flood(state, peer)
 
     def _defend(self, state: LinkState) -> None:
-        """News of this node that is newer than its own: it ran before, with a clock that was ahead. Outdo it."""
+        """A message about this node is newer than its own state: its clock was ahead before a restart. Become newer."""
         own = self.known[self.name]
         if own.is_older_than(state):
             own.outdo_links(state)

@@ -177,7 +177,7 @@ class OpenRequests:
         return len(self._open) >= self._requests_max
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """News of a request."""
+        """An input about a request."""
         match message:
             case RequestAccepted():
                 self._accept(message)
@@ -207,7 +207,7 @@ class OpenRequests:
         heapq.heappush(self._due, (message.deadline, id_))
 
     def _between(self, series: Series, start: int, stop: int) -> list[UUID]:
-        """The open requests among events `[start, stop)`. It looks through whichever are fewer."""
+        """The open requests among events `[start, stop)`. It searches the requests or the range, if that is smaller."""
         seqs = self._by_series.get(series)
         if not seqs:
             return []

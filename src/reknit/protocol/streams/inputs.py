@@ -147,7 +147,7 @@ StreamInput = (
     | StreamAborted
     | StorageFailed
 )
-"""About one stream that is known."""
+"""An input about one known stream."""
 Input = StreamStarted | UpstreamGone | StreamInput
 Effect = (
     StoreChunk | SendChunk | DiscardBefore | GrantUpstream | AbortDownstream | AbandonStream | ForgetStream

@@ -77,10 +77,10 @@ class StreamProgress:
     state: StreamState = StreamState.ARRIVING
     received: int = 0
     granted: int = 0
-    """Upstream may send so much, in total."""
+    """Upstream may send this much, in total."""
     path: Peer | None = None
     credit: int = -1
-    """The path takes so much, in total; -1 while it has not asked for any."""
+    """The path takes this much, in total; -1 while it has not asked for any."""
     sent: int = 0
     is_end_sent: bool = False
     stored_from: int = 0
@@ -90,7 +90,7 @@ class StreamProgress:
         return self.state is StreamState.WHOLE
 
     def receive(self, count: int, is_last: bool) -> None:
-        """So many bytes came."""
+        """This many bytes arrived."""
         self.received += count
         if is_last:
             assert StreamState.WHOLE in TRANSITIONS[self.state], f"{self.state} can't become WHOLE"
@@ -256,7 +256,7 @@ class StreamMachine:
         return None
 
     def _advance(self, stream: StreamProgress) -> None:
-        """Send what may be sent, discard what nobody will need, and let more come."""
+        """Send and discard bytes as far as possible, and let upstream send more."""
         for effect in (stream.send(), stream.discard(), stream.grant(self._window)):
             if effect is not None:
                 self._effects.append(effect)

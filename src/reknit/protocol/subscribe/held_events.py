@@ -31,7 +31,7 @@ class HeldEvents:
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
-        self.deliver = self._held.add  # bound without a method between, as every batch passes here
+        self.deliver = self._held.add  # bound directly, because every batch passes here
         """Events go to the application."""
         self.settle = self._held.take
         """The application settles events; returns those that it has: only these count, and only once."""
@@ -69,7 +69,7 @@ class HeldEvents:
         return self._returning.take(series, start, stop)
 
     def clear(self) -> None:
-        """The application's events are not its own any more."""
+        """The application no longer owns its events."""
         self._held.clear()
 
     # -- questions

@@ -52,7 +52,7 @@ class SeriesSeqs:
         return [] if seqs is None else seqs.overlap(start, stop)
 
     def take(self, series: Series, start: int, stop: int) -> list[Range]:
-        """Remove `[start, stop)`; returns what of it was in it."""
+        """Remove `[start, stop)`; returns the parts that it contained."""
         seqs = self._by_series.get(series)
         if seqs is None:
             return []

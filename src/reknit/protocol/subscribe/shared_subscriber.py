@@ -134,7 +134,7 @@ class SharedSubscriber:
         return {}
 
     def settled(self) -> dict[str, int]:
-        """Empty too."""
+        """Empty as well."""
         return {}
 
     def is_ordered(self, topic: str) -> bool:

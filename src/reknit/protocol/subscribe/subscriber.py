@@ -175,7 +175,7 @@ class Subscriber:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
         self._resume_point.open(position)
-        # The node that we are connected to now may not know what was given back before.
+        # The node that we are connected to now may not know which events were given back before.
         self.node.outcomes.release_again(self._held.returning())
         self.node.opened(resumed)
 
@@ -208,7 +208,7 @@ class Subscriber:
             self.node.emit(DeliverBatches(fresh))
 
     def _order(self, batch: Batch) -> Batch | None:
-        """Drop what arrived before; what follows on or starts a series is delivered."""
+        """Drop events that arrived before; deliver those that continue or start a series."""
         series = (batch.topic, batch.source)
         expected = self._progress.next_of(series, batch.first)
         if batch.stop <= expected:
@@ -232,12 +232,12 @@ class Subscriber:
         return [batch.cut(low, high) for low, high in ranges]
 
     def _not_known(self, series: Series, start: int, stop: int) -> list[Range]:
-        """Without what the application has, and what it has ended and the node may not have stored yet."""
+        """Leave out events that the application has, and those it ended whose outcome the node may not have stored."""
         known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
         return known.missing(start, stop)
 
     def _lose(self, series: Series, start: int, stop: int, reason: str) -> None:
-        """Report a range as lost, once. Without a name that is what has not arrived, or was given back."""
+        """Report a range as lost, once. Without a name, only events that have not arrived or were given back count."""
         returning = self._held.lose(series, start, stop)
         lost = [(start, stop)]
         if not self.name:
@@ -255,7 +255,7 @@ class Subscriber:
     # -- recovery
 
     def _deliver_in_order(self, recovery: recovering.Recovery, message: Delivered, now: float) -> None:
-        """Deliver what follows on; other events are held until the gap before them is filled or lost."""
+        """Deliver events without a gap; others are held until the gap before them is filled or lost."""
         self._resume_point.move(message.position)
         passed: list[Batch] = []
         for arrived in message.batches:
@@ -295,7 +295,7 @@ class Subscriber:
             self._recover()
 
     def _recover(self) -> None:
-        """Carry out what recovery wants, in its order."""
+        """Perform the effects of recovery, in order."""
         assert self._recovery is not None
         for effect in self._recovery.take_effects():
             match effect:

@@ -31,7 +31,7 @@ REFUSED: Final = {
     "kn_content_filter": "a client's regular expression is not run here: filter where you read, or use more topics",
     "kn_content_transform": "events are not sent to another server to be changed: do it where you read",
 }
-"""Parameters of a route that would change which events come, or how. Ignoring them would mislead the client."""
+"""Parameters of a route that would change which events arrive, or how. Ignoring them would mislead the client."""
 
 
 def refusal(names: Iterable[str]) -> str:

@@ -19,9 +19,9 @@ class HeldJournal(msgspec.Struct, frozen=True):
     is_whole: Callable[[], bool]
     """Whether nothing of the tunnel's topics was ever removed."""
     known_s: float
-    """For how many seconds it is known what was published: a journal in memory begins with its node."""
+    """How many seconds back the journal is complete: a journal in memory begins with its node."""
     position_at: Callable[[float], int]
-    """The position from which on all events of the last seconds are; it may be too early, never too late."""
+    """A position with all events of the last seconds after it; it may be too early, never too late."""
     is_boundary: Callable[[JournalPlace], bool]
     """Whether a batch with enough events begins at a place's position, or the journal ends there."""
 
@@ -75,7 +75,7 @@ def since_age(age_s: float, grace_s: float, held: HeldJournal) -> ReconnectGrant
     if promised_s > held.known_s:
         why = f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
         return ReconnectDenied("404 Expired", why)
-    # a journal answers with its start for anything earlier: then it is not known what was before
+    # a journal answers with its start for anything earlier: then earlier events are not known
     if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():
         return ReconnectDenied("404 Expired", f"retention removed events of the last {promised_s:.0f} s")
     return ReconnectGranted(JournalPlace(held.epoch, held.position_at(age_s)), recovered=True)

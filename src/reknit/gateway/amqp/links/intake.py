@@ -40,7 +40,7 @@ class ClientIntake:
         self.is_stopping = True
 
     def assemble(self, size: int) -> None:
-        """So many more bytes (fewer if negative) belong to messages that are still arriving."""
+        """This many more bytes (fewer if negative) belong to messages that are still arriving."""
         self._assembly_bytes += size
 
     def hold(self, size: int) -> None:
