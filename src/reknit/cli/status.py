@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
 SILENT_S = 30.0
-"""A pipeline reports every few seconds. After so long without a report it is shown as silent."""
+"""A pipeline reports every few seconds. After this long without a report it is shown as silent."""
 
 
 def status(

@@ -120,9 +120,9 @@ class Session:
 
         In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
-        them) for subscribers that miss some, unless `cache=False`. It announces its last seq after a change: after
-        `heartbeat_s`, then less and less often; or every `heartbeat_s` if `is_heartbeat_periodic`. With `stored_by=2`, an event counts as
-        stored when the node and one more cache have stored it.
+        them) for subscribers that miss some, unless `cache=False`. It announces its last seq `heartbeat_s` after
+        a change, then less and less often; or every `heartbeat_s` if `is_heartbeat_periodic`. With `stored_by=2`, an
+        event counts as stored when the node and one more cache have stored it.
 
         With `outcome`, publishing waits for the event's outcome: it gives `Outcome.ACCEPTED`, or raises `Released`,
         `Rejected` or `Modified`. With `resend_released`, an event that a subscriber releases goes to the next one

@@ -32,9 +32,7 @@ class LimitSettings(Section):
     batch_bytes: int = setting(256 * KIB, "size at which single publishes are sent as a batch", low=1)
     publish_window_bytes: int = setting(16 * MIB, "sent by one publisher and not yet acknowledged", low=1)
     publish_waiting_max: int = setting(65_536, "publish calls that wait for room in the window")
-    subscribe_credit_bytes: int = setting(
-        8 * MIB, "sent to one subscription ahead of what it has taken", low=1
-    )
+    subscribe_credit_bytes: int = setting(8 * MIB, "sent to one subscription and not yet taken by it", low=1)
     connections_max: int = setting(1_024, "connections to one node", low=1)
     subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
     sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)

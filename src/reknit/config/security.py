@@ -22,5 +22,5 @@ class SecuritySettings(Section):
     token: str = setting("", "the token that this node or program presents to nodes")
     tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
     allow: tuple[str, ...] = setting(
-        (), "who may do what, as 'ann publish plant/**'; empty: everyone may do everything"
+        (), "permissions, as 'ann publish plant/**'; empty: everyone may do everything"
     )

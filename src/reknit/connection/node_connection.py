@@ -220,7 +220,9 @@ class NodeConnection:
         self._connection = None
         self.welcome = None
         self._gone.set()
-        self._fail(self._refusal or NotConnected(self.url, "the connection was closed before a welcome came"))
+        self._fail(
+            self._refusal or NotConnected(self.url, "the connection was closed before a welcome arrived")
+        )
         if was_up:
             if not self._is_closing:
                 reason = self.goodbye_text
@@ -236,4 +238,6 @@ class NodeConnection:
 
     def _fail(self, error: Exception) -> None:
         if self._ready is not None:
-            fail_all([self._ready], error)  # nobody may await it: the node went while the session was closed
+            fail_all(
+                [self._ready], error
+            )  # nobody may await it: the connection was lost while the session was closed

@@ -122,12 +122,12 @@ class PublishDriver:
         self.perform()
 
     def tick(self) -> None:
-        """Resend what too few caches have stored."""
+        """Resend events that too few caches have stored."""
         self.machine.tick(self._clock())
         self.perform()
 
     def perform(self) -> None:
-        """Carry out what the machine wants, once per call for all batches that were given to it."""
+        """Perform the machine's effects, once per call for all batches that were given to it."""
         buffers: list[Buffer] = []
         for effect in self.machine.take_effects():
             match effect:

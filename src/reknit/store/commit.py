@@ -24,7 +24,7 @@ class LogWriter(Protocol):
         ...
 
     def sync(self) -> None:
-        """Sync what was written without."""
+        """Sync earlier writes that were not synced."""
         ...
 
     def share_end(self, end: int, synced_end: int) -> None:

@@ -51,7 +51,7 @@ class ComposedJournal:
 
     @property
     def ledger(self) -> Ledger:
-        """Changed only by what is staged. Until the commit it is ahead of what is durable."""
+        """Changed only by staging. Until the commit it is ahead of the durable log."""
         return self.state.ledger
 
     @property
@@ -136,5 +136,5 @@ class ComposedJournal:
         return self.queries.position_at(time_us)
 
     def status(self) -> JournalStatus:
-        """Totals of what is held."""
+        """Totals of the held events."""
         return self.queries.status()

@@ -116,7 +116,7 @@ class DiskJournal(ComposedJournal):
             return self._trimmer.trim(now_us, floor)
 
     def close(self) -> None:
-        """Store what is staged, save the index, and close.
+        """Commit everything staged, save the index, and close.
 
         Raises if something could not be stored, after everything is closed.
         """

@@ -22,7 +22,7 @@ from reknit.records import Record
 from reknit.seqset import SeqSet
 
 READ_BYTES_MAX: Final = 1 << 20
-"""How much one read gives by default. A longer batch is given whole, alone."""
+"""How much one read returns by default. A longer batch is returned whole, alone."""
 
 
 class OpenReport(msgspec.Struct, frozen=True):

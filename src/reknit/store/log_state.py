@@ -64,7 +64,7 @@ class LogState:
     # -- changes; the caller holds the lock where threads share the state
 
     def load(self, ledger: Ledger, paused: set[str], series: SeriesTable, segments: list[Segment]) -> None:
-        """Take over what opening found."""
+        """Take over the result of opening."""
         self.ledger, self.paused, self.series, self.segments = ledger, paused, series, segments
 
     def begin_at(self, end: int, marks: list[tuple[int, int]]) -> None:

@@ -69,7 +69,7 @@ class LogFollower:
         self._shared.close()
 
     def follow(self) -> int:
-        """See how far the log reaches; returns the end."""
+        """Find the current end of the log, and return it."""
         end, _ = self._shared.read()
         if end > self._state.end or not self._state.end:
             self._list_segments(end)
@@ -252,6 +252,6 @@ class JournalReader:
         return self._queries.position_at(time_us)
 
     def status(self) -> JournalStatus:
-        """Totals of what is held."""
+        """Totals of the held events."""
         self._catch_up()
         return self._queries.status()

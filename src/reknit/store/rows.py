@@ -86,7 +86,7 @@ OutcomesRow = dict[int, list[Range]]
 
 
 def outcomes_of(account: Account, series: SeriesExtents) -> OutcomesRow | None:
-    """None where nothing has ended."""
+    """None if nothing has ended."""
     ends = account.ends.get((series.topic, series.source))
     return None if ends is None else {int(end): seqs.ranges() for end, seqs in ends.items()}
 

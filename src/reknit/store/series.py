@@ -98,7 +98,7 @@ class SeriesExtents:
         self.last = max(self.last, last)
 
     def restore(self, first_held: int, last: int, span_max: int = 0) -> None:
-        """Take over what an index knew."""
+        """Take over the values of an index."""
         self.first_held, self.last, self.span_max = first_held, last, span_max
 
     def overlapping(self, start: int, stop: int) -> list[Extent]:
@@ -170,7 +170,7 @@ class SeriesTable:
     def add(self, position: int, heads: Iterable[Head]) -> tuple[list[Entry], int]:
         """Index batches that lie back to back from `position` on, and enter them into the ledger.
 
-        Gives their entries and the number of their events.
+        Returns their entries and the number of their events.
         """
         entries: list[Entry] = []
         append = entries.append
@@ -230,7 +230,7 @@ class SeriesTable:
 
 
 def remove(extents: Iterable[Extent]) -> list[Removed]:
-    """Extents were removed: advance their series' first held seq. Gives the removed events, in merged ranges."""
+    """Extents were removed: advance their series' first held seq. Returns the removed events, in merged ranges."""
     by_series: dict[int, tuple[SeriesExtents, SeqSet]] = {}
     for extent in extents:
         _, seqs = by_series.setdefault(extent.series.number, (extent.series, SeqSet()))

@@ -114,7 +114,7 @@ class StagingArea:
         return position
 
     def begin_segment_if_old(self, now_us: int) -> None:
-        """Without new events the segment that is written grows old too; begin another, so that it can be removed."""
+        """Without new events, the current segment grows old too; begin another, so that it can be removed."""
         state = self._state
         with state.lock:
             if state.staged_end == state.end and self._limits.is_old(state.segments[-1], now_us):
@@ -127,6 +127,6 @@ class StagingArea:
         return chunks
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
-        """A commit failed: these chunks wait for the next one, before what was staged since."""
+        """A commit failed: these chunks wait for the next one, before chunks that were staged since."""
         with self._state.lock:
             self._chunks[:0] = chunks

@@ -44,7 +44,7 @@ class ConnectionEnd:
         self.is_cut = False
         """Nothing more that this side sends is transmitted."""
         self.is_silent = False
-        """Nothing that this side sent arrives any more."""
+        """Nothing from this side arrives any more."""
         self.is_blocked = False
         self.stalled: list[bytes] = []
         """Bytes that wait for the end of a partition."""

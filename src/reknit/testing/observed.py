@@ -55,7 +55,7 @@ class ObservedSubscriber:
         self.received: dict[Series, SeqSet] = {}
         self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
         self.failed: dict[Series, dict[int, int]] = {}
-        """How often it said of an event that it failed, by seq."""
+        """How often it reported an event as failed, by seq."""
         self.lost: dict[Series, SeqSet] = {}
         self._ended: dict[Series, SeqSet] = {}
         self._held: dict[Series, SeqSet] = {}

@@ -44,7 +44,7 @@ class Witness:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
 
     def subscriber(self, name: str, kind: SubscriberKind) -> ObservedSubscriber:
-        """A subscriber's process starts. Returns what is known of the subscriber so far."""
+        """A subscriber's process starts. Returns the observations of the subscriber so far."""
         seen = self.subscribers.get(name)
         if seen is None:
             seen = self.subscribers[name] = ObservedSubscriber(name, kind, self)
@@ -116,7 +116,7 @@ class Witness:
         return self.problems
 
     def _judge_journal(self, node: JudgedNode) -> dict[Series, SeqSet]:
-        """Every confirmed event is stored, once, as it was published. Returns what is stored."""
+        """Every confirmed event is stored, once, as it was published. Returns the stored events."""
         journal = node.journal
         stored: dict[Series, SeqSet] = {}
         position = journal.start

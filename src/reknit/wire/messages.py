@@ -126,7 +126,7 @@ class Start(msgspec.Struct, frozen=True):
     count: int = 0
     """With `history`: at most this many of the newest events of each source."""
     age_s: float = 0.0
-    """With `history`: only events that are no older."""
+    """With `history`: only events that are at most this old."""
 
 
 class Subscribe(Message, frozen=True, tag=12):

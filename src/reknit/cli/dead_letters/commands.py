@@ -80,7 +80,7 @@ def redrive(
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
-    """Publish dead letters again on their own topics: each once, however often this is run."""
+    """Publish dead letters again on their own topics: each once, no matter how often this is run."""
     from reknit.cli.dead_letters import requests
     from reknit.cli.dead_letters.selection import events_per_second, selection
     from reknit.cli.running import run

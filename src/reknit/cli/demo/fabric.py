@@ -105,7 +105,7 @@ class DemoFabric:
 
     @property
     def published(self) -> int:
-        """The number of events that the node has stored by now."""
+        """The number of events that the node has stored so far."""
         rows = self.status.get("topics", ())
         return sum(row["events"] for row in rows if row["topic"] in PUBLISHERS.values())
 
@@ -198,7 +198,7 @@ class DemoFabric:
     # -- the result
 
     def result(self) -> DemoResult:
-        """Compare what was published, what the ledger says, and what the subscribers recorded themselves."""
+        """Compare the published events, the ledger, and the events that the subscribers recorded themselves."""
         self._refresh()
         rows = [row for row in self.rows if row["topic"] in PUBLISHERS.values()]
         problems = [

@@ -80,9 +80,11 @@ class GroupDriver:
         """Set the members of a group that does not discover them itself."""
         membership = self.machine.membership
         if not isinstance(membership, GivenMembership):
-            raise LocalError("the members of this group find each other: join it with is_given=True")
+            raise LocalError(
+                "this group discovers its members itself; join it with is_given=True to set them"
+            )
         if self.id not in [member.id for member in members]:
-            raise LocalError("a member must be among those that it is given: add group.me")
+            raise LocalError("the given members do not include this one; add group.me")
         membership.give(list(members))
         self.turn()
 

@@ -61,7 +61,7 @@ class GroupSourcePublisher:
         """The node takes no more of this source, or the session is closed."""
         lost = sum(batch.count for batch in self._driver.machine.unacked)
         if lost and self._driver.error is None:
-            log.error("%d events of %s are not at the node: %s", lost, self.source.hex(), error)
+            log.error("%d events of %s were not stored on the node: %s", lost, self.source.hex(), error)
         if self._timer is not None:
             self._timer.cancel()
         self._driver.fail(error)

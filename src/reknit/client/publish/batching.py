@@ -25,7 +25,7 @@ def check_payload(payload: Buffer | str, topic: str, bytes_max: int) -> bytes:
     elif not isinstance(payload, bytes):
         payload = bytes(payload)
     if len(payload) > bytes_max:
-        raise Full(f"a payload of {len(payload)} bytes on {topic!r}", "limits.payload_bytes_max")
+        raise Full(f"a payload of {len(payload)} bytes on {topic!r} is too large", "limits.payload_bytes_max")
     return payload
 
 

@@ -191,9 +191,11 @@ class Publisher:
 
     def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> StoredFuture:
         if len(keys) != len(payloads):
-            raise LocalError(f"{len(payloads)} payloads need as many keys, not {len(keys)}")
+            raise LocalError(f"{len(payloads)} payloads have {len(keys)} keys; pass one key for each payload")
         if not self._driver.machine.numbered:
-            raise LocalError("a publisher in a named session needs `await publisher.resume()` before keys")
+            raise LocalError(
+                "the next seq is not known yet; in a named session, call `await publisher.resume()` before you use keys"
+            )
         self._window.admit(self._bytes)
         self._cut()
         at = 0

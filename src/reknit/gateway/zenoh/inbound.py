@@ -63,7 +63,9 @@ class ZenohInbound:
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
                 if one.source == batch.source and one.first < batch.first and seq < one.stop
             ]
-        self.lost += self._publisher.fill(batch, seq, found, "no node of the Zenoh network holds it any more")
+        self.lost += self._publisher.fill(
+            batch, seq, found, "no node of the Zenoh network holds it any longer"
+        )
 
     async def close(self) -> None:
         """Cancel recoveries that have not ended."""

@@ -37,7 +37,7 @@ FIGURES = (
     Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
-    Figure("reknit_bridge_sources", "Sources that came over bridges, and how.", ("bridges", "sources")),
+    Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
     Figure(
         "reknit_bridge_forgotten", "Sources that could not be remembered.", ("bridges", "forgotten"), True
     ),

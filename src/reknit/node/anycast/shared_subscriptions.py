@@ -82,7 +82,10 @@ class SharedSubscriptions:
 
     def _problem(self, request: Subscribe, peer: PeerState) -> tuple[Code, str] | None:
         if (peer.id, request.sub) in self._patterns:
-            return Code.ALREADY_EXISTS, f"subscription {request.sub} is there already on this connection"
+            return (
+                Code.ALREADY_EXISTS,
+                f"subscription {request.sub} exists already on this connection: use another number",
+            )
         if len(self._patterns) >= self._subscriptions_max:
             text = f"the node has {self._subscriptions_max} subscriptions (limits.subscriptions_max)"
             return Code.RESOURCE_EXHAUSTED, text

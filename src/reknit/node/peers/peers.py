@@ -115,7 +115,7 @@ class Peers:
         for peer in self:
             silent_s = now - peer.connection.received_at
             if not peer.is_welcome and now - peer.opened_at > settings.hello_timeout_s:
-                peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello came (transport.hello_timeout_s)")
+                peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
                 log.warning("%s was silent for %.1f s: connection closed", peer, silent_s)
                 peer.connection.abort()

@@ -106,7 +106,7 @@ class PermissionRules:
 
     def _add(self, name: str, verb: str, text: str = "") -> None:
         if verb not in VERBS or (verb == "admin") != (not text):
-            raise TypeError(f"{verb!r} has to be one of {', '.join(VERBS)}, and all but admin need a pattern")
+            raise TypeError(f"{verb!r} must be one of {', '.join(VERBS)}, and all but admin need a pattern")
         if verb == "as":
             self._addresses.setdefault(name, []).append(Address.parse(text))
         else:
@@ -245,7 +245,7 @@ class Permissions:
         name = self._name(peer)
         for source in dict.fromkeys(one.source for one in read_attributes(batch)):
             if not self._rules.may_be(name, source):
-                text = f"{name} may not be {source}: let security.allow say '{name} as {source}'"
+                text = f"{name} may not be {source}: add '{name} as {source}' to security.allow"
                 return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
         return None
 
@@ -302,13 +302,13 @@ class Permissions:
         is_theirs = name == ITSELF or self._owners.get(source, name) == name
         is_allowed = is_theirs and self._rules.publishes(name)
         if not is_allowed:
-            log.warning("%s may not say where source %s has been: refused", name, source.hex())
+            log.warning("%s may not report the nodes that source %s has passed: refused", name, source.hex())
         return is_allowed
 
     def _admits_admin(self, item: Item, peer: PeerState) -> bool:
         name = peer.identity
         if not self._rules.is_admin(name):
-            text = f"{name} may not send {type(item).__name__}: let security.allow say '{name} admin'"
+            text = f"{name} may not send {type(item).__name__}: add '{name} admin' to security.allow"
             peer.dismiss(Code.PERMISSION_DENIED, text)
         return not peer.is_leaving
 
@@ -345,7 +345,7 @@ class Permissions:
         if self._rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
             return True
         needed = f"subscribe {pattern}" if pattern is not None else "admin"
-        text = f"{name} may not ask for {ask.what!r}: let security.allow say '{name} {needed}'"
+        text = f"{name} may not ask for {ask.what!r}: add '{name} {needed}' to security.allow"
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
         return False
 

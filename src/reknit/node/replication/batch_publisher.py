@@ -145,7 +145,7 @@ class BatchPublisher:
     def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
         """Fill the gap `[seq, batch.first)` with the batches that were found.
 
-        Events that are missing before the first of them are lost. Gives how many.
+        Events that are missing before the first of them are lost. Returns how many.
         """
         first = found[0].first if found else batch.first
         if first > seq:
@@ -221,7 +221,7 @@ class BatchPublisher:
         self._drop(source, seq + 1, self._on_durable)
 
     def _refuse(self, source: bytes, stop: int, code: int, text: str) -> None:
-        log.error("the node does not take events of %s: %s", source.hex(), text)
+        log.error("the node refuses events of %s: %s", source.hex(), text)
 
         def drop(batch: Batch) -> None:
             self.refused += batch.count

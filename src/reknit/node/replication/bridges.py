@@ -107,7 +107,7 @@ class Bridges:
         """Copy events that are published at one authority from now on to another. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         if route in self._bridges:
-            raise Refused(Code.ALREADY_EXISTS, f"there is a route {route.name}")
+            raise Refused(Code.ALREADY_EXISTS, f"route {route.name} exists already")
         self._file.value.routes.append(route)
         self._file.save()
         await self._begin(route).begun()
@@ -117,7 +117,9 @@ class Bridges:
         route = self._checked(source, target, pattern)
         bridge = self._bridges.pop(route, None)
         if bridge is None:
-            raise Refused(Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` has all")
+            raise Refused(
+                Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` shows all routes"
+            )
         self._file.value.routes.remove(route)
         self._file.save()
         task = asyncio.create_task(bridge.forget())

@@ -61,7 +61,7 @@ class SpilledStream:
         assert self.file is not None
         data = os.pread(self.file.fileno(), stop - start, start - self.file_start)
         if len(data) < stop - start:
-            raise OSError(f"{stop - start - len(data)} bytes are missing from a file of the node's own")
+            raise OSError(f"{stop - start - len(data)} bytes are missing from a file of the node")
         return data
 
     def drop(self, stop: int) -> None:

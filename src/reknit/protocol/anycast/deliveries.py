@@ -22,8 +22,8 @@ from reknit.wire.outcomes import RangeOutcome
 class LocalReason(StrEnum):
     """Why this node itself gave a delivery its outcome. The value is the text that the publisher reads."""
 
-    NO_PATH = "nobody subscribes to it who has not released it"
-    IN_DOUBT = "the path was lost with it on the way: whether it was processed is not known"
+    NO_PATH = "there is no subscriber, or every subscriber released it"
+    IN_DOUBT = "the path was lost while it was in flight; it may have been processed"
     NEVER_SENT = "it left before it was sent"
     EXPIRED = "its ttl ran out"
 

@@ -39,7 +39,7 @@ from reknit.protocol.publish.source_positions import SourcePositions
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 
-SUPERSEDED: Final = "another connection publishes as this source now: give each program a name of its own"
+SUPERSEDED: Final = "another connection now publishes as this source: give each program its own name"
 
 
 class StopIntake(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class Intake:
                 self._unacked.append((self._number, peer, {source: self._positions.expected(source)}))
 
     def _too_many_sources(self) -> str:
-        return f"the node knows {self._positions.sources_max} sources already (limits.sources_max)"
+        return f"the node already knows {self._positions.sources_max} sources (limits.sources_max)"
 
     # -- batches
 

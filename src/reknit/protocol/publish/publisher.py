@@ -155,7 +155,7 @@ class SourcePublisher:
 
     def put(self, payloads: Sequence[Buffer], time_us: int, **fields: Any) -> Batch:
         """Number these events, hold them until they are durable, and send them if that is possible now."""
-        assert self.numbered, "a lasting source is numbered only after the node has told its past"
+        assert self.numbered, "a lasting source gets seqs only after the node has reported its last one"
         batch = Batch.build(self.source, self.topic, self.next_seq, payloads, time_us, **fields)
         self.forward(batch)
         return batch

@@ -243,11 +243,9 @@ class OpenRequests:
             code = answer_code(Reason.EXPIRED, 0, one.is_delivered)
             sink, ttl_ms = one.accepted.request.sink, one.accepted.request.ttl_ms
             if one.is_delivered:
-                text = f"{sink} was asked and did not answer within {ttl_ms} ms"
+                text = f"{sink} got the request and did not answer within {ttl_ms} ms"
             else:
-                text = (
-                    f"{sink} could not be asked within {ttl_ms} ms: nobody serves it, or it is busy or away"
-                )
+                text = f"{sink} did not get the request within {ttl_ms} ms: nobody serves it, or it is busy or offline"
             self._respond(one, code, text)
 
     def next_deadline(self) -> float | None:

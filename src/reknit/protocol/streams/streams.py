@@ -242,16 +242,19 @@ class StreamMachine:
         """Why a chunk is not valid: it came over a network."""
         stop = message.offset + len(message.data)
         if stream.is_whole:
-            return Code.INVALID_ARGUMENT, "a chunk came after the last one"
+            return Code.INVALID_ARGUMENT, "a chunk arrived after the last one"
         if message.offset != stream.received:
-            return Code.INVALID_ARGUMENT, f"a chunk came at {message.offset}, not at {stream.received}"
+            return (
+                Code.INVALID_ARGUMENT,
+                f"a chunk arrived at offset {message.offset}, not at {stream.received}",
+            )
         if stop > stream.granted:
             return (
                 Code.INVALID_ARGUMENT,
-                f"bytes up to {stop} came where there is room up to {stream.granted}",
+                f"bytes up to {stop} arrived, but only {stream.granted} were granted",
             )
         if stop > self._bytes_max:
-            text = f"a stream has {self._bytes_max} bytes at most (anycast.stream_bytes_max)"
+            text = f"a stream may have at most {self._bytes_max} bytes (anycast.stream_bytes_max)"
             return Code.RESOURCE_EXHAUSTED, text
         return None
 

@@ -53,12 +53,13 @@ def since_checkpoint(text: str, held: HeldJournal) -> ReconnectGranted | Reconne
         return ReconnectDenied("400 Bad checkpoint", str(error))
     if place.epoch != held.epoch:
         return ReconnectDenied(
-            "404 Expired", "the checkpoint is of an earlier journal: the server has lost what it held then"
+            "404 Expired",
+            "the checkpoint is of an earlier journal: the server has lost the events that it held then",
         )
     if place.position < held.start:
         if held.is_whole():
             return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
-        return ReconnectDenied("404 Expired", "what follows the checkpoint was removed by retention")
+        return ReconnectDenied("404 Expired", "retention removed events after the checkpoint")
     if place.position > held.end or not held.is_boundary(place):
         return ReconnectDenied("404 Expired", "the checkpoint is not known here")
     return ReconnectGranted(place, recovered=True)
@@ -73,7 +74,7 @@ def since_age(age_s: float, grace_s: float, held: HeldJournal) -> ReconnectGrant
         return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
     promised_s = min(age_s, grace_s)
     if promised_s > held.known_s:
-        why = f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
+        why = f"the server has only the events of the last {held.known_s:.0f} s: it was restarted"
         return ReconnectDenied("404 Expired", why)
     # a journal answers with its start for anything earlier: then earlier events are not known
     if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():

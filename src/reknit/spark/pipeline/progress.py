@@ -68,7 +68,7 @@ class PipelineProgress:
                 setattr(self.figures, name, value)
 
     def rates(self) -> tuple[float, float]:
-        """Batches captured and events settled per second, lately."""
+        """Batches captured and events settled per second, recently."""
         with self._lock:
             then, batches, settled = self._marks[0]
             span = max(time.monotonic() - then, 1e-3)
