@@ -166,7 +166,7 @@ def _parse(text: str) -> Address:
 @lru_cache(CACHED_MAX)
 def _topic(address: Address) -> str:
     if address.is_pattern:
-        raise InvalidAddress(str(address), "has wildcards; a topic needs an address without")
+        raise InvalidAddress(str(address), "has wildcards; a topic needs an address without wildcards")
     return _segments(address)
 
 

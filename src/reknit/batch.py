@@ -162,7 +162,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def stream(self) -> AsyncIterable[bytes] | None:
-        """The payload in chunks, where it comes so."""
+        """The payload in chunks, if it arrives in chunks."""
         return self.delivery.stream
 
     @property
@@ -319,7 +319,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attributes(self) -> Attributes | None:
-        """Its uProtocol attributes; None for an event without."""
+        """Its uProtocol attributes; None for an event without attributes."""
         if not has_attributes(self.batch):
             return None
         index = self.seq - self.batch.head.first

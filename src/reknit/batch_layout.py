@@ -148,7 +148,7 @@ def parse_head(buffer: Buffer, offset: int = 0, bytes_max: int = FRAME_BYTES_MAX
 
 
 def check_head(view: memoryview, offset: int, length: int) -> Head:
-    """As `parse_head`, for a frame that was peeked at and whose bytes are all there."""
+    """As `parse_head`, for a frame whose prefix was read and whose bytes have all arrived."""
     (
         _,
         _,
@@ -231,7 +231,7 @@ def read_head(view: memoryview, at: int) -> Head:
 
 
 def same_length(lengths: bytes) -> int | None:
-    """The length that all payloads have, or None where they differ. Much cheaper than reading every number."""
+    """The length of all payloads, or None if they differ. Much cheaper than reading every number."""
     return int.from_bytes(lengths[:4], "little") if lengths[:4] * (len(lengths) // 4) == lengths else None
 
 

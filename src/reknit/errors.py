@@ -18,7 +18,7 @@
     │       └── RequestFailed   a request was answered with such a code, or not at all
     ├── Undelivered             no subscriber accepted an event whose publisher asked for its outcome
     │   ├── Released            not processed; publish it again at will
-    │   ├── Rejected            a subscriber refused it for good
+    │   ├── Rejected            a subscriber refused it permanently
     │   └── Modified            processing failed, or is in doubt: it may have been processed
     ├── Gone                    (also LookupError) retention has removed what was asked for
     └── JournalError            the journal could not read or write
@@ -291,7 +291,8 @@ class Undelivered(ReknitError):
         where = f", at {self.path} on {self.node}" if self.path else f", on {self.node}" if self.node else ""
         what = f"[{self.start}, {self.stop}) of {self.source} on {_shown(self.topic)}"
         said = (f": {self.text}" if self.text else "") + (f", code {self.code}" if self.code else "")
-        return f"{self.word}: {what}{said}{where}, {self.attempts} attempts"
+        tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"{self.word}: {what}{said}{where}, {tries}"
 
 
 class Released(Undelivered):
@@ -305,10 +306,10 @@ class Released(Undelivered):
 
 
 class Rejected(Undelivered):
-    """A subscriber refused it for good.
+    """A subscriber refused it permanently.
 
     >>> print(Rejected("orders", "0a" * 16, 7, 8, "not an order", attempts=1))
-    rejected: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': not an order, 1 attempts
+    rejected: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': not an order, 1 attempt
     """
 
     word = "rejected"
@@ -318,7 +319,7 @@ class Modified(Undelivered):
     """Processing failed, or is in doubt: a path broke while it was in flight, and it may have been processed.
 
     >>> print(Modified("orders", "0a" * 16, 7, 8, "in doubt", attempts=1))
-    modified: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': in doubt, 1 attempts
+    modified: [7, 8) of 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a on 'orders': in doubt, 1 attempt
     """
 
     word = "modified"

@@ -32,7 +32,7 @@ KIND_RECORD: Final = 3
 KINDS: Final = frozenset({KIND_BATCH, KIND_MESSAGE, KIND_RECORD})
 
 FRAME_BYTES_MAX: Final = 64 << 20
-"""No frame is ever longer, whatever a peer or a file claims. The configuration may set a lower limit."""
+"""No frame is longer, even if a peer or a file claims so. The configuration may set a lower limit."""
 
 
 def pad8(length: int) -> int:

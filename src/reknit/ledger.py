@@ -38,14 +38,14 @@ class Account:
     """The attempts at events that came back and have not ended yet."""
 
     def ended(self, series: Series) -> SeqSet:
-        """Every seq of the series that has ended, with whatever outcome."""
+        """Every seq of the series that has ended, with any outcome."""
         total = SeqSet()
         for seqs in self.ends.get(series, {}).values():
             total = total.union(seqs)
         return total
 
     def settle(self, series: Series, start: int, stop: int, end: FinalOutcome) -> list[Range]:
-        """Enter an outcome for `[start, stop)`. An event ends once: gives the ranges that had not ended before."""
+        """Enter an outcome for `[start, stop)`. An event ends once: returns the ranges that had not ended before."""
         ends = self.ends.setdefault(series, {})
         fresh = [(start, stop)]
         for seqs in ends.values():
@@ -73,7 +73,7 @@ class Account:
         by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
 
     def drop_tallies(self, series: Series, start: int, stop: int) -> list[int]:
-        """Events ended: forget their attempts. Gives the seqs that had some."""
+        """Events ended: forget their attempts. Returns the seqs that had some."""
         by_seq = self.tallies.get(series)
         if by_seq is None:
             return []
@@ -198,7 +198,7 @@ class Ledger:
         self._changes.series.add(series)
 
     def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[Range]:
-        """Events `[start, stop)` will never arrive here; gives the ranges for which this is new."""
+        """Events `[start, stop)` will never arrive here; returns the ranges for which this is new."""
         series = (topic, source)
         skipped = self.skipped.setdefault(series, SeqSet())
         stored = self.published.get(series, SeqSet())
@@ -226,7 +226,7 @@ class Ledger:
         ]
 
     def open(self, name: str, pattern: Pattern, since: Mapping[Series, int], floor: int) -> Account:
-        """Add a durable subscriber. An existing one stays as it is."""
+        """Add a durable subscriber. An existing one stays unchanged."""
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, pattern, dict(since), floor)
@@ -234,7 +234,7 @@ class Ledger:
         return account
 
     def close(self, name: str) -> None:
-        """Remove a durable subscriber for good: it is owed nothing any more."""
+        """Delete a durable subscriber: it is owed nothing any more."""
         account = self.accounts.pop(name, None)
         if account is not None:
             self._changes.accounts.add(name)
@@ -245,7 +245,7 @@ class Ledger:
     def settle(
         self, name: str, topic: str, source: bytes, start: int, stop: int, end: FinalOutcome
     ) -> list[Range]:
-        """Enter an outcome for `[start, stop)`; gives the ranges that had not ended before."""
+        """Enter an outcome for `[start, stop)`; returns the ranges that had not ended before."""
         account = self.accounts.get(name)
         if account is None:
             return []
@@ -298,7 +298,7 @@ class Ledger:
         """The whole ledger, a row per subscriber and topic.
 
         `known` has, per subscriber, the events that the dispatcher still has in flight. With it, an event that has
-        neither ended nor is in flight is a problem. A silent loss shows up like that.
+        neither ended nor is in flight is a problem. A silent loss shows up that way.
         """
         rows: list[LedgerRow] = []
         for name in sorted(self.accounts):

@@ -104,7 +104,7 @@ class Reason(StrEnum):
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     """It failed as often as the configuration allows."""
     REJECTED = "rejected"
-    """The subscriber refused it for good."""
+    """The subscriber refused it permanently."""
     NO_ROUTE = "no_route"
     """No path leads to a subscriber that would take it."""
     MALFORMED = "malformed"

@@ -1,4 +1,4 @@
-"""Records: what the journal stores beside batches. Batches and records are all that changes the ledger.
+"""Records: the journal stores them beside batches. Only batches and records change the ledger.
 
 The same function applies a record when it is staged and again when the log is replayed.
 """
@@ -52,7 +52,7 @@ class SubscriberOpened(_Tagged, frozen=True, tag="opened"):
 
 
 class SubscriberClosed(_Tagged, frozen=True, tag="closed"):
-    """A durable subscriber was removed for good."""
+    """A durable subscriber was deleted."""
 
     name: str
     time_us: int = 0

@@ -22,7 +22,7 @@ __all__ = ["Node", "build_node", "connect", "make_aligner", "make_relay"]
 
 
 def build_node(config: Config, rng: Random | None = None) -> Node:
-    """A node with all that its configuration asks for, to be started, or used in `async with`.
+    """A node with everything that its configuration asks for, to be started, or used in `async with`.
 
     >>> from reknit.config import JournalSettings
     >>> build_node(Config(journal=JournalSettings(kind="memory"))).config.journal.kind
@@ -80,7 +80,7 @@ def _importers(node: Node) -> list[Attachment]:
 
 @contextmanager
 def _needed_by(setting: str, extra: str, config: Config) -> Iterator[None]:
-    """Name the package to install for a setting, where it is missing."""
+    """Name the package to install for a setting, if it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

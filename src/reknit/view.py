@@ -37,7 +37,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def fingerprint(self) -> int:
-        """A hash of the members, whatever their order."""
+        """A hash of the members, independent of their order."""
         return xxh3_64_intdigest(b"".join(sorted(self.ids)))
 
     @property

@@ -94,7 +94,7 @@ def test_a_request_whose_server_is_killed_for_good_is_deadline_exceeded(tmp_path
             asked.service.kill()
             (tmp_path / "go").touch()
             code, text = await code_of(asked.reply)
-            assert (code, "was asked and did not answer" in text) == (Code.DEADLINE_EXCEEDED, True)
+            assert (code, "got the request and did not answer" in text) == (Code.DEADLINE_EXCEEDED, True)
             assert (await code_of(ask(asked.session, b"again", 100)))[0] == Code.UNAVAILABLE
 
     run(program(), 100)
@@ -124,7 +124,7 @@ def test_a_node_that_was_killed_still_answers_what_nobody_does(tmp_path: Path) -
             node.start()
             code, text = await code_of(asked)
             assert code == Code.DEADLINE_EXCEEDED
-            assert "no response came in time" not in text, "the client's own word"
+            assert "no response arrived in time" not in text, "the client's own word"
 
     with ending(node):
         run(program(), 100)

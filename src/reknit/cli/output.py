@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, everything else on stderr, an error as one line."""
+"""The output of commands: results on stdout, everything else on stderr, an error as one line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log_to_stderr(level: str = "warning", with_time: bool = False) -> None:
 
 
 class _Lower(logging.Formatter):
-    """Levels in lower case, like all other output, and one line of plain text whatever a peer calls itself."""
+    """Levels in lower case, like all other output, and one line of plain text, whatever a name contains."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()

@@ -21,7 +21,7 @@ WAIT_S = 1.0
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Run a program and return its result. A signal shuts it down cleanly, with exit code 130."""
+    """Run a coroutine and return its result. A signal shuts it down cleanly, with exit code 130."""
     try:
         return run_until_signal(program)
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The client: connect, publish, subscribe, request, serve and join groups; async, and a blocking face of the same.
+"""The client: connect, publish, subscribe, request, serve and join groups; async, and a blocking interface to the same.
 
 It may import nouns, config, wire, protocol, transport and `connection`, never `node`.
 

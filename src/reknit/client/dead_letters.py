@@ -60,8 +60,8 @@ async def redrive(
 ) -> AsyncIterator[dict[str, Any]]:
     """Publish dead letters again on their topics, a page at a time, at most `rate` a second; 0: as fast as possible.
 
-    Yields the result of each page. A dead letter is published once, however often this is run or interrupted. An event
-    that dies again meanwhile is a new dead letter, for the next run.
+    Yields the result of each page. A dead letter is published once, no matter how often this is run or interrupted. An
+    event that ends undelivered again is a new dead letter, for the next run.
     """
     limit = min(max(int(rate * STEP_S), 1), PAGE_MAX) if rate else PAGE_MAX
     options = {"wanted": _plain(wanted), "limit": limit, "clears_ttl": clears_ttl, "is_dry": is_dry}
@@ -72,7 +72,7 @@ async def redrive(
 async def drop(
     session: AdminSession, wanted: DeadLetterFilter | None = None, *, is_dry: bool = False
 ) -> AsyncIterator[dict[str, Any]]:
-    """Drop dead letters for good, a page at a time."""
+    """Drop dead letters permanently, a page at a time."""
     options = {"wanted": _plain(wanted), "limit": PAGE_MAX, "is_dry": is_dry}
     async for body in _pages(session, "drop_dead_letters", 0.0, options):
         yield body

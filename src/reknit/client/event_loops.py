@@ -21,7 +21,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def run_until_signal(program: Coroutine[Any, Any, T]) -> T:
-    """Run a program and give its result. Ctrl-C and SIGTERM cancel it, so that it can clean up.
+    """Run a coroutine and return its result. Ctrl-C and SIGTERM cancel it, so that it can clean up.
 
     Then `CancelledError` is raised.
     """

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request, with a response body that is read as it comes: for tunnels."""
+"""One HTTP/1.1 request, with a response body that is read as it arrives: for tunnels."""
 
 from __future__ import annotations
 

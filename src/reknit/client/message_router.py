@@ -150,7 +150,7 @@ class MessageRouter:
             self.connection.send(Offer(offer.pattern, offer.source, is_on=False))
 
     def connection_state(self) -> subscribing.Connected | subscribing.Disconnected:
-        """The connection as the machine of a subscription sees it."""
+        """The state of the connection, as an input for a subscription's machine."""
         welcome = self.connection.welcome
         return subscribing.Disconnected() if welcome is None else subscribing.Connected(welcome.epoch)
 

@@ -1,6 +1,6 @@
 """The options of a publisher, a subscription and a group.
 
-The async and the blocking face take the same keywords. Each makes one of these values of them, and passes it on.
+The async and the blocking interface take the same keywords. Each makes one of these values from them, and passes it on.
 """
 
 from __future__ import annotations

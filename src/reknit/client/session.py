@@ -120,9 +120,9 @@ class Session:
 
         In a session with a name the source is lasting: a later session of that name continues its seqs. `wait=False`
         raises `Full` at the window's limit instead of waiting. The publisher holds its newest events (`history` of
-        them) for subscribers that miss some, unless `cache=False`. Every `heartbeat_s` it tells its last seq, after a
-        change and then ever more rarely, or always if `is_heartbeat_periodic`. With `stored_by=2`, an event counts as
-        stored when the node and one more cache have stored it.
+        them) for subscribers that miss some, unless `cache=False`. It announces its last seq `heartbeat_s` after
+        a change, then less and less often; or every `heartbeat_s` if `is_heartbeat_periodic`. With `stored_by=2`, an
+        event counts as stored when the node and one more cache have stored it.
 
         With `outcome`, publishing waits for the event's outcome: it gives `Outcome.ACCEPTED`, or raises `Released`,
         `Rejected` or `Modified`. With `resend_released`, an event that a subscriber releases goes to the next one
@@ -250,12 +250,12 @@ class Session:
 
         With a `name` the subscription is durable: the node retains the events that it has not settled, and it resumes
         where it left off. It starts with events that are published from now on, or with history, or after a
-        checkpoint. History is everything held (`True`), the last so many events of each source (an integer), or events
-        no older than so many seconds (a float, or a timedelta).
+        checkpoint. History is everything held (`True`), the last N events of each source (an integer), or events
+        no older than N seconds (a float, or a timedelta).
 
         Without a name, missing events are recovered from the node and the caches that it knows, then from `caches`,
         which are further nodes, nearest first. Events that no cache has are lost, and `on_lost` is called. With
-        `query_s`, the subscription looks for a lost tail every so many seconds.
+        `query_s`, the subscription looks for a lost tail every `query_s` seconds.
 
         With `streams`, there may be events whose payload is read in pieces: `async for piece in event.pieces()`. They
         come only on topics that are balanced or closest.
@@ -335,7 +335,7 @@ class Session:
     # -- admin requests
 
     async def ask(self, what: str, **args: Any) -> Any:
-        """Make an admin request to the node (`status`, `ledger`, …); gives the answer's body."""
+        """Make an admin request to the node (`status`, `ledger`, …); returns the answer's body."""
         return (await self.ask_raw(what, **args))[0]
 
     async def ask_raw(self, what: str, **args: Any) -> tuple[Any, bytes]:
@@ -355,13 +355,13 @@ class Session:
     async def pause(self, pattern: str) -> list[str]:
         """Deliver nothing on topics that match, until `resume` with the same pattern, also after a restart.
 
-        Returns when that is durable; gives all patterns that are paused.
+        Returns all paused patterns, when that is durable.
         """
         body = await self.ask("pause", pattern=pattern)
         return list(body["paused"])
 
     async def resume(self, pattern: str) -> list[str]:
-        """Deliver again what `pause` stopped; gives the patterns that are still paused."""
+        """Resume the delivery that `pause` stopped; returns the patterns that are still paused."""
         body = await self.ask("resume", pattern=pattern)
         return list(body["paused"])
 

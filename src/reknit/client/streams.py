@@ -28,7 +28,7 @@ from reknit.wire.outcomes import RangeOutcome, Told
 from reknit.wire.streams import Abort, Begin, Piece, Room
 
 GAVE_UP: Final = "its publisher gave it up"
-LOST: Final = "the connection was lost with it on the way: whether it was processed is not known"
+LOST: Final = "the connection was lost while it was in flight; it may have been processed"
 
 
 class OutgoingStream:
@@ -80,7 +80,7 @@ class OutgoingStream:
     async def __aenter__(self) -> OutgoingStream:
         await self._wait_for_path()
         if not self._connection.is_up:
-            raise NotConnected(self._connection.url, "the connection is being opened again")
+            raise NotConnected(self._connection.url, "the connection is lost and being reopened")
         columns: dict[str, list[Any]] = {"headers": [self._headers]} if self._headers else {}
         if self._size is not None:
             columns[SIZE_COLUMN] = [self._size]
@@ -100,7 +100,7 @@ class OutgoingStream:
             raise Closed(f"the stream on {self.topic!r}")
         if self._size is not None and self._sent + len(rest) > self._size:
             raise LocalError(
-                f"the stream on {self.topic!r} has a size of {self._size} bytes: this piece exceeds it"
+                f"the stream on {self.topic!r} has a size of {self._size} bytes, and this piece exceeds it"
             )
         while rest:
             size = min(PIECE_BYTES, len(rest), self._room - self._sent)
@@ -139,7 +139,9 @@ class OutgoingStream:
             return
         if self._size is not None and self._sent < self._size and self._error is None:
             await self.abort()
-            raise LocalError(f"the stream on {self.topic!r} has {self._sent} bytes of {self._size}")
+            raise LocalError(
+                f"the stream on {self.topic!r} ended after {self._sent} of {self._size} bytes; write all of them"
+            )
         try:
             if self._error is None:
                 self._send(b"", is_last=True)
@@ -179,7 +181,7 @@ class OutgoingStream:
 
 
 class IncomingStream:
-    """The pieces of one event, as they come. They are read once, in order."""
+    """The pieces of one event, as they arrive. They are read once, in order."""
 
     def __init__(
         self,

@@ -126,7 +126,7 @@ class Tunnel:
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint after the last event that came."""
+        """The checkpoint after the last event that arrived."""
         return self._machine.checkpoint
 
     @property
@@ -136,7 +136,7 @@ class Tunnel:
 
     @property
     def repeats(self) -> int:
-        """How many events came again after a reconnection and were dropped."""
+        """How many events arrived again after a reconnection and were dropped."""
         return self._machine.repeats
 
     # -- life
@@ -190,7 +190,7 @@ class Tunnel:
         await self._events.put(None)
 
     async def _perform(self) -> dict[str, str] | None:
-        """Carry out what the machine wants; gives the parameters if that is to connect."""
+        """Perform the machine's effects; returns the parameters if it wants to connect."""
         parameters: dict[str, str] | None = None
         for effect in self._machine.take_effects():
             if isinstance(effect, OpenConnection):
@@ -225,7 +225,7 @@ class Tunnel:
         self._machine.receive(ConnectionLost(why), "server", self._now())
 
     async def _stream(self, parameters: dict[str, str]) -> str:
-        """Read until the connection ends; gives the reason."""
+        """Read until the connection ends; returns the reason."""
         form = {"do_method": "route", "kn_from": self._topic, "kn_response_format": "simple", **parameters}
         async with http_request(self._url, form, self._token, self._tls) as (code, chunks):
             decoder = SimpleDecoder()
@@ -304,4 +304,4 @@ async def notify(
         raise NotConnected(url, str(error)) from None
     if code != 200:
         text = found[0][PAYLOAD].decode("utf-8", "replace") if found else ""
-        raise RemoteError(f"the server did not take the event: HTTP {code} {text}".strip())
+        raise RemoteError(f"the server refused the event: HTTP {code} {text}".strip())

@@ -43,7 +43,7 @@ class AmqpSettings(Section):
         "", "authorities that sign clients' certificates (PEM), for EXTERNAL; empty: ask for none"
     )
     allow: tuple[str, ...] = setting(
-        (), "who may do what, as 'ann read plant/**'; empty: everyone may do everything"
+        (), "permissions, as 'ann read plant/**'; empty: everyone may do everything"
     )
     connections_max: int = setting(1_024, "AMQP connections to one node", low=1)
     sessions_max: int = setting(256, "sessions of one connection", low=1, high=32_768)

@@ -42,5 +42,5 @@ class HttpSettings(Section):
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")
     tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
     allow: tuple[str, ...] = setting(
-        (), "who may do what, as 'ann read plant/**'; empty: everyone may do everything"
+        (), "permissions, as 'ann read plant/**'; empty: everyone may do everything"
     )

@@ -26,5 +26,5 @@ class JournalSettings(Section):
     index_interval_s: float = setting(
         5.0, "how often the index is saved; opening replays the rest of the log"
     )
-    index_bytes: int = setting(8 * MIB, "save the index sooner when so much of the log is not in it")
+    index_bytes: int = setting(8 * MIB, "save the index sooner when this much of the log is not in it")
     sync: bool = setting(True, "acknowledge events only once they are on disk, not just in the page cache")

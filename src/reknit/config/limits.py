@@ -1,4 +1,4 @@
-"""`[limits]`: how much there may be of everything."""
+"""`[limits]`: the limits on memory, sizes and counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LimitSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings(Section):
-    """How much there may be of everything. At a limit a publisher waits, or an event is dead-lettered.
+    """Limits on memory, sizes and counts. At a limit a publisher waits, or an event is dead-lettered.
 
     >>> LimitSettings().payload_bytes_max
     8388608
@@ -32,9 +32,7 @@ class LimitSettings(Section):
     batch_bytes: int = setting(256 * KIB, "size at which single publishes are sent as a batch", low=1)
     publish_window_bytes: int = setting(16 * MIB, "sent by one publisher and not yet acknowledged", low=1)
     publish_waiting_max: int = setting(65_536, "publish calls that wait for room in the window")
-    subscribe_credit_bytes: int = setting(
-        8 * MIB, "sent to one subscription ahead of what it has taken", low=1
-    )
+    subscribe_credit_bytes: int = setting(8 * MIB, "sent to one subscription and not yet taken by it", low=1)
     connections_max: int = setting(1_024, "connections to one node", low=1)
     subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
     sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)

@@ -36,7 +36,7 @@ class LinkSettings(Section):
     to: tuple[str, ...] = setting((), "nodes to link to: address, or address=cost", check=_check_links)
     cost: int = setting(1, "the cost of a link without a cost of its own", low=1, high=LINK_COST_MAX)
     edge: bool = setting(False, "have at most one link, and never forward between other nodes")
-    beat_s: float = setting(1.0, "how often linked nodes exchange a beat with their versions", low=0.01)
+    beat_s: float = setting(1.0, "how often linked nodes exchange heartbeats with their versions", low=0.01)
     timeout_s: float = setting(
         3.5, "how long a linked node may be silent before its link times out", low=0.02
     )

@@ -27,7 +27,7 @@ class MulticastSettings(Section):
     port: int = setting(0, "our own port; 0: any free port", high=65_535)
     hops_max: int = setting(1, "routers that a datagram may pass", high=255)
     receive_buffer_bytes: int = setting(
-        4 * MIB, "what the kernel buffers for us between two reads", low=64 * KIB
+        4 * MIB, "size of the kernel's receive buffer, between two reads", low=64 * KIB
     )
     tcp: bool = setting(False, "use TCP connections instead of datagrams; needs seeds")
     write_buffer_bytes: int = setting(8 * MIB, "bytes that may wait for one member over TCP", low=64 * KIB)
@@ -54,11 +54,11 @@ class MulticastSettings(Section):
     slow_member: Literal["block", "evict", "dead_letter"] = setting(
         "block", "what happens when a member takes nothing for `slow_s` while senders wait for it"
     )
-    slow_s: float = setting(10.0, "how long the member that all wait for may send no ack")
-    discover_s: float = setting(0.5, "how long a joiner looks for a group before it founds one")
+    slow_s: float = setting(10.0, "how long a member that senders wait for may send no ack")
+    discover_s: float = setting(0.5, "how long a joiner looks for a group before it creates one")
     hello_s: float = setting(0.1, "how often a joiner announces itself")
     gather_s: float = setting(0.02, "joins and leaves within this time become one view")
-    beat_s: float = setting(0.5, "how often a member sends a sign of life")
+    beat_s: float = setting(0.5, "how often a member sends a heartbeat")
     suspect_s: float = setting(2.5, "a member that was silent for this long is suspected")
     confirm_s: float = setting(1.0, "a suspected member is removed after this much more time")
     leave_s: float = setting(2.0, "how long a leaver waits for the view without it")

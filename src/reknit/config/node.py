@@ -1,4 +1,4 @@
-"""`[node]`: who a node is and where it can be reached."""
+"""`[node]`: a node's identity and its addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NodeSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings(Section):
-    """Who a node is and where it can be reached.
+    """A node's identity and its addresses.
 
     >>> NodeSettings().listen
     ('tcp://127.0.0.1:7440',)

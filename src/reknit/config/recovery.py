@@ -36,7 +36,7 @@ class RecoverySettings(Section):
         1.0, "how long a cache may be silent before the next one is asked", low=0.001
     )
     again_s: float = setting(
-        0.1, "when to ask once more for events that no cache has, before they are lost; 0: never"
+        0.1, "when to ask again for events that no cache has, before they are lost; 0: never"
     )
     patience_s: float = setting(30.0, "how long a gap waits for caches that don't answer, before it is lost")
     heartbeat_s: float = setting(

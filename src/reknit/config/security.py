@@ -12,7 +12,7 @@ __all__ = ["SecuritySettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings(Section):
-    """Who may do what on this node, and the token that this node or program presents to other nodes.
+    """The permissions on this node, and the token that this node or program presents to other nodes.
 
     >>> SecuritySettings(allow="ann publish plant/**, * subscribe plant/**").allow
     ('ann publish plant/**', '* subscribe plant/**')
@@ -22,5 +22,5 @@ class SecuritySettings(Section):
     token: str = setting("", "the token that this node or program presents to nodes")
     tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
     allow: tuple[str, ...] = setting(
-        (), "who may do what, as 'ann publish plant/**'; empty: everyone may do everything"
+        (), "permissions, as 'ann publish plant/**'; empty: everyone may do everything"
     )

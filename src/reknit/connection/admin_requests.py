@@ -28,7 +28,7 @@ class AdminRequests:
     async def ask(self, what: str, args: dict[str, Any]) -> tuple[Any, bytes]:
         """The answer's body, and the bytes that came with it. Raises `NotConnected`, `Gone`, `Refused`."""
         if not self._connection.is_up:
-            raise NotConnected(self._connection.url, "the connection is being opened again")
+            raise NotConnected(self._connection.url, "the connection is lost and being reopened")
         self._count += 1
         future = self._open[self._count] = asyncio.get_running_loop().create_future()
         self._connection.send(Ask(self._count, what, args))
@@ -61,5 +61,5 @@ class AdminRequests:
         requests, self._open = self._open, {}
         for future in requests.values():
             if not future.done():
-                text = "the connection broke before the answer came"
+                text = "the connection broke before the answer arrived"
                 future.set_exception(NotConnected(self._connection.url, text))

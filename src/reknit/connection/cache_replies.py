@@ -14,7 +14,7 @@ from reknit.wire.recovery import Recover, Recovered, Survey, Surveyed
 
 
 def reply_from_caches(caches: Sequence[machines.EventHolder], request: Recover | Survey) -> list[Buffer]:
-    """The frames of the reply, from what all caches of the session hold together."""
+    """The frames of the reply, from all caches of the session together."""
     if isinstance(request, Survey):
         pattern = Pattern(request.pattern)
         spans = [span for cache in caches for span in cache.survey(pattern, request.age_s)]

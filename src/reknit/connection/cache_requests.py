@@ -27,7 +27,7 @@ class CacheRequester(Protocol):
         """A cache has sent everything that it holds of these ranges."""
 
     def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """A cache listed what it holds."""
+        """A cache listed the ranges that it holds."""
 
     def unreachable(self, cache: Peer) -> None:
         """A cache can't be reached for now."""
@@ -58,7 +58,7 @@ class CacheRequests:
     def survey(
         self, requester: CacheRequester, cache: Peer, number: int, pattern: str, age_s: float, deep: bool
     ) -> Survey:
-        """The message that requests a list of what the cache holds."""
+        """The message that requests a list of the ranges that the cache holds."""
         return Survey(self._register(requester, cache, number), pattern, age_s, deep)
 
     def _register(self, requester: CacheRequester, cache: Peer, number: int) -> int:
@@ -78,7 +78,7 @@ class CacheRequests:
             self._end(message)
 
     def take_frames(self, frames: Frames) -> Frames | None:
-        """Take the batches that belong to a reply; gives the frames that do not."""
+        """Take the batches that belong to a reply; returns the frames that do not."""
         reply = self._announced.message
         if reply is None:
             return frames

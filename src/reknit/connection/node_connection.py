@@ -23,7 +23,7 @@ log = logging.getLogger("reknit.client")
 
 
 class ConnectionUser(Protocol):
-    """Uses a connection, and hears what happens on it."""
+    """Uses a connection, and hears of the events on it."""
 
     def connected(self, welcome: Welcome) -> None:
         """The node has introduced itself, for the first time or after a reconnection."""
@@ -155,7 +155,7 @@ class NodeConnection:
             self._connection.abort()
 
     async def close(self) -> None:
-        """Tell the node goodbye and close the connection for good."""
+        """Say goodbye to the node, and close the connection without opening it again."""
         self._is_closing = True
         if self._task is not None:
             self._task.cancel()
@@ -220,7 +220,9 @@ class NodeConnection:
         self._connection = None
         self.welcome = None
         self._gone.set()
-        self._fail(self._refusal or NotConnected(self.url, "the connection was closed before a welcome came"))
+        self._fail(
+            self._refusal or NotConnected(self.url, "the connection was closed before a welcome arrived")
+        )
         if was_up:
             if not self._is_closing:
                 reason = self.goodbye_text
@@ -236,4 +238,6 @@ class NodeConnection:
 
     def _fail(self, error: Exception) -> None:
         if self._ready is not None:
-            fail_all([self._ready], error)  # nobody may await it: the node went while the session was closed
+            fail_all(
+                [self._ready], error
+            )  # nobody may await it: the connection was lost while the session was closed

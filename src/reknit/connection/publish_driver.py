@@ -45,7 +45,7 @@ def _ignore(*args: object) -> None:
 
 
 class PublishDriver:
-    """Sends what the machine of one source says, and resolves futures when events are stored.
+    """Performs the effects of one source's machine, and resolves futures when events are stored.
 
     `on_stored(stop)` is called when everything before `stop` is stored, `on_numbered()` when the source's next seq
     becomes known, and `on_refused(error)` when the node will never take events of this source. The last one has to
@@ -122,12 +122,12 @@ class PublishDriver:
         self.perform()
 
     def tick(self) -> None:
-        """Resend what too few caches have stored."""
+        """Resend events that too few caches have stored."""
         self.machine.tick(self._clock())
         self.perform()
 
     def perform(self) -> None:
-        """Carry out what the machine wants, once per call for all batches that were given to it."""
+        """Perform the machine's effects, once per call for all batches that were given to it."""
         buffers: list[Buffer] = []
         for effect in self.machine.take_effects():
             match effect:

@@ -51,7 +51,7 @@ class RemoteCache:
     def survey(
         self, requester: CacheRequester, number: int, pattern: str, age_s: float, deep: bool = False
     ) -> None:
-        """Request a list of what the node holds."""
+        """Request a list of the ranges that the node holds."""
         self._request(
             requester, lambda: self._requests.survey(requester, self.url, number, pattern, age_s, deep)
         )

@@ -2,6 +2,6 @@
 
 One package per protocol: `http/` (mod_pubsub, Server-Sent Events, WebSocket, CloudEvents), `amqp/` (AMQP 1.0) and
 `zenoh/`. They may import everything below them: nouns, config, wire, protocol, store, transport, client and the
-modules of node that offer an interface. They do not import each other. `access.py` is shared: who may read and write
-which topics. Open a package's `server.py` or `gateway.py` first.
+modules of node that offer an interface. They do not import each other. `access.py` is shared: the rights to read and
+write topics. Open a package's `server.py` or `gateway.py` first.
 """

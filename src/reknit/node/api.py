@@ -1,7 +1,7 @@
 """The interfaces between a node and its gateways.
 
 A gateway is given a `GatewayNode`, never the whole node. A node is given factories of attachments by `reknit.server`:
-doors, through which foreign clients come in, and importers, which bring events from elsewhere.
+doors, which let foreign clients in, and importers, which bring events from elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Group commit: one thread that makes everything that is staged durable, for as long as there is something."""
+"""Group commit: one thread that makes all staged appends durable, as long as there are any."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CommitThread:
         self._requests.put((number, sync))
 
     def _commit_now(self, number: int, sync: bool) -> None:
-        """Commit on the event loop, and also what that leads to, as long as it is little."""
+        """Commit on the event loop, and also the commits that follow from it, as long as they are small."""
         wanted: tuple[int, bool] | None = (number, sync)
         while wanted is not None:
             number, sync = wanted

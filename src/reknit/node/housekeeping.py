@@ -18,7 +18,7 @@ INDEX_LOOK_S: Final = 0.2
 
 
 class Timed(Protocol):
-    """A machine, as far as time goes."""
+    """A machine's time-related methods."""
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -76,7 +76,7 @@ class Housekeeping:
             self._schedule(due)
 
     def _schedule(self, due: float) -> None:
-        """Tick by then, or after the usual interval."""
+        """Tick at this time, or after the usual interval if that is earlier."""
         now = self._now()
         self._timer_at = min(max(due, now + 0.001), now + HOUSEKEEPING_S)
         if self._timer is not None:

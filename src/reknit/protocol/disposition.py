@@ -1,4 +1,4 @@
-"""What a subscriber says about events that it got."""
+"""A subscriber's disposition of events that were delivered to it."""
 
 from __future__ import annotations
 

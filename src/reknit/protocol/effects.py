@@ -1,4 +1,4 @@
-"""What machines want done, as values. The driver performs them in order: append, deliver, send."""
+"""The effects that machines ask for, as values. The driver performs them in order: append, deliver, send."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunSlice(msgspec.Struct, frozen=True):
 
 
 class DeliverRuns(msgspec.Struct, frozen=True):
-    """Deliver slices of the journal to a subscriber, as the bytes that they are."""
+    """Deliver slices of the journal to a subscriber, as stored bytes."""
 
     peer: Peer
     sub: int

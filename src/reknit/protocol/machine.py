@@ -1,6 +1,6 @@
 """The contract of every machine, so that the asyncio driver and the simulator can run the same object.
 
-Also the inputs that machines of several packages share: what becomes of connections, and what the journal reports.
+Also the inputs that machines of several packages share: changes of connections, and reports of the journal.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Machine(Protocol[M, E]):
     """Four methods. `now` is monotonic time in seconds on the caller's clock, real or virtual."""
 
     def receive(self, message: M, peer: Peer, now: float) -> None:
-        """Something came in from a peer. Never raises for what a peer sent: that becomes an effect."""
+        """An input from a peer. Never raises because of a peer's message: a bad message becomes an effect."""
 
     def tick(self, now: float) -> None:
         """Time passed. Called at or after `next_deadline()`; calling it more often does no harm."""
 
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called next, or None."""
+        """When to call `tick` next, or None."""
 
     def take_effects(self) -> list[E]:
-        """What is to be done, in order: append, deliver, send. The machine forgets what was taken."""
+        """The effects to perform, in order: append, deliver, send. Each effect is returned once."""
 
 
 class MadeDurable(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ class SegmentArchive:
         segment, position = place
         try:
             return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
-        except FileNotFoundError:  # removed at this very moment
+        except FileNotFoundError:  # removed at this moment
             self._on_removed()
             raise self._state.gone() from None
 

@@ -16,7 +16,7 @@ from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
 
 
 class Checkpointer:
-    """Saves what changed since the last checkpoint. `lock` is held by whoever changes the index."""
+    """Saves the changes since the last checkpoint. Anyone who changes the index holds `lock`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Checkpointer:
         return self._state.staged_end - self.saved_to
 
     def checkpoint(self) -> int:
-        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         with self.lock:
             if self._state.is_closed:
                 return self.saved_to

@@ -24,7 +24,7 @@ class LogWriter(Protocol):
         ...
 
     def sync(self) -> None:
-        """Sync what was written without."""
+        """Sync earlier writes that were not synced."""
         ...
 
     def share_end(self, end: int, synced_end: int) -> None:
@@ -33,14 +33,14 @@ class LogWriter(Protocol):
 
 
 class LogCommitter:
-    """Writes what is staged. One commit runs at a time."""
+    """Writes the staged chunks. One commit runs at a time."""
 
     def __init__(self, state: LogState, staging: StagingArea, writer: LogWriter) -> None:
         self._state, self._staging, self._writer = state, staging, writer
         self.lock = Lock()
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged, then make it visible; gives the new end. With `sync` it is on disk then.
+        """Write everything staged, then make it visible; returns the new end. With `sync` it is on disk then.
 
         If it fails, unwritten chunks stay staged in their order, and the next commit tries again.
         """

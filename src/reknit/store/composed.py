@@ -1,4 +1,4 @@
-"""The common face of journals: every call goes to the part that does the work.
+"""The common front of journals: every call goes to the part that does the work.
 
     LogState       the state that all parts share, and its lock
     StagingArea    stage, stage_record    event loop       assigns positions, indexes, applies records; no I/O
@@ -43,7 +43,7 @@ class ComposedJournal:
         self.id = id
         """Positions of journals with different ids can't be compared."""
         self.report = report
-        """What opening found."""
+        """The result of opening the journal."""
         self.state = state
         self.staging = staging
         self.committer = LogCommitter(state, staging, writer)
@@ -51,7 +51,7 @@ class ComposedJournal:
 
     @property
     def ledger(self) -> Ledger:
-        """Changed only by what is staged. Until the commit it is ahead of what is durable."""
+        """Changed only by staging. Until the commit it is ahead of the durable log."""
         return self.state.ledger
 
     @property
@@ -82,15 +82,15 @@ class ComposedJournal:
     # -- writing
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position."""
+        """Take whole, validated batches back to back; returns the first one's position."""
         return self.staging.stage(data, heads)
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position."""
+        """Take a record and apply it to the ledger; returns its position."""
         return self.staging.stage_record(record)
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged, then make it visible; gives the new end. With `sync` it is on disk then."""
+        """Write everything staged, then make it visible; returns the new end. With `sync` it is on disk then."""
         return self.committer.commit(sync)
 
     # -- reading
@@ -136,5 +136,5 @@ class ComposedJournal:
         return self.queries.position_at(time_us)
 
     def status(self) -> JournalStatus:
-        """Totals of what is held."""
+        """Totals of the held events."""
         return self.queries.status()

@@ -48,7 +48,7 @@ class Layout:
         self.log, self.index, self.aside = root / "log", root / "index", root / "aside"
 
     def create(self) -> JournalLabel:
-        """Create missing directories and the label; gives the label. The caller holds the lock."""
+        """Create missing directories and the label; returns the label. The caller holds the lock."""
         for directory in (self.root, self.log, self.index, self.aside):
             directory.mkdir(parents=True, exist_ok=True)
         if not self.label.exists():
@@ -79,7 +79,7 @@ class Layout:
 
 
 class DirectoryLock:
-    """Exclusive while it is open. The system releases it when the process ends, however it ends."""
+    """Exclusive while it is open. The system releases it when the process ends, even in a crash."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

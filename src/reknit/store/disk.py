@@ -105,18 +105,18 @@ class DiskJournal(ComposedJournal):
         return self._checkpointer.unsaved_bytes
 
     def checkpoint(self) -> int:
-        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         return self._checkpointer.checkpoint()
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events."""
+        """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._now_us() if now_us is None else now_us
         with self._checkpointer.lock:
             self.staging.begin_segment_if_old(now_us)
             return self._trimmer.trim(now_us, floor)
 
     def close(self) -> None:
-        """Store what is staged, save the index, and close.
+        """Commit everything staged, save the index, and close.
 
         Raises if something could not be stored, after everything is closed.
         """
@@ -134,7 +134,7 @@ class DiskJournal(ComposedJournal):
 
 
 def _continue(state: LogState, opened: OpenedLog, now_us: int) -> int:
-    """Continue the log that was found; gives the time of its last entry."""
+    """Continue the log that was found; returns the time of its last entry."""
     state.load(opened.ledger, opened.paused, opened.series, opened.segments)
     state.series.begin_segment(state.segments[-1].start)
     last_us = max(now_us, *(segment.last_us for segment in state.segments))

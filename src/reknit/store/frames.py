@@ -1,4 +1,4 @@
-"""Frames from disk: checked and told apart, with as little Python per batch as possible.
+"""Frames from disk: checked and separated, with as little Python per batch as possible.
 
 Every byte from disk is checked before it is served. With xxh3 this costs less than the copy out of the page cache. The
 other checks of `check_head`, such as lengths that add up, were made when the batch arrived.

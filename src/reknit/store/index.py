@@ -292,7 +292,7 @@ def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:
 
 
 def _delete_extent(cursor: Any, key: bytes, place: bytes) -> int:
-    """Delete the extent that is in this place; gives its series' number."""
+    """Delete the extent that is in this place; returns its series' number."""
     number: int
     number, first, _, _ = PLACE.unpack(place)
     if cursor.set_key(EXTENT_KEY.pack(number, first, NUMBER.unpack(key)[0])):

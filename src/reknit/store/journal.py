@@ -22,11 +22,11 @@ from reknit.records import Record
 from reknit.seqset import SeqSet
 
 READ_BYTES_MAX: Final = 1 << 20
-"""How much one read gives by default. A longer batch is given whole, alone."""
+"""How much one read returns by default. A longer batch is returned whole, alone."""
 
 
 class OpenReport(msgspec.Struct, frozen=True):
-    """What opening found. `str()` gives a line for the log."""
+    """The result of opening a journal. `str()` gives a line for the log."""
 
     clean: bool = True
     """The journal had been closed properly, and nothing was missing."""
@@ -164,18 +164,18 @@ class Journal(Readable, Protocol):
         ...
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position.
+        """Take whole, validated batches back to back; returns the first one's position.
 
         Raises `JournalFull`.
         """
         ...
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position. Raises `JournalFull`."""
+        """Take a record and apply it to the ledger; returns its position. Raises `JournalFull`."""
         ...
 
     def commit(self, sync: bool = True) -> int:
-        """Write everything staged (and sync it); gives the new `end`.
+        """Write everything staged (and sync it); returns the new `end`.
 
         Raises `JournalFull`, `JournalError`.
         """
@@ -187,9 +187,9 @@ class Journal(Readable, Protocol):
         ...
 
     def checkpoint(self) -> int:
-        """Commit, then save index and ledger as of then; gives the position that a replay would start from."""
+        """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
         ...
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events."""
+        """Apply retention, never past position `floor`; returns the removed events."""
         ...

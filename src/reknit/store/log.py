@@ -113,7 +113,7 @@ class Appender:
             self._let_go(self.size - PAGE_CACHE_BYTES)
 
     def sync(self) -> None:
-        """Sync what was written without."""
+        """Sync earlier writes that were not synced."""
         if self._broken is not None:
             raise self._broken
         if not self._is_synced:

@@ -32,7 +32,7 @@ def wall_clock_us() -> int:
 
 
 class LogState:
-    """What a journal has in memory about its log. `where` names the journal in errors."""
+    """A journal's in-memory state of its log. `where` names the journal in errors."""
 
     def __init__(self, where: str, tail_bytes_max: int | None) -> None:
         self.where = where
@@ -64,7 +64,7 @@ class LogState:
     # -- changes; the caller holds the lock where threads share the state
 
     def load(self, ledger: Ledger, paused: set[str], series: SeriesTable, segments: list[Segment]) -> None:
-        """Take over what opening found."""
+        """Take over the result of opening."""
         self.ledger, self.paused, self.series, self.segments = ledger, paused, series, segments
 
     def begin_at(self, end: int, marks: list[tuple[int, int]]) -> None:
@@ -112,7 +112,7 @@ class LogState:
         self.synced_end = self.end
 
     def dropped(self, count: int) -> list[Chunk]:
-        """The oldest segments were removed; gives the chunks that were in memory."""
+        """The oldest segments were removed; returns the chunks that were in memory."""
         del self.segments[:count]
         return self.tail.drop_before(self.start)
 

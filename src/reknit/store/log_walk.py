@@ -63,7 +63,7 @@ def replay(
     synced: int,
     on_chunk: Callable[[Chunk], None],
 ) -> TornTail | None:
-    """Pass every chunk from `position` on to `on_chunk`. Gives a torn tail to cut off; raises for other damage."""
+    """Pass every chunk from `position` on to `on_chunk`. Returns a torn tail to cut off; raises for other damage."""
     for index, segment in enumerate(segments):
         file_end = segment.start + files.size(segment.start)
         following = segments[index + 1].start if index + 1 < len(segments) else None
@@ -108,7 +108,7 @@ def corrupt(directory: Path, segment: Segment, position: int, why: str) -> Journ
 
 
 def cut(files: SegmentFiles, tail: TornTail, aside: Path) -> str:
-    """Cut a torn tail off the log; gives the file with its bytes, if it had any."""
+    """Cut a torn tail off the log; returns the file with its bytes, if it had any."""
     segment = tail.segments[0]
     path = ""
     if tail.is_damage:

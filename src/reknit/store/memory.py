@@ -88,7 +88,7 @@ class MemoryJournal(ComposedJournal):
         return self.commit()
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events."""
+        """Apply retention, never past position `floor`; returns the removed events."""
         now_us = self._now_us() if now_us is None else now_us
         self.staging.begin_segment_if_old(now_us)
         state = self.state
@@ -142,9 +142,9 @@ class SimJournal(MemoryJournal):
         )
 
     def crash(self, survives: int | None = None) -> SimJournal:
-        """Lose everything that was not synced, and give the journal as it opens again; this one is closed.
+        """Lose everything that was not synced, and return the reopened journal; this one is closed.
 
-        What was written without a sync survives up to position `survives`, as after a kill -9 (not a power cut). A
+        Data that was written without a sync survives up to position `survives`, as after a kill -9 (not a power cut). A
         batch that this position divides does not survive.
         """
         old = self.state

@@ -1,4 +1,4 @@
-"""The state of a log as opening finds it: first what the index knows, then everything that a replay adds."""
+"""The state of a log while it is opened: first the content of the index, then everything that a replay adds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OpenedLog:
 
 
 def load_index(index: Index, directory: Path) -> OpenedLog:
-    """What the index knows, with the segments that have a file."""
+    """Load the index, with the segments that have a file."""
     ledger = Ledger()
     series = SeriesTable(ledger)
     state, known, numbers = index.load(series, ledger)

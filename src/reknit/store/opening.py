@@ -59,7 +59,7 @@ class _Opening:
                 segment_path(self._layout.log, start).unlink()
 
     def replay(self) -> TornTail | None:
-        """Replay the log that the index does not have; gives the tail to cut off."""
+        """Replay the log that the index does not have; returns the tail to cut off."""
         opened = self.opened
         opened.end = self._verified_from()
         synced_end = max(opened.indexed_to, self._synced_end)

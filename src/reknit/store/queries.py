@@ -42,7 +42,7 @@ class LogQueries:
         while position < stop:
             chunk = self._chunk_at(position, stop, max_bytes)
             if chunk is None:
-                position = stop  # in a hole that reaches so far
+                position = stop  # in a hole that reaches up to here
             elif chunk.entries:
                 return self._run(chunk, max(position, chunk.position), stop, max_bytes)
             else:
@@ -175,7 +175,7 @@ class LogQueries:
         return min(max(position, state.start), state.end)
 
     def status(self) -> JournalStatus:
-        """Totals of what is held."""
+        """Totals of the held events."""
         state = self._state
         with state.lock:
             segments = state.segments

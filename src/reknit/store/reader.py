@@ -69,7 +69,7 @@ class LogFollower:
         self._shared.close()
 
     def follow(self) -> int:
-        """See how far the log reaches; gives the end."""
+        """Find the current end of the log, and return it."""
         end, _ = self._shared.read()
         if end > self._state.end or not self._state.end:
             self._list_segments(end)
@@ -168,7 +168,7 @@ class JournalReader:
             self._follower.close()
 
     def refresh(self) -> int:
-        """See how far the journal reaches; gives the end. Every call does this by itself."""
+        """Find the journal's current end, and return it. Every other call does this first."""
         self._check_open()
         return self._follower.follow()
 
@@ -252,6 +252,6 @@ class JournalReader:
         return self._queries.position_at(time_us)
 
     def status(self) -> JournalStatus:
-        """Totals of what is held."""
+        """Totals of the held events."""
         self._catch_up()
         return self._queries.status()

@@ -49,7 +49,7 @@ class Segment:
         self.end = end
 
     def lose(self, events: int) -> None:
-        """So many of its events are lost."""
+        """This many of its events are lost."""
         self.events = max(0, self.events - events)
 
     def stored_at(self, now_us: int) -> None:

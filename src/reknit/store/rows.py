@@ -86,7 +86,7 @@ OutcomesRow = dict[int, list[Range]]
 
 
 def outcomes_of(account: Account, series: SeriesExtents) -> OutcomesRow | None:
-    """None where nothing has ended."""
+    """None if nothing has ended."""
     ends = account.ends.get((series.topic, series.source))
     return None if ends is None else {int(end): seqs.ranges() for end, seqs in ends.items()}
 
@@ -104,7 +104,7 @@ def load_letters(row: LettersRow) -> HandledLetters:
 
 
 class LoadedIndex(NamedTuple):
-    """What an index gives beside series and ledger."""
+    """The content of an index, apart from series and ledger."""
 
     state: IndexState | None
     segments: list[Segment]

@@ -50,7 +50,7 @@ class SegmentWriter:
         self._appender = new
 
     def sync(self) -> None:
-        """Sync what was written without."""
+        """Sync earlier writes that were not synced."""
         self._appender.sync()
 
     def share_end(self, end: int, synced_end: int) -> None:

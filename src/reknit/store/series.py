@@ -1,5 +1,4 @@
-"""Where each series' events are: extents, which are coarse places in the log, and what is known of the series as a
-whole.
+"""Where each series' events are: extents, which are coarse places in the log, and facts about the series as a whole.
 
 A series is the events of one source on one topic. An extent says: events `[first, stop)` of a series lie, in order,
 between two positions that are close to each other. Batches of other series may lie between them. There is one extent per
@@ -45,7 +44,7 @@ _order = attrgetter("first", "position")
 
 
 class SeriesExtents:
-    """What is known of one series."""
+    """The extents of one series in the log."""
 
     __slots__ = ("extents", "first_held", "in_order", "last", "number", "open", "source", "span_max", "topic")
 
@@ -63,7 +62,7 @@ class SeriesExtents:
         self.open: Extent | None = None
 
     def append(self, first: int, stop: int, position: int, end: int, segment_start: int) -> Extent | None:
-        """Events `[first, stop)` were stored in `[position, end)`; gives the extent if that began a new one."""
+        """Events `[first, stop)` were stored in `[position, end)`; returns the extent if that began a new one."""
         extent, begun = self.open, None
         if (
             extent is not None
@@ -86,7 +85,7 @@ class SeriesExtents:
         self.open = None
 
     def drop(self, count: int) -> list[Extent]:
-        """Forget the oldest extents; gives them."""
+        """Forget the oldest extents; returns them."""
         dropped = self.extents[:count]
         del self.extents[:count]
         if not self.in_order:  # the extent that was out of order may be gone now
@@ -99,7 +98,7 @@ class SeriesExtents:
         self.last = max(self.last, last)
 
     def restore(self, first_held: int, last: int, span_max: int = 0) -> None:
-        """Take over what an index knew."""
+        """Take over the values of an index."""
         self.first_held, self.last, self.span_max = first_held, last, span_max
 
     def overlapping(self, start: int, stop: int) -> list[Extent]:
@@ -171,7 +170,7 @@ class SeriesTable:
     def add(self, position: int, heads: Iterable[Head]) -> tuple[list[Entry], int]:
         """Index batches that lie back to back from `position` on, and enter them into the ledger.
 
-        Gives their entries and the number of their events.
+        Returns their entries and the number of their events.
         """
         entries: list[Entry] = []
         append = entries.append
@@ -221,7 +220,7 @@ class SeriesTable:
         self.fresh.clear()
 
     def drop_before(self, position: int) -> list[Extent]:
-        """Forget the extents in memory that start before a position; gives them."""
+        """Forget the extents in memory that start before a position; returns them."""
         dropped: list[Extent] = []
         for series in self:
             count = bisect_left(series.extents, position, key=_position)
@@ -231,7 +230,7 @@ class SeriesTable:
 
 
 def remove(extents: Iterable[Extent]) -> list[Removed]:
-    """Extents were removed: advance their series' first held seq. Gives the removed events, in merged ranges."""
+    """Extents were removed: advance their series' first held seq. Returns the removed events, in merged ranges."""
     by_series: dict[int, tuple[SeriesExtents, SeqSet]] = {}
     for extent in extents:
         _, seqs = by_series.setdefault(extent.series.number, (extent.series, SeqSet()))

@@ -11,7 +11,7 @@ from reknit.store.series import SeriesTable
 
 @dataclass(slots=True)
 class UnsavedChanges:
-    """What changed in the ledger and is not in the index yet. It stays when a checkpoint fails."""
+    """Changes of the ledger that are not in the index yet. They stay when a checkpoint fails."""
 
     series: set[Series] = field(default_factory=set)
     accounts: set[str] = field(default_factory=set)
@@ -20,7 +20,7 @@ class UnsavedChanges:
     letters: set[bytes] = field(default_factory=set)
 
     def take(self, ledger: Ledger) -> None:
-        """Add what changed since the last call."""
+        """Add the changes since the last call."""
         changes = ledger.take_changes()
         self.series |= changes.series
         self.accounts |= changes.accounts
@@ -54,7 +54,7 @@ class AccountNumbers:
 def fill(
     snapshot: Snapshot, unsaved: UnsavedChanges, ledger: Ledger, table: SeriesTable, numbers: AccountNumbers
 ) -> None:
-    """Put everything unsaved into a snapshot, as it is now. Nothing can be staged meanwhile, so this is short."""
+    """Put everything unsaved into a snapshot of this moment. Nothing can be staged meanwhile, so this is short."""
     named = {series for _, series in unsaved.ends} | {series for _, series, _ in unsaved.tallies}
     unknown = {series for series in named if table.get(*series) is None}
     for key in unsaved.series | unknown:

@@ -16,11 +16,11 @@ from reknit.store.tail import Chunk
 _SEGMENT_BYTES_MIN: Final = 4096
 STAGED_BYTES_MAX: Final = 64 << 20
 MARK_US: Final = 1_000_000
-"""How finely time is indexed: at most one mark in so many microseconds."""
+"""The resolution of the time index: at most one mark in this many microseconds."""
 
 
 class SegmentLimits:
-    """When a segment is full. Retention removes whole segments, so they are small against what is retained."""
+    """When a segment is full. Retention removes whole segments, so they are small compared to the retained log."""
 
     def __init__(self, segment_bytes: int, retention: Retention) -> None:
         self._bytes = segment_bytes
@@ -68,7 +68,7 @@ class StagingArea:
         self._last_us = last_us
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
-        """Take whole, validated batches back to back; gives the first one's position."""
+        """Take whole, validated batches back to back; returns the first one's position."""
         size = len(data)
         assert sum([head.length for head in heads]) == size, "the heads are those of the data"
         state = self._state
@@ -81,7 +81,7 @@ class StagingArea:
         return position
 
     def stage_record(self, record: Record) -> int:
-        """Take a record and apply it to the ledger; gives its position.
+        """Take a record and apply it to the ledger; returns its position.
 
         Records have an eighth more room than batches, so that outcomes can still be stored while intake is stopped.
         """
@@ -96,7 +96,7 @@ class StagingArea:
         return position
 
     def _make_room(self, size: int, limit: int) -> int:
-        """Check the limit, begin a new segment if this one is full, mark the time; gives the position."""
+        """Check the limit, begin a new segment if this one is full, mark the time; returns the position."""
         state = self._state
         state.check_open()
         position = state.staged_end
@@ -114,7 +114,7 @@ class StagingArea:
         return position
 
     def begin_segment_if_old(self, now_us: int) -> None:
-        """Without new events the segment that is written grows old too; begin another, so that it can be removed."""
+        """Without new events, the current segment grows old too; begin another, so that it can be removed."""
         state = self._state
         with state.lock:
             if state.staged_end == state.end and self._limits.is_old(state.segments[-1], now_us):
@@ -127,6 +127,6 @@ class StagingArea:
         return chunks
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
-        """A commit failed: these chunks wait for the next one, before what was staged since."""
+        """A commit failed: these chunks wait for the next one, before chunks that were staged since."""
         with self._state.lock:
             self._chunks[:0] = chunks

@@ -41,7 +41,7 @@ class ValidPart(NamedTuple):
 
 
 def verify(directory: Path | str) -> list[Damage]:
-    """Read the whole log and check every frame; gives the damage. The journal may be in use.
+    """Read the whole log and check every frame; returns the damage. The journal may be in use.
 
     >>> from tempfile import TemporaryDirectory
     >>> from reknit.store.disk import DiskJournal

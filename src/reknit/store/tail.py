@@ -121,7 +121,7 @@ class Tail:
         return self._chunks[bisect_left(self._positions, start) : bisect_left(self._positions, stop)]
 
     def drop_before(self, position: int) -> list[Chunk]:
-        """Drop the chunks that start before a position; gives the dropped ones."""
+        """Drop the chunks that start before a position; returns the dropped ones."""
         return self._drop(bisect_left(self._positions, position))
 
     def _drop(self, count: int) -> list[Chunk]:

@@ -29,7 +29,7 @@ class Trimmer:
         self._files, self._index = files, index
 
     def trim(self, now_us: int, floor: int | None) -> list[Removed]:
-        """Apply retention, never past position `floor`; gives the removed events.
+        """Apply retention, never past position `floor`; returns the removed events.
 
         The part of the log that the index does not cover yet stays: its records may not be in the saved ledger.
         """

@@ -19,7 +19,7 @@ from reknit.testing.observed import ObservedSubscriber, name_of
 from reknit.testing.world import World
 
 CALM_THINK_S = 0.02
-"""Once the faults are over no application thinks for longer: it may have a long backlog."""
+"""The longest time that an application thinks once the faults are over: it may have a long backlog."""
 
 
 class Application:
@@ -49,7 +49,7 @@ class Application:
         self._perform = perform
         self._inbox: deque[Batch] = deque()
         self._revoked: dict[int, SeqSet] = {}
-        """What was revoked while it waited in the inbox, by the id of its batch."""
+        """Events that were revoked while they waited in the inbox, by the id of their batch."""
         self._is_thinking = False
         self._unconfirmed: deque[tuple[int, Series, int, int, Outcome]] = deque()
         """Outcomes that the node has not confirmed, each with the number of its message; -1: not sent yet."""
@@ -110,7 +110,7 @@ class Application:
         self._think()
 
     def _hangs(self) -> bool:
-        """Whether the application never settles what it has taken, so that its lease runs out."""
+        """Whether the application never settles this batch, so that its lease runs out."""
         plan = self._world.plan
         can_hang = bool(plan.lease_s) and self._seen.kind.durable and not self._world.is_calm
         return can_hang and self._rng.random() < plan.hang

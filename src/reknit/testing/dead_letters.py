@@ -38,7 +38,7 @@ class WrittenDeadLetters:
         self._read_to: dict[str, int] = {}
 
     def read(self, node: JudgedNode) -> None:
-        """Read what is new in a node's journal, before retention may remove it."""
+        """Read new dead letters from a node's journal, before retention may remove them."""
         journal = node.journal
         position = max(self._read_to.get(node.name, 0), journal.start)
         while position < journal.end:
@@ -88,7 +88,7 @@ class ValidReasons:
                 return False
 
     def _is_exhausted(self, letter: DeadLetterContent, seen: ObservedSubscriber, put_us: int) -> bool:
-        """Whether it was tried as often as is allowed, and each attempt failed or outlasted its lease."""
+        """Whether it had all allowed attempts, and each failed or outlasted its lease."""
         limit = self._config.topic(letter.topic).attempts_max or self._config.dispatch.attempts_max
         outcomes = [one.outcome for one in letter.tries]
         failed, silent = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.LEASE_LOST)

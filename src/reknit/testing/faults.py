@@ -11,7 +11,7 @@ from typing import Any
 class FaultPlan:
     """Every parameter of a simulation. A rate is per second of the run; a share is a probability.
 
-    It has more than 50 fields because all faults are in one place: a replay prints one value that is the whole plan,
+    It has more than 50 fields because all faults are in one place: a replay prints the whole plan as one value,
     and a test sets a single field.
 
     >>> FaultPlan.from_seed(7) == FaultPlan.from_seed(7)

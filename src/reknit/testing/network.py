@@ -1,4 +1,4 @@
-"""A faulty network: connections that break, as those of TCP do, and datagrams that are lost, repeated or reordered.
+"""A faulty network: connections that break, as TCP connections do, and datagrams that are lost, repeated or reordered.
 
 A connection never loses or reorders bytes while it is open. When it is cut, a prefix of the bytes in flight still
 arrives, and each side notices after a delay of its own. A partition stops the bytes; if it lasts, both sides give up.
@@ -19,7 +19,7 @@ from reknit.testing.faults import FaultPlan
 
 
 class ConnectionUser(Protocol):
-    """Is told what happens on its side of a connection."""
+    """Hears of the events on its side of a connection."""
 
     def opened(self, end: ConnectionEnd) -> None:
         """The connection is open."""
@@ -47,7 +47,7 @@ class ConnectionEnd:
         self.is_cut = False
         """Nothing more that this side sends is transmitted."""
         self.is_silent = False
-        """Nothing that this side sent arrives any more."""
+        """Nothing from this side arrives any more."""
         self.is_blocked = False
         self.stalled: list[bytes] = []
         """Bytes that wait for the end of a partition."""

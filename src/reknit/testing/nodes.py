@@ -70,7 +70,7 @@ class SimNode:
     # -- life
 
     def start(self) -> None:
-        """Start with the journal as it is."""
+        """Start with the journal in its current state."""
         self._life += 1
         self._peers: dict[int, tuple[ConnectionEnd, Decoder]] = {}
         self._out: dict[int, list[Buffer]] = {}
@@ -164,7 +164,7 @@ class SimNode:
     # -- the core's shell
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        """Collect what is sent in one turn, so that it goes out together, as on a real connection."""
+        """Collect the messages of one turn, and send them together, as on a real connection."""
         if isinstance(peer, int) and peer in self._peers:
             self._out.setdefault(peer, []).extend(buffers)
 
@@ -194,7 +194,7 @@ class SimNode:
         self._after(self._world.plan.trim_s, self._trim)
 
     def commit(self, number: int, sync: bool) -> None:
-        """Commit, or wait for a running commit: what is staged during one is committed by the next."""
+        """Commit, or wait for a running commit: the next one commits everything staged meanwhile."""
         self._wanted = (number, sync or (self._wanted is not None and self._wanted[1]))
         if not self._is_committing:
             self._start_commit()

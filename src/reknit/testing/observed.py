@@ -1,4 +1,4 @@
-"""What a subscriber's application saw from the outside: every batch, outcome, revocation and report of loss.
+"""A subscriber's application, observed from the outside: every batch, outcome, revocation and report of loss.
 
 A problem is reported at once when an event arrives twice, out of order, after its outcome, or with an unreported gap
 before it.
@@ -33,7 +33,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubscriberKind:
-    """What a subscriber asked for when it subscribed."""
+    """The options with which a subscriber subscribed."""
 
     node: str
     pattern: Pattern
@@ -42,7 +42,7 @@ class SubscriberKind:
 
 
 class ObservedSubscriber:
-    """What one subscriber's application saw: over all runs of a durable one, in the only run of an ephemeral one."""
+    """Everything one subscriber's application saw: over all runs if durable, in its only run if ephemeral."""
 
     def __init__(self, name: str, kind: SubscriberKind, observer: Observer) -> None:
         self.name = name
@@ -55,11 +55,11 @@ class ObservedSubscriber:
         self.received: dict[Series, SeqSet] = {}
         self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
         self.failed: dict[Series, dict[int, int]] = {}
-        """How often it said of an event that it failed, by seq."""
+        """How often it reported an event as failed, by seq."""
         self.lost: dict[Series, SeqSet] = {}
         self._ended: dict[Series, SeqSet] = {}
         self._held: dict[Series, SeqSet] = {}
-        """What the process has received and not returned."""
+        """Events that the process has received and not returned."""
         self._next: dict[Series, int] = {}
         self._observer = observer
 
@@ -81,7 +81,7 @@ class ObservedSubscriber:
         self._next.clear()
 
     def asked_to_be_forgotten(self) -> None:
-        """It unsubscribed for good. Until the node confirms that, the subscriber may be forgotten or not."""
+        """It unsubscribed with `forget`. Until the node confirms that, the subscriber may be forgotten or not."""
         self.is_forgotten = True
 
     # -- events

@@ -82,7 +82,7 @@ class Program:
         self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
 
     def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
-        """Ignored: its windows limit what a client sends."""
+        """Ignored: a client's windows limit its sending."""
 
     def say(self, *data: bytes) -> None:
         if self._end is not None and self.is_connected:

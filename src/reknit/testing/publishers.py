@@ -1,4 +1,4 @@
-"""Programs that publish, and record what the node confirmed to them."""
+"""Programs that publish, and record the node's confirmations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
 
 class PublisherProgram(Program):
-    """Publishes at random times until the faults are over, and reports to the witness what was confirmed."""
+    """Publishes at random times until the faults are over, and reports confirmed events to the witness."""
 
     def __init__(self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool) -> None:
         super().__init__(name, node, world, rng)

@@ -36,7 +36,7 @@ LEAVE_S = 0.3
 
 
 class SubscriberProgram(Program):
-    """Subscribes, passes what is delivered to its application, and may unsubscribe."""
+    """Subscribes, passes delivered batches to its application, and may unsubscribe."""
 
     def __init__(
         self, name: str, node: str, world: World, rng: Random, pattern: str, durable: bool, history: bool

@@ -1,7 +1,7 @@
 """The witness compares what applications saw with what publishers were promised and what the ledger says.
 
-It is outside the machines. It knows what was published, what was confirmed and what every application received. It
-shares no code with what it judges, except for the ledger, of which every row must agree with it.
+It is outside the machines. It knows the published events, the confirmed ones, and those that every application received.
+It shares no code with the parts that it judges, except for the ledger, whose rows must all agree with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reknit.testing.observed import ObservedSubscriber, SubscriberKind, name_of,
 
 
 class Witness:
-    """Observes everything, and collects what is wrong in `problems`."""
+    """Observes everything, and collects problems in `problems`."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -44,7 +44,7 @@ class Witness:
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
 
     def subscriber(self, name: str, kind: SubscriberKind) -> ObservedSubscriber:
-        """A subscriber's process starts. Returns what is known of the subscriber so far."""
+        """A subscriber's process starts. Returns the observations of the subscriber so far."""
         seen = self.subscribers.get(name)
         if seen is None:
             seen = self.subscribers[name] = ObservedSubscriber(name, kind, self)
@@ -116,7 +116,7 @@ class Witness:
         return self.problems
 
     def _judge_journal(self, node: JudgedNode) -> dict[Series, SeqSet]:
-        """Every confirmed event is stored, once, as it was published. Returns what is stored."""
+        """Every confirmed event is stored, once, as it was published. Returns the stored events."""
         journal = node.journal
         stored: dict[Series, SeqSet] = {}
         position = journal.start
@@ -151,7 +151,7 @@ class Witness:
         loses: bool,
         reasons: ValidReasons,
     ) -> None:
-        """The subscriber received what it is owed, and every event ended as the application said."""
+        """The subscriber received the events it is owed, and every event ended as the application said."""
         if seen.opened_at is None or seen.is_forgotten:
             return
         account = node.journal.ledger.accounts.get(seen.name)
@@ -172,7 +172,7 @@ class Witness:
     def _accounted_for(
         self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None, loses: bool
     ) -> SeqSet:
-        """What the application received, or need not have received. `ends` is the ledger's account, if there is one."""
+        """Events that the application received or need not have received. `ends` is the ledger's account, if any."""
         received = seen.received.get(series, SeqSet())
         if ends is None:
             return received.union(seen.lost.get(series, SeqSet()))

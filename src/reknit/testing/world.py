@@ -1,4 +1,4 @@
-"""What the nodes and programs of one simulation share: plan, clock, network, witness and trace."""
+"""The world that the nodes and programs of one simulation share: plan, clock, network, witness and trace."""
 
 from __future__ import annotations
 

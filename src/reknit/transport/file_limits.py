@@ -26,7 +26,7 @@ def files_max() -> int:
 
 
 def raise_files_max() -> int:
-    """Raise the limit as far as the system allows; gives the new limit.
+    """Raise the limit as far as the system allows; returns the new limit.
 
     The soft limit is often 1,024 for programs that use select(). A node does not use it.
 

@@ -66,7 +66,7 @@ class MemoryConnection:
 
 
 def listen(url: str, handler: Handler) -> Callable[[], None]:
-    """Accept connections to `memory://NAME` in this process; gives a function that stops this."""
+    """Accept connections to `memory://NAME` in this process; returns a function that stops this."""
     if url in _listeners:
         raise InvalidConfig("node.listen", url, "is in use in this process; choose another name")
     _listeners[url] = handler

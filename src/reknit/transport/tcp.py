@@ -129,7 +129,7 @@ def _name(address: object) -> str:
 async def listen(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> tuple[asyncio.Server, str]:
-    """Accept connections at `url`; gives the server and its actual address, as `open_server`."""
+    """Accept connections at `url`; returns the server and its actual address, as `open_server`."""
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")

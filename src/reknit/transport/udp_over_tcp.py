@@ -120,7 +120,7 @@ class _Outgoing(asyncio.Protocol):
         return self._transport is None or not self._transport.get_write_buffer_size()
 
     def send(self, datagrams: list[Datagram]) -> int:
-        """Send datagrams; gives how many were dropped because too much waits."""
+        """Send datagrams; returns how many were dropped because too much waits."""
         framed = [p for each in datagrams for p in (_LENGTH.pack(sum(map(len, each))), *each)]
         if self._transport is None:
             if len(self._waiting) + len(framed) > 4096:

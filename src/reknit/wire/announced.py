@@ -44,7 +44,7 @@ class Announced(Generic[M]):
         self.message, self.rest = message, message.size
 
     def take(self, size: int) -> tuple[M, bool] | None:
-        """Bytes arrived: gives the message they belong to, and whether they are its last; None if not announced."""
+        """Bytes arrived: returns their message, and whether they are its last; None if they were not announced."""
         message = self.message
         if message is None:
             return None

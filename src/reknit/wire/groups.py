@@ -155,7 +155,7 @@ class GroupLeave(GroupMessage, frozen=True, tag=21):
 
 
 class GroupSuspect(GroupMessage, frozen=True, tag=22):
-    """I have not heard from these members for long. A member that is among them sends `GroupBeat` at once."""
+    """I have not heard from these members for too long. A member that is among them sends `GroupBeat` at once."""
 
     members: list[bytes]
 

@@ -79,7 +79,7 @@ class Expect(Message, frozen=True, tag=8):
 
 
 class Refuse(Message, frozen=True, tag=9):
-    """The node tells a publisher: events `[start, stop)` of the source are refused for good, and why. No answer."""
+    """The node tells a publisher: events `[start, stop)` of the source are permanently refused, and why. No answer."""
 
     source: bytes
     start: int
@@ -132,7 +132,7 @@ class Start(msgspec.Struct, frozen=True):
     count: int = 0
     """With `history`: at most this many of the newest events of each source."""
     age_s: float = 0.0
-    """With `history`: only events that are no older."""
+    """With `history`: only events that are at most this old."""
 
 
 class Subscribe(Message, frozen=True, tag=12):
@@ -177,7 +177,7 @@ class Subscribed(Message, frozen=True, tag=13):
 
 
 class Unsubscribe(Message, frozen=True, tag=14):
-    """A client ends a subscription; with `forget`, a durable one for good. The node answers `Unsubscribed`."""
+    """A client ends a subscription; with `forget`, a durable one is deleted. The node answers `Unsubscribed`."""
 
     sub: int
     forget: bool = False
@@ -190,7 +190,7 @@ class Unsubscribed(Message, frozen=True, tag=15):
     code: int = 0
     text: str = ""
     is_forgotten: bool = False
-    """Whether a durable subscription ended for good, durably."""
+    """Whether a durable subscription was deleted, durably."""
 
 
 class Credit(Message, frozen=True, tag=16):
@@ -217,7 +217,7 @@ class Deliver(Message, frozen=True, tag=17):
 
 
 class DispositionRow(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscriber says about the delivered events `[start, stop)`."""
+    """A subscriber's disposition of the delivered events `[start, stop)`."""
 
     topic: str
     source: bytes

@@ -47,7 +47,7 @@ class Survey(Message, frozen=True, tag=25):
     id: int
     pattern: str
     age_s: float = 0.0
-    """Only events that are no older; 0: all."""
+    """Only events that are at most this old; 0: all."""
     deep: bool = True
 
 

@@ -38,7 +38,7 @@ class Room(Message, frozen=True, tag=72):
 
 
 class Abort(Message, frozen=True, tag=73):
-    """Either side of a stream breaks it off: no event came of it. No answer."""
+    """Either side of a stream aborts it: it does not become an event. No answer."""
 
     sub: int
     source: bytes

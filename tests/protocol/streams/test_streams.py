@@ -102,7 +102,7 @@ def test_only_bytes_that_may_be_resent_are_stored(is_resent: bool) -> None:
 
 @pytest.mark.parametrize(
     ("piece", "text"),
-    [(came(5, 1), "at 5, not at 0"), (came(0, 101), "room up to 100")],
+    [(came(5, 1), "at offset 5, not at 0"), (came(0, 101), "only 100 were granted")],
 )
 def test_an_invalid_chunk_ends_the_stream(piece: tuple[ChunkReceived, str], text: str) -> None:
     streams = begun()
@@ -121,7 +121,7 @@ def test_pieces_after_the_last_or_over_the_limit_end_it_too() -> None:
     tell(streams, came(0, 1, is_last=True))
     [give_up, _] = tell(streams, came(1, 1))
     assert isinstance(give_up, AbandonStream)
-    assert give_up.text == "a chunk came after the last one"
+    assert give_up.text == "a chunk arrived after the last one"
     streams = StreamMachine(WINDOW, bytes_max=50)
     [_, give_up, _] = tell(streams, (StreamStarted(S, True), "up"), came(0, 51))
     assert isinstance(give_up, AbandonStream)

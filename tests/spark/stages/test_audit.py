@@ -90,8 +90,8 @@ def test_audit_finds_and_names_what_is_wrong(spark: SparkSession, tmp_path: Path
     assert found == [
         (51, 56, "ended, and is missing from every journal"),
         (56, 61, "is missing from every journal"),
-        (61, 71, "has no end, though the node says that nothing so old is owed"),
-        (81, 95, "has no end, though the node says that nothing so old is owed"),
+        (61, 71, "has no outcome, though the node reports that nothing this old is owed"),
+        (81, 95, "has no outcome, though the node reports that nothing this old is owed"),
         (101, 111, "ended but was never published"),
     ]
     assert not bad.balanced

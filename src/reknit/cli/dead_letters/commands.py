@@ -80,7 +80,7 @@ def redrive(
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
-    """Publish dead letters again on their own topics: each once, however often this is run."""
+    """Publish dead letters again on their own topics: each once, no matter how often this is run."""
     from reknit.cli.dead_letters import requests
     from reknit.cli.dead_letters.selection import events_per_second, selection
     from reknit.cli.running import run
@@ -107,7 +107,7 @@ def drop(
     json: AsJson = False,
     node: NodeUrl = "",
 ) -> None:
-    """Drop dead letters for good."""
+    """Drop dead letters permanently."""
     from reknit.cli.dead_letters import requests
     from reknit.cli.dead_letters.selection import selection
     from reknit.cli.running import run
@@ -116,7 +116,7 @@ def drop(
     wanted = selection(chosen)
     if not dry_run and not yes:
         count = run(requests.drop(node, wanted, is_dry=True))
-        typer.confirm(f"Drop {dead_letters(count)} for good?", abort=True)
+        typer.confirm(f"Drop {dead_letters(count)} permanently?", abort=True)
     count = run(requests.drop(node, wanted, is_dry=dry_run))
     if json:
         print_json({"count": count, "is_dry": dry_run})

@@ -1,4 +1,4 @@
-"""What the commands about dead letters ask of a node."""
+"""The requests that the commands about dead letters send to a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reknit.dead_letter import DeadLetterContent, DeadLetterFilter
 async def newest(
     node: str, wanted: DeadLetterFilter, limit: int
 ) -> tuple[list[tuple[int, DeadLetterContent]], int]:
-    """The newest dead letters with their numbers, oldest first, and how many are waiting in all."""
+    """The newest dead letters with their numbers, oldest first, and how many are waiting in total."""
     found: list[tuple[int, DeadLetterContent]] = []
     async with connected(node) as session:
         async for one in client.letters(session, wanted, newest_first=True):
@@ -71,7 +71,7 @@ async def drop(node: str, wanted: DeadLetterFilter, *, is_dry: bool) -> int:
 async def _with_progress(
     session: Session, what: str, pages: AsyncIterator[dict[str, Any]]
 ) -> AsyncIterator[dict[str, Any]]:
-    """The pages, with a progress bar on a terminal: how much is done of what was waiting at the start."""
+    """The pages, with a progress bar on a terminal: how many are done of those that were waiting at the start."""
     console = Console(stderr=True)
     last = int((await session.ask("dead_letters", limit=0))["last"])
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.fields[done]:,}"), TimeRemainingColumn())

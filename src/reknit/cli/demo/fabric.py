@@ -36,7 +36,7 @@ OWED = {
 
 
 class DemoObserver(Protocol):
-    """Shows what happens. `DemoScreen` is one."""
+    """Shows the progress of the demo. `DemoScreen` is one."""
 
     def tell(self, text: str) -> None:
         """Report an action."""
@@ -47,7 +47,7 @@ class DemoObserver(Protocol):
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found."""
+    """The result of the demo."""
 
     rows: list[dict[str, Any]]
     published: int
@@ -105,7 +105,7 @@ class DemoFabric:
 
     @property
     def published(self) -> int:
-        """The number of events that the node has stored by now."""
+        """The number of events that the node has stored so far."""
         rows = self.status.get("topics", ())
         return sum(row["events"] for row in rows if row["topic"] in PUBLISHERS.values())
 
@@ -171,7 +171,7 @@ class DemoFabric:
         return rows >= OWED and not any(row["in_flight"] for row in self.rows)
 
     def _wait(self, observer: DemoObserver, count: int) -> None:
-        """Wait until so many events are published."""
+        """Wait until this many events are published."""
         deadline = time.monotonic() + PATIENCE_S
         while self.published < count:
             self._sleep(REFRESH_S, observer)
@@ -198,7 +198,7 @@ class DemoFabric:
     # -- the result
 
     def result(self) -> DemoResult:
-        """Compare what was published, what the ledger says, and what the subscribers recorded themselves."""
+        """Compare the published events, the ledger, and the events that the subscribers recorded themselves."""
         self._refresh()
         rows = [row for row in self.rows if row["topic"] in PUBLISHERS.values()]
         problems = [

@@ -27,7 +27,7 @@ Rate = Annotated[float | None, typer.Option(min=0.001, metavar="N", help="At mos
 Ttl = Annotated[
     int,
     typer.Option(
-        min=0, metavar="MS", help="Dead-letter an event that is not delivered after so long; 0: never."
+        min=0, metavar="MS", help="Dead-letter an event that is not delivered within this time; 0: never."
     ),
 ]
 Name = Annotated[

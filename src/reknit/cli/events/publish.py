@@ -39,7 +39,7 @@ class PublishProgress:
         return self
 
     def show(self, count: int) -> None:
-        """Show the number of events that are stored by now."""
+        """Show the number of events that are stored so far."""
         now = time.monotonic()
         if not self._is_shown or now < self._next:
             return

@@ -20,7 +20,8 @@ From = Annotated[str | None, typer.Option("--from", metavar="CHECKPOINT", help="
 Name = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Subscribe durably: the node retains what this name has not received yet."
+        metavar="NAME",
+        help="Subscribe durably: the node retains the events that this name has not received yet.",
     ),
 ]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N events.")]

@@ -25,7 +25,7 @@ Payload = Annotated[
 MembersMin = Annotated[
     int, typer.Option(min=1, metavar="N", help="Wait until the group has N members, including you.")
 ]
-WaitS = Annotated[float, typer.Option("--wait", min=0.0, metavar="S", help="Wait at most so many seconds.")]
+WaitS = Annotated[float, typer.Option("--wait", min=0.0, metavar="S", help="Wait at most this many seconds.")]
 
 
 @app.command()

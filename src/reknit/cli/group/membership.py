@@ -38,7 +38,7 @@ class JoinOptions:
     discard_own: bool
 
     async def use(self, action: Callable[[Group], Awaitable[None]], node: str | None) -> None:
-        """Do something with the group, whose events are stored on the node, if one is given."""
+        """Join the group and run `action` with it. If a node is given, it stores the group's events."""
         if node is None:
             await action(self._group(None))
             return
@@ -114,7 +114,7 @@ async def _payloads(payload: str | None) -> AsyncIterator[bytes]:
 
 
 async def _discard_received(group: Group) -> None:
-    """Read what others send meanwhile, so that their windows do not fill up."""
+    """Read the events that others send meanwhile, so that their windows do not fill up."""
     async for _ in group.batches():
         pass
 

@@ -18,7 +18,7 @@ from reknit.errors import NotConnected
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
 SILENT_S = 30.0
-"""A pipeline reports every few seconds. After so long without a report it is shown as silent."""
+"""A pipeline reports every few seconds. After this long without a report it is shown as silent."""
 
 
 def print_status(body: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The blocking face of the client, for programs without asyncio.
+"""The blocking interface of the client, for programs without asyncio.
 
 It may import everything else in `client`.
 

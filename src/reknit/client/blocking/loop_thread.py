@@ -17,7 +17,7 @@ STOP_S = 10.0
 
 
 class LoopThread:
-    """Runs programs of other threads on its event loop, and gives them the results."""
+    """Runs coroutines for other threads on its event loop, and returns the results to them."""
 
     def __init__(self) -> None:
         self.loop = loop_factory()()
@@ -29,7 +29,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, program: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a program on the loop and give its result. An interrupt of the caller cancels it."""
+        """Run a coroutine on the loop and return its result. An interrupt of the caller cancels it."""
         if threading.current_thread() is self._thread or self.loop.is_closed():
             program.close()
             if self.loop.is_closed():
@@ -43,7 +43,7 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a plain function on the loop and give its result."""
+        """Call a plain function on the loop and return its result."""
 
         async def program() -> T:
             return function()

@@ -20,7 +20,7 @@ class SyncOutcomePublisher(SyncPublisher):
         self._outcomes = publisher
 
     def publish_many(self, payloads: Iterable[Buffer | str]) -> Outcome:
-        """Publish many events; gives ACCEPTED when all of them are, or raises `Undelivered`."""
+        """Publish many events; returns ACCEPTED when all of them are, or raises `Undelivered`."""
         return self._thread.run(self._publish_all([self._checked(payload) for payload in payloads]))
 
     async def _publish_all(self, payloads: list[bytes]) -> Outcome:

@@ -35,7 +35,7 @@ class SyncPublisher:
         self._bytes = 0
         self._error: ReknitError | None = None
         self._unstored: deque[tuple[int, StoredFuture]] = deque()
-        """The size of each call that the publisher has, and when it is stored."""
+        """The size of each call that the publisher has, and a future for its storage."""
         self._unstored_bytes = 0
         self._unstored_bytes_max = limits.publish_window_bytes // 2
         self._order = asyncio.Lock()
@@ -77,7 +77,7 @@ class SyncPublisher:
         return None
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> SyncStream:
-        """One event, written in pieces while it is on its way already; see `Publisher.stream`."""
+        """One event, written in pieces that are sent at once; see `Publisher.stream`."""
         return SyncStream(self._thread, self._publisher.stream(headers, size))
 
     def flush(self) -> None:
@@ -121,7 +121,7 @@ class SyncPublisher:
             self._pump_task = None
 
     async def _put(self, more: list[bytes]) -> StoredFuture | None:
-        """Publish gathered events, then `more`, when the window has room; gives a future for their storage."""
+        """Publish gathered events, then `more`, when the window has room; returns a future for their storage."""
         async with self._order:
             await self._make_room()
             payloads = self._take() + more

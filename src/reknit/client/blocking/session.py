@@ -1,7 +1,7 @@
-"""The blocking face of the client: the same session, run by a loop in a thread of its own.
+"""The blocking interface of the client: the same session, run by a loop in a thread of its own.
 
 Events cross threads in batches: published events gather on the caller's side until the loop takes all of them,
-received batches come over as many at a time as there are, and so do outcomes.
+received batches are passed on all at once, and so are outcomes.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class SyncSession:
             name=name,
             history=history,
             start=start,
-            auto_accept=False,  # the blocking subscription does it
+            auto_accept=False,  # the blocking subscription accepts events itself
             on_lost=on_lost,
             caches=caches,
             recover=recover,
@@ -245,7 +245,7 @@ class SyncSession:
     # -- admin requests
 
     def ask(self, what: str, **args: Any) -> Any:
-        """Make an admin request to the node (`status`, `ledger`, …); gives the answer's body."""
+        """Make an admin request to the node (`status`, `ledger`, …); returns the answer's body."""
         return self._loop.run(self._session.ask(what, **args))
 
     def status(self) -> dict[str, Any]:
@@ -257,11 +257,11 @@ class SyncSession:
         return self._loop.run(self._session.ledger())
 
     def pause(self, pattern: str) -> list[str]:
-        """Deliver nothing on topics that match, until `resume`; gives all patterns that are paused."""
+        """Deliver nothing on topics that match, until `resume`; returns all patterns that are paused."""
         return self._loop.run(self._session.pause(pattern))
 
     def resume(self, pattern: str) -> list[str]:
-        """Deliver again what `pause` stopped; gives the patterns that are still paused."""
+        """Resume the delivery that `pause` stopped; returns the patterns that are still paused."""
         return self._loop.run(self._session.resume(pattern))
 
 

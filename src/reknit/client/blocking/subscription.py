@@ -1,4 +1,4 @@
-"""Receiving in a thread: batches come over as many at a time as there are, outcomes go back the same way."""
+"""Receiving in a thread: all batches that have arrived are passed on at once, and outcomes go back the same way."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class SyncSubscription:
         await self._subscription.__aexit__(kind)
 
     def close(self) -> None:
-        """End the subscription from any thread: a thread that waits for events comes to the end."""
+        """End the subscription from any thread: a thread that iterates over events leaves its loop."""
         self._thread.run(self._leave(None))
 
     def forget(self) -> None:
-        """End a durable subscription for good: the node stores nothing for it from now on."""
+        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
         self._thread.run(self._subscription.forget())
 
     # -- events
@@ -116,7 +116,7 @@ class SyncSubscription:
     # -- outcomes
 
     def _accept_current(self, all_of_it: bool) -> None:
-        """Accept what the application took of the current batch: all of it, or all but the last event."""
+        """Accept the events that the application took of the current batch: all, or all but the last one."""
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return

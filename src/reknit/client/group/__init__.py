@@ -2,6 +2,6 @@
 
 It may import `connection`, `transport`, `protocol/multicast` and the message router.
 
-Open `group.py` first: it is what applications use. `driver.py` runs the machine, `datagrams.py` sends what it says,
+Open `group.py` first: applications use it. `driver.py` runs the machine, `datagrams.py` sends its messages,
 `inbox.py` has the events that the application has not read yet. `journal.py` brings a group's events to a node.
 """

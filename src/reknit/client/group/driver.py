@@ -29,11 +29,11 @@ from reknit.view import Member
 from reknit.wire.bundle import group_hash, unbundle
 
 PIECES_MAX: Final = 43
-"""A batch is cut into at most so many pieces: as many of an Ethernet frame's size as one system call sends."""
+"""A batch is cut into at most this many pieces: as many of an Ethernet frame's size as one system call sends."""
 
 
 class GroupDriver:
-    """Sends what the machine says, and passes the effects for the application to `on_effect`."""
+    """Sends the machine's messages, and passes the effects for the application to `on_effect`."""
 
     def __init__(
         self, name: str, topic: str, transport: GroupTransport, on_effect: Callable[[GroupEffect], None]
@@ -49,7 +49,7 @@ class GroupDriver:
     async def start(
         self, member: str, seeds: Sequence[str], wanted: GroupSettings, *, is_given: bool = False
     ) -> None:
-        """Open the transport and make the machine. With `is_given`, `give` says who the members are."""
+        """Open the transport and make the machine. With `is_given`, `give` sets the members."""
         self._loop = asyncio.get_running_loop()
         await self.transport.listen()
         settings = self._fit_transport(wanted)
@@ -77,12 +77,14 @@ class GroupDriver:
         )
 
     def give(self, members: Sequence[Member]) -> None:
-        """Set the members of a group whose members do not find each other by themselves."""
+        """Set the members of a group that does not discover them itself."""
         membership = self.machine.membership
         if not isinstance(membership, GivenMembership):
-            raise LocalError("the members of this group find each other: join it with is_given=True")
+            raise LocalError(
+                "this group discovers its members itself; join it with is_given=True to set them"
+            )
         if self.id not in [member.id for member in members]:
-            raise LocalError("a member must be among those that it is given: add group.me")
+            raise LocalError("the given members do not include this one; add group.me")
         membership.give(list(members))
         self.turn()
 
@@ -100,7 +102,7 @@ class GroupDriver:
         if self.multicast.mark_delivered(source, seq, now):
             self.turn()
         elif not self.is_turn_due and self._timer.at > now + self._ack_s:
-            # all that may have become due is an ack, and not before that
+            # only an ack may have become due, and not before that time
             self._set_timer(now, self.machine.next_deadline())
 
     def acknowledge_soon(self, source: bytes, seq: int) -> None:
@@ -109,7 +111,7 @@ class GroupDriver:
         self.turn_soon()
 
     def turn_soon(self) -> None:
-        """Take a turn after everything that the event loop has to do now."""
+        """Take a turn after everything else that the event loop has to do now."""
         if not self.is_turn_due:
             self.is_turn_due = True
             self._loop.call_soon(self.turn)

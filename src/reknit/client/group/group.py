@@ -98,7 +98,7 @@ class Group:
     A member gets its own events too, in order, unless `discard_own` is set. Events that it does not read hold up the
     senders, because an ack means that the application has the event.
 
-    Half of its attributes are what applications read and set; the driver and the inbox have the state of the protocol.
+    Half of its attributes are for applications to read and set; the driver and the inbox have the state of the protocol.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Group:
         self.ledger = GroupLedger()
         """Every event's outcome: delivered or lost, by source; dead-lettered, by member."""
         self.why_left: str | None = None
-        """Why this member is out of the group, empty if it left by itself; None while it is in."""
+        """Why this member is out of the group, empty if it left on its own; None while it is in."""
         self.on_view: Callable[[View], None] = lambda view: None
         self.on_lost: Callable[[LostEvents], None] = lambda lost: None
         self.on_dead_letter: Callable[[DeadLetteredEvents], None] = lambda dead: None
@@ -292,7 +292,7 @@ class Group:
         return self._inbox.batches()
 
     async def take(self) -> list[Batch]:
-        """Every batch that is here, at least one; an empty list after the group is left and everything is read."""
+        """All batches that have arrived, at least one; an empty list after the group is left and everything is read."""
         return await self._inbox.take()
 
     # -- effects

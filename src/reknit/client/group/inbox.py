@@ -70,7 +70,7 @@ class GroupInbox:
             yield batch
 
     async def take(self) -> list[Batch]:
-        """Every batch that is here, at least one; an empty list at the end."""
+        """All batches that have arrived, at least one; an empty list at the end."""
         batch = await self._next()
         taken = [] if batch is None else [batch]
         while self._items:

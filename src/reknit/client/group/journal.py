@@ -42,7 +42,7 @@ class GroupSourcePublisher:
 
     @property
     def unstored_bytes(self) -> int:
-        """The size of what the node has not acknowledged."""
+        """The size of the events that the node has not acknowledged."""
         return 0 if self._driver.error is not None else self._driver.machine.unacked_bytes
 
     def put(self, batch: Batch) -> None:
@@ -61,7 +61,7 @@ class GroupSourcePublisher:
         """The node takes no more of this source, or the session is closed."""
         lost = sum(batch.count for batch in self._driver.machine.unacked)
         if lost and self._driver.error is None:
-            log.error("%d events of %s are not at the node: %s", lost, self.source.hex(), error)
+            log.error("%d events of %s were not stored on the node: %s", lost, self.source.hex(), error)
         if self._timer is not None:
             self._timer.cancel()
         self._driver.fail(error)
@@ -82,7 +82,7 @@ class GroupSourcePublisher:
             self._timer = asyncio.get_running_loop().call_later(self._journal.skip_s, self._give_up, seq)
 
     def _first_held(self, seq: int) -> int:
-        """The first seq from there on that we have; 0 if there is none."""
+        """The first seq at or after this one that we have; 0 if there is none."""
         unacked = self._driver.machine.unacked
         return next((max(batch.first, seq) for batch in unacked if batch.stop > seq), 0)
 
@@ -92,7 +92,7 @@ class GroupSourcePublisher:
             self._journal.skip(self, seq, first)
 
     def resend(self) -> None:
-        """The gap is skipped or filled: the node takes what follows now."""
+        """The gap is skipped or filled: the node takes later events now."""
         if self._driver.error is None:
             self._driver.receive(Expect(self.source, 1))
 
@@ -139,7 +139,7 @@ class GroupJournal:
         return self._room.is_set()
 
     async def room(self) -> None:
-        """Return when the node has stored enough. The reader waits here, and thereby the group's senders."""
+        """Return when the node has stored enough. The reader waits here, and so do the group's senders."""
         await self._room.wait()
 
     def keep_only(self, sources: set[bytes]) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from reknit.seqset import Range, SeqSet
 
 SOURCES_MAX = 4096
-"""The ledger has at most so many sources; a new one evicts the oldest."""
+"""The ledger has at most this many sources; a new one evicts the oldest."""
 
 
 class GroupRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""The limits of a batch, and how many events become batches within them."""
+"""The limits of a batch, and the split of many events into batches within them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_payload(payload: Buffer | str, topic: str, bytes_max: int) -> bytes:
     elif not isinstance(payload, bytes):
         payload = bytes(payload)
     if len(payload) > bytes_max:
-        raise Full(f"a payload of {len(payload)} bytes on {topic!r}", "limits.payload_bytes_max")
+        raise Full(f"a payload of {len(payload)} bytes on {topic!r} is too large", "limits.payload_bytes_max")
     return payload
 
 
@@ -76,7 +76,7 @@ class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedPayloads:
-    """The payloads of whole calls, joined to blocks of bytes: a batch takes them without a look at each."""
+    """The payloads of whole calls, joined to blocks of bytes: a batch takes a block without looking at each payload."""
 
     def __init__(self) -> None:
         self._blocks: list[bytes] = []

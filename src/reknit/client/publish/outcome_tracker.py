@@ -62,7 +62,7 @@ class OutcomeTracker:
         """In the order of their seqs."""
         self._unresolved = SeqSet()
         self._waiters: list[asyncio.Future[None]] = []
-        """Wait for a path, or for every outcome; they look again whenever they are woken."""
+        """Futures of calls that wait for a path, or for every outcome; they check again whenever they are woken."""
 
     @property
     def unresolved(self) -> int:
@@ -99,14 +99,14 @@ class OutcomeTracker:
         await waiter
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Let all waiting calls check again."""
         waiters, self._waiters = self._waiters, []
         resolve_all(waiters)
 
     # -- from the node
 
     def disconnected(self) -> None:
-        """Nobody can take events until the node says so again."""
+        """There is no path until the node reports one again."""
         self.has_path = False
 
     def path_changed(self, message: PathThere) -> None:

@@ -36,8 +36,8 @@ class Publisher:
 
     It gathers events until they become a batch. Its parts do the rest: the driver resends batches until the node
     acknowledges them, the window limits unacknowledged events, and `PublisherRecovery` has the cache and the
-    heartbeats. It has more than 15 attributes because `send` reads two limits and the gathered events without a
-    detour.
+    heartbeats. It has more than 15 attributes because `send` reads two limits and the gathered events
+    directly.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Publisher:
         return self._stored_later()
 
     def stream(self, headers: dict[str, str] | None = None, size: int | None = None) -> OutgoingStream:
-        """One event, written in pieces while it is on its way already: `async with publisher.stream() as out`.
+        """One event, written in pieces that are sent at once: `async with publisher.stream() as out`.
 
         For topics that are balanced or closest. The event is not stored: the subscriber that takes it decides its
         outcome, and leaving the `async with` raises `Released`, `Rejected` or `Modified` if that is not ACCEPTED. An
@@ -191,9 +191,11 @@ class Publisher:
 
     def _publish_keyed(self, payloads: list[Buffer], keys: Sequence[str]) -> StoredFuture:
         if len(keys) != len(payloads):
-            raise LocalError(f"{len(payloads)} payloads need as many keys, not {len(keys)}")
+            raise LocalError(f"{len(payloads)} payloads have {len(keys)} keys; pass one key for each payload")
         if not self._driver.machine.numbered:
-            raise LocalError("a publisher in a named session needs `await publisher.resume()` before keys")
+            raise LocalError(
+                "the next seq is not known yet; in a named session, call `await publisher.resume()` before you use keys"
+            )
         self._window.admit(self._bytes)
         self._cut()
         at = 0

@@ -1,4 +1,4 @@
-"""Recovery in a client: what publishers do so that events can be recovered, and how subscriptions recover them.
+"""Recovery in a client: publishers make their events recoverable, and subscriptions recover missing events.
 
 It may import `connection` and the message router.
 

@@ -32,7 +32,7 @@ class PublisherRecoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     bounds: CacheBounds | None = None
     """How much its own cache holds; None: it has no cache."""
     heartbeat_s: float = 0.0
-    """How often it tells its last seq; 0: never."""
+    """How often it announces its last seq; 0: never."""
     is_periodic: bool = False
     stored_by: int = 1
     """How many caches have to store an event."""
@@ -50,7 +50,7 @@ class PublisherRecoverySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublisherRecovery:
-    """Holds a publisher's newest events for the node, and tells how far its source has got."""
+    """Holds a publisher's newest events for the node, and announces its last seq."""
 
     def __init__(
         self, router: MessageRouter, driver: PublishDriver, settings: PublisherRecoverySettings
@@ -86,7 +86,7 @@ class PublisherRecovery:
             self._set_timer()
 
     def reconnected(self) -> None:
-        """Tell at once how far the source has got: subscribers may have lost a tail with the connection."""
+        """Announce the last seq at once: subscribers may have lost a tail with the connection."""
         machine = self._driver.machine
         if machine.next_seq > 1 and (self.cache is not None or self._heartbeats is not None):
             self._router.connection.send(Heartbeat(machine.topic, machine.source, machine.next_seq - 1))

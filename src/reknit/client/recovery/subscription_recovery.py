@@ -52,7 +52,7 @@ class SubscriptionRecovery(msgspec.Struct, frozen=True, kw_only=True):
             HoldLimits(settings.hold_events_max, settings.hold_bytes_max),
             self.history
             if self.caches
-            else None,  # without further caches, the node delivers its history by itself
+            else None,  # without further caches, the node delivers its history without a request
             self.query_s,
             self.after,
         )

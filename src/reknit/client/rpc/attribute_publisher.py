@@ -84,7 +84,7 @@ class AttributePublisher:
         return stored
 
     def _turn(self) -> None:
-        """Once per turn of the event loop: send what gathered, in as few batches as possible."""
+        """Once per turn of the event loop: send the gathered events, in as few batches as possible."""
         self._is_scheduled = False
         machine = self._driver.machine
         if not machine.numbered:

@@ -33,7 +33,7 @@ CLOSE_S = 5.0
 
 
 class SubscriptionDriver:
-    """Performs what the machine says. Batches go to the queue, missing events are requested from caches."""
+    """Performs the machine's effects. Batches go to the queue, missing events are requested from caches."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class SubscriptionDriver:
             log.warning("subscription to %r: the node %s", self.machine.pattern, complaint)
 
     def unsubscribe(self, *, forget: bool = False) -> None:
-        """Tell the node that this subscriber leaves; with `forget`, for good."""
+        """Tell the node that this subscriber leaves; with `forget`, that a durable one is deleted."""
         self._connection.send(Unsubscribe(self.machine.sub, forget=forget))
 
     async def close(self) -> None:
-        """Ask no cache any more, and leave."""
+        """Stop asking caches, and leave."""
         self._timer.cancel()
         await self._caches.close()
         self.unsubscribe()
@@ -144,7 +144,7 @@ class SubscriptionDriver:
     # -- effects
 
     def perform(self) -> None:
-        """Carry out what the machine wants, and set the timer."""
+        """Perform the machine's effects, and set the timer."""
         for effect in self.machine.take_effects():
             match effect:
                 case machines.DeliverBatches(batches=batches):

@@ -22,7 +22,7 @@ SETTLE_S = 0.005
 """How long an acceptance may wait for others, so that many events share one message and one sync."""
 
 FLUSH_BATCHES = 32
-"""Outcomes are also sent after so many batches: a busy application may not yield to the event loop for long."""
+"""Outcomes are also sent after this many batches: a busy application may not yield to the event loop for long."""
 
 GIVEN_BACK = (Outcome.RELEASED, Outcome.FAILED, Outcome.MODIFIED)
 
@@ -96,7 +96,7 @@ class Settlement:
         text: str = "",
         delay_s: float = 0.0,
     ) -> Awaitable[None]:
-        """The application says how `[start, stop)` of a batch ended."""
+        """The application's outcome for `[start, stop)` of a batch."""
         series = (batch.topic, batch.source)
         machine = self._driver.machine
         if outcome is Outcome.RECEIVED:

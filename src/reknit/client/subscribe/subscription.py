@@ -108,7 +108,7 @@ class Subscription:
         await self._driver.wait_until(lambda: self._queue.error is not None, complaint)
 
     async def forget(self) -> None:
-        """End a durable subscription for good: the node retains nothing for it. Returns when that is durable."""
+        """Delete a durable subscription: the node retains nothing for it. Returns when that is durable."""
         await self._settlement.settle_all()
         self._router.add_subscription(self)  # it may have left before
         self._driver.unsubscribe(forget=True)
@@ -176,7 +176,7 @@ class Subscription:
     # -- outcomes
 
     def _accept_current(self, all_of_it: bool) -> None:
-        """Accept what the application took of the current batch: all of it, or all but the last event."""
+        """Accept the events that the application took of the current batch: all, or all but the last one."""
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return
@@ -185,7 +185,7 @@ class Subscription:
         self._settlement.accept(batch, stop)
 
     def accept_read(self, batch: Batch, start: int, stop: int, outcome: Outcome) -> None:
-        """Accept a stream if it was read to its end: for a caller that accepts by itself."""
+        """Accept a stream if it was read to its end: for a caller that accepts events itself."""
         self._settlement.accept(batch, stop)
 
     def _on_given_back(self, batch: Batch) -> None:

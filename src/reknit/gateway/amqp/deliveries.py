@@ -176,7 +176,7 @@ def free_link(link: Handle) -> None:
 credit: Final = lib.pn_link_credit
 """How many more deliveries the receiving side takes."""
 grant: Final = lib.pn_link_flow
-"""Grant credit for so many more deliveries."""
+"""Grant credit for this many more deliveries."""
 drained: Final = lib.pn_link_drained
 """Use up the rest of the credit."""
 wants_drain: Final = lib.pn_link_get_drain

@@ -18,7 +18,7 @@ class ConnectionListener(Protocol):
         """The client opened the connection."""
 
     def closed(self, condition: str, text: str) -> None:
-        """The client closed the connection, or broke the protocol. Nothing more comes."""
+        """The client closed the connection, or broke the protocol. Nothing more will arrive."""
 
 
 class LinkListener(Protocol):

@@ -25,7 +25,7 @@ class EventReceiver(Protocol):
     """Receives events for a client, however their topics are distributed."""
 
     def credit(self, events: int) -> None:
-        """Receive so many more events."""
+        """Receive this many more events."""
 
     async def arrive(self) -> None:
         """Return when all available events were delivered, as far as the credit allows."""
@@ -37,7 +37,7 @@ class EventReceiver(Protocol):
         """The disposition of events `[start, stop)` of a delivered batch."""
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Receive so many bytes of a stream in all."""
+        """Receive this many bytes of a stream in total."""
 
     def close(self, forget: bool = False) -> None:
         """Receive no more. Delivered events that are not settled are in doubt. `forget` ends a durable
@@ -125,7 +125,7 @@ class JournalReceiver:
             self._on_batch(batch, batch.attempt)
 
     def credit(self, events: int) -> None:
-        self._credit = max(0, self._credit) + events  # the link already has what exceeded the credit
+        self._credit = max(0, self._credit) + events  # the link already has the events beyond the credit
         self._has_credit.set()
 
     async def arrive(self) -> None:

@@ -36,7 +36,7 @@ class SenderPool:
         return sender
 
     def _keep(self, sender: PooledSender) -> bool:
-        """Whether the sender was put into the pool: there is none for its topic yet, and not too many in all."""
+        """Whether the sender was put into the pool: there is none for its topic yet, and the pool is not full."""
         if sender.key in self._idle or len(self._idle) >= IDLE_SENDERS_MAX:
             return False
         self._idle[sender.key] = sender

@@ -1,4 +1,4 @@
-"""The AMQP server of a node: it listens, and closes connections in good order when the node stops."""
+"""The AMQP server of a node: it listens, and closes connections cleanly when the node stops."""
 
 from __future__ import annotations
 

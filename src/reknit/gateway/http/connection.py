@@ -175,7 +175,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     def open_tunnel(
         self, format: TunnelFormat, scope: TunnelScope, is_raw: bool, first: bytes, request: TunnelOpened
     ) -> None:
-        """Send the first event, then what follows the granted place."""
+        """Send the first event, then the events after the granted place."""
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
         opened = TunnelOpened("", self.address, request.place, request.journal)
         self._group = self._services.feed.open(self, format, scope, is_raw, opened)

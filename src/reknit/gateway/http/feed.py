@@ -113,7 +113,7 @@ class TunnelFeed:
         self.groups.update()
 
     def perform(self) -> None:
-        """Carry out the effects of the tunnel machine."""
+        """Perform the effects of the tunnel machine."""
         for effect in self._server.take_effects():
             self._do(effect)
 
@@ -187,7 +187,7 @@ class TunnelFeed:
             connection.write(framed)
 
     def heartbeat(self, quiet_s: float) -> None:
-        """Send a heartbeat to the tunnels of groups that have been quiet for so long."""
+        """Send a heartbeat to the tunnels of groups that have been quiet for this long."""
         now = self._loop.time()
         place = JournalPlace(self.epoch, self._server.position)
         for group in self.groups.all():

@@ -100,7 +100,7 @@ class ZenohGateway:
             self.queue.put(found)
 
     def _on_publisher(self, token: zenoh.Sample) -> None:
-        """An advanced publisher appeared: fetch what it holds before its next sample."""
+        """An advanced publisher appeared: fetch its history before its next sample."""
         text = str(token.key_expr)
         if self._session.is_leaving or token.kind != zenoh.SampleKind.PUT or f"/{self._session.zid}/" in text:
             return

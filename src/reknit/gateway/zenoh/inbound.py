@@ -32,7 +32,7 @@ class ZenohInbound:
         """How many missing events could not be recovered from the Zenoh network."""
 
     async def run(self) -> None:
-        """Publish what is queued, until cancelled."""
+        """Publish queued samples, until cancelled."""
         while True:
             samples = await self._queue.take()
             for key in sorted(self._numbering.unknown_keys(samples)):
@@ -63,7 +63,9 @@ class ZenohInbound:
                 for one in self._numbering.batches(sorted(samples, key=lambda sample: sample.sn))
                 if one.source == batch.source and one.first < batch.first and seq < one.stop
             ]
-        self.lost += self._publisher.fill(batch, seq, found, "no node of the Zenoh network holds it any more")
+        self.lost += self._publisher.fill(
+            batch, seq, found, "no node of the Zenoh network holds it any longer"
+        )
 
     async def close(self) -> None:
         """Cancel recoveries that have not ended."""

@@ -1,4 +1,4 @@
-"""From the node into Zenoh: a durable subscriber puts every event into the network, and accepts it then."""
+"""From the node into Zenoh: a durable subscriber puts every event into the network, and then accepts it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Find = Callable[[Series, int, int], list[Batch]]
 
 
 class QueryAnswers:
-    """Puts missed events once more.
+    """Puts missed events again.
 
     A reply can't carry source information from Python. A sample that is put can, and arrives before the query ends.
     """

@@ -34,7 +34,7 @@ AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
 
 class AdminResponder:
-    """Answers requests over connections. A request that can't be answered gets a code and words, never silence."""
+    """Answers requests over connections. A request that can't be answered gets a code and a text."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class AdminResponder:
             peer.send(Answer(ask.id, Code.OK, "", body))
 
     def _describe(self, args: dict[str, Any]) -> Reply:
-        """Every setting but the secret one."""
+        """Every setting except the secret one."""
         rows = [row for row in describe(self._config) if row.name != "security.token"]
         return [{"name": row.name, "value": str(row.value)} for row in rows], []
 

@@ -1,4 +1,4 @@
-"""Admin requests that read the journal: batches, records, positions. Spark and the command line read the past so."""
+"""Admin requests that read the journal: batches, records, positions. Spark and the command line use them."""
 
 from __future__ import annotations
 

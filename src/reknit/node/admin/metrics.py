@@ -37,7 +37,7 @@ FIGURES = (
     Figure("reknit_intake_full", "1 while the journal can't store more.", ("intake", "is_full")),
     Figure("reknit_requests_open", "Requests that nobody has answered yet.", ("requests", "open")),
     Figure("reknit_requests_answered", "Requests that the node answered.", ("requests", "answered"), True),
-    Figure("reknit_bridge_sources", "Sources that came over bridges, and how.", ("bridges", "sources")),
+    Figure("reknit_bridge_sources", "Sources that arrived over bridges, and how.", ("bridges", "sources")),
     Figure(
         "reknit_bridge_forgotten", "Sources that could not be remembered.", ("bridges", "forgotten"), True
     ),
@@ -173,7 +173,7 @@ def serve_metrics(figures: NodeFigures, address: str) -> WSGIServer:
     if not port.isdigit():
         raise InvalidConfig("--metrics", "flag", f"{address!r} is not a valid address; write HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
-    # Registering would scrape at once, on the very event loop that has to answer: so nothing is described beforehand.
+    # Registering would scrape at once, on the same event loop that has to answer. So nothing is described beforehand.
     collector = NodeCollector(figures, asyncio.get_running_loop())
     registry.register(collector)
     try:

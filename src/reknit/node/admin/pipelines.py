@@ -1,4 +1,4 @@
-"""The progress that the pipelines that read this node's journal report: the last report of each, in memory."""
+"""Progress reports of the pipelines that read this node's journal: the last one of each, in memory."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import msgspec
 from reknit.errors import LocalError
 
 PIPELINES_MAX: Final = 32
-"""How many are remembered; the one that was silent for longest is evicted."""
+"""How many are remembered; the one that was silent the longest is evicted."""
 TEXT_CHARS_MAX: Final = 1_000
 
 
 class PipelineReport(msgspec.Struct, frozen=True):
-    """A pipeline's progress, since it was started; events unless said otherwise."""
+    """A pipeline's progress since it was started, counted in events unless stated otherwise."""
 
     id: str
-    """Of its lake: a pipeline that is started again has the same one."""
+    """The id of its lake: a pipeline that is restarted has the same one."""
     lake: str
     stage: str
     """starting, the name of a stage, running, done or stopped."""
     lag_bytes: int = 0
     """Behind the ends of the journals that it reads."""
     batches_s: float = 0.0
-    """Rows captured a second, lately: a row is a batch."""
+    """Rows captured per second, recently: a row is a batch."""
     events_s: float = 0.0
-    """Events settled a second, lately."""
+    """Events settled per second, recently."""
     batches: int = 0
     settled: int = 0
     lost: int = 0

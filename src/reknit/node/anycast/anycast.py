@@ -1,7 +1,8 @@
 """A node's anycast: reads events of topics with a distribution from the journal, delivers each along the best path, and
 tells its publisher the outcome.
 
-The machine decides (`reknit.protocol.anycast.machine`); this gives it the journal, connections, gateways and the ledger.
+The machine decides (`reknit.protocol.anycast.machine`). This module connects it to the journal, connections, gateways
+and the ledger.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class NodeAnycast:
         return self.distributions.of(topic)
 
     def takes_streams(self, topic: str) -> bool:
-        """Whether an event of the topic may be sent in chunks, and there is a subscriber that takes it so."""
+        """Whether an event of the topic may be sent in chunks, and there is a subscriber that takes chunks."""
         return self.mode(topic) in DISTRIBUTIONS and self.machine.has_path(topic, is_stream=True)
 
     # -- connections
@@ -243,7 +244,7 @@ class NodeAnycast:
         """The events, cut to the range; None if retention has removed them."""
         if effect.batch is not None:
             if effect.batch.head.flags & FLAG_STREAM and effect.source not in self.streams.topics:
-                return None  # it was given up in this very turn
+                return None  # it was given up in this turn
             return effect.batch.cut(effect.start, effect.stop)
         found = self._core.find(effect.topic, effect.source, effect.start, effect.stop)
         if len(found) == 1 and found[0].count == effect.stop - effect.start:

@@ -22,7 +22,7 @@ class NodeAttempts:
         self._node_name = node_name
         self._neighbours = neighbours
         self._trail = Trail(attempts_max)
-        # The least interrupted of several readings of both clocks, so that nodes agree on the order of attempts.
+        # The closest pair of several readings of both clocks, so that nodes agree on the order of attempts.
         self._zero_us = max(time.time_ns() // 1000 - time.monotonic_ns() // 1000 for _ in range(9))
 
     def _time_us(self, at: float) -> int:

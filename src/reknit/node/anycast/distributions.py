@@ -1,4 +1,4 @@
-"""How topics are distributed: the rules of the configuration with another distribution than `journal`."""
+"""The distribution of topics: the configured rules with a distribution other than `journal`."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class AnycastSender(Protocol):
     """How many events have no final outcome yet."""
 
     def offer(self, payloads: Sequence[Buffer], **fields: Any) -> tuple[int, int]:
-        """Publish events; gives the range of their seqs. `fields` go to `Batch.build`: ttl_ms, priority, columns.
+        """Publish events; returns the range of their seqs. `fields` go to `Batch.build`: ttl_ms, priority, columns.
 
         Every one of them gets exactly one final outcome. On a topic with the distribution `journal` that is ACCEPTED
         when it is durable. Raises `Full` past `anycast.sender_unsettled_max`.
@@ -61,10 +61,10 @@ class AnycastReceiver(Protocol):
         """How many events wait for credit here or elsewhere on the node."""
 
     def credit(self, events: int) -> None:
-        """Take so many more events. `on_delivered(batch, attempt)` is called with batches of at most the credit."""
+        """Take this many more events. `on_delivered(batch, attempt)` is called with batches of at most the credit."""
 
     def drain(self) -> int:
-        """Give back the credit that is left; gives how much that was. Waiting events were delivered before."""
+        """Give back the credit that is left; returns how much that was. Waiting events were delivered before."""
 
     def settle(
         self,
@@ -83,7 +83,7 @@ class AnycastReceiver(Protocol):
         """
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Take so many bytes in all of a stream that was delivered."""
+        """Take this many bytes in total of a stream that was delivered."""
 
     def close(self, is_clean: bool = True) -> None:
         """No longer a path. Events that were delivered and not settled are released if that is clean: the receiver says
@@ -94,7 +94,7 @@ class StreamSender(Protocol):
     """Sends a stream from within the node: a gateway."""
 
     def room(self, total: int) -> None:
-        """So many bytes may be sent in all."""
+        """This many bytes may be sent in total."""
 
     def tell(self, fate: RangeOutcome) -> None:
         """The outcome of the stream."""
@@ -131,10 +131,10 @@ class AnycastApi(Protocol):
         """How a topic is distributed."""
 
     def takes_streams(self, topic: str) -> bool:
-        """Whether an event of the topic may be sent in chunks, and there is a subscriber that takes it so."""
+        """Whether an event of the topic may be sent in chunks, and there is a subscriber that takes chunks."""
 
     def soon(self) -> None:
-        """Perform what was given to `streams` in the next turn of the event loop."""
+        """Perform the effects of calls to `streams` in the next turn of the event loop."""
 
     def distribution(self, pattern: str) -> str:
         """How the topics that match are distributed: `journal`, `multicast`, `closest` or `balanced`.

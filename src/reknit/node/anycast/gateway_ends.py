@@ -49,7 +49,7 @@ class GatewaySender:
         self._is_open = True
 
     def offer(self, payloads: Sequence[Buffer], **fields: Any) -> tuple[int, int]:
-        """Publish events; gives the range of their seqs. Raises `Full`, `Closed`."""
+        """Publish events; returns the range of their seqs. Raises `Full`, `Closed`."""
         if not self._is_open:
             raise Closed(f"the sender on {self.topic!r}")
         if self.unsettled + len(payloads) > self._unsettled_max:
@@ -112,13 +112,13 @@ class GatewayReceiver:
         return self._paths.machine.waiting(self.pattern)
 
     def credit(self, events: int) -> None:
-        """Take so many more events."""
+        """Take this many more events."""
         self._granted += events
         self._paths.give(Grant(self._granted), self)
         self._paths.soon()
 
     def drain(self) -> int:
-        """Give back the credit that is left; gives how much that was."""
+        """Give back the credit that is left; returns how much that was."""
         self._deliver_now(asyncio.get_running_loop().time())
         left = self._granted - self._delivered
         self._granted = self._delivered
@@ -143,7 +143,7 @@ class GatewayReceiver:
         self._paths.soon()
 
     def give_room(self, source: bytes, total: int) -> None:
-        """Take so many bytes in all of a stream that was delivered."""
+        """Take this many bytes in total of a stream that was delivered."""
         self._node_streams.give_room(source, total, self)
 
     def close(self, is_clean: bool = True) -> None:

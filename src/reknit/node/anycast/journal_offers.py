@@ -49,12 +49,12 @@ class JournalOffers:
         return self.cursor < self._journal.end
 
     def resume(self, position: int) -> None:
-        """Offer events from a position on that was left at the last stop."""
+        """Offer events from the position of the last stop on."""
         self.cursor = position
         self.offer()
 
     def offer(self) -> None:
-        """More of the journal is durable, or there is room again: offer what is to be delivered."""
+        """More of the journal is durable, or there is room again: offer the events to deliver."""
         settings, journal, machine = self._settings, self._journal, self._paths.machine
         distribution = self._distributions.of
         while (

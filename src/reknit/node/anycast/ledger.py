@@ -1,6 +1,6 @@
 """Anycast in the journal's ledger: which events are in flight, and the outcome of each.
 
-Every rule with a distribution of its own has an account in the ledger, as a durable subscriber has. So the ledger
+Every rule with a distribution of its own has an account in the ledger, like a durable subscriber. So the ledger
 balances, retention spares events that are not delivered yet, and after a crash the node knows which events are owed.
 """
 
@@ -21,7 +21,7 @@ from reknit.topic import Pattern
 from reknit.wire.outcomes import RangeOutcome
 
 FLOOR_BYTES: Final = 1 << 16
-"""A floor that moved by less is not worth a record of its own."""
+"""A floor that moved by less gets no record of its own."""
 REASONS: Final[Mapping[int, Reason]] = {
     Outcome.RELEASED: Reason.NO_ROUTE,
     Outcome.REJECTED: Reason.REJECTED,
@@ -42,7 +42,7 @@ class AnycastLedger:
         self._has_news = False
 
     def open(self, now: float) -> int:
-        """Open the accounts that are missing; gives the position from which on events may be owed."""
+        """Open the accounts that are missing; returns the first position whose events may be owed."""
         ledger, journal = self._core.journal.ledger, self._core.journal
         position = journal.end
         for name, pattern in self._patterns.items():

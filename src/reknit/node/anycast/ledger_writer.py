@@ -11,9 +11,9 @@ from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.anycast.local_paths import now
 
 WRITE_S: Final = 0.02
-"""Outcomes go into the journal together, so often."""
+"""The interval at which outcomes are written to the journal together."""
 FLOOR_S: Final = 5.0
-"""How often the floor is written where no outcome goes with it."""
+"""How often the floor is written without an outcome."""
 
 
 class LedgerWriter:

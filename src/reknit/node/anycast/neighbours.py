@@ -1,4 +1,4 @@
-"""A node's links, as far as anycast needs them. `reknit.node.links.links.Links` has it."""
+"""A node's links, as far as anycast needs them. `reknit.node.links.links.Links` implements it."""
 
 from __future__ import annotations
 

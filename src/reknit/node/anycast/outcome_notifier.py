@@ -19,7 +19,7 @@ from reknit.wire.outcomes import PathThere, RangeOutcome, Told, Want
 
 
 class ToldSender(Protocol):
-    """A gateway's sender, as it is told of its events."""
+    """A gateway's sender that is told the outcomes of its events."""
 
     def tell(self, fates: list[RangeOutcome]) -> None:
         """Outcomes came."""
@@ -39,7 +39,7 @@ class OutcomeWatcher(msgspec.Struct):
 
 
 class OutcomeNotifier:
-    """Collects what one node has to tell its publishers about anycast, until `tell_all`."""
+    """Collects the outcomes that one node has to tell its publishers, until `tell_all`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class OutcomeNotifier:
         """A publisher wants the outcomes of its events; those that are known already are told at once."""
         sources_max = self._sources_max
         if want.source not in self.watchers and len(self.watchers) >= sources_max:
-            text = f"the node tells outcomes to {sources_max} sources already (limits.sources_max)"
+            text = f"the node already reports outcomes to {sources_max} sources (limits.sources_max)"
             peer.send(Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
             return
         is_journal = self._distributions.of(want.topic) == JOURNAL
@@ -121,7 +121,7 @@ class OutcomeNotifier:
             text = "" if is_accepted else "it ended meanwhile, see the dead letters"
             self.tell(series[1], RangeOutcome(start, end, outcome, 0, text, self._node_name))
         published = self._journal.ledger.published.get(series)
-        text = "this node's journal does not have it"
+        text = "it is not in this node's journal"
         if want.first < stop:
             missing = published.missing(want.first, stop) if published else [(want.first, stop)]
             for start, end in missing:

@@ -16,7 +16,7 @@ from reknit.wire.messages import Credit, Settle, Settled, Subscribe, Subscribed,
 
 
 class SharedSubscriptions:
-    """All of one node, by (connection, number)."""
+    """All shared subscriptions of one node, by (connection, number)."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SharedSubscriptions:
         return len(self._patterns)
 
     def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
-        """Take a message about a subscription that shares events with others; gives whether it was one."""
+        """Take a message about a subscription that shares events with others; returns whether it was one."""
         key = (peer.id, item.sub)
         if isinstance(item, Subscribe):
             return self._distributions.is_on and self._subscribe(item, peer)
@@ -82,7 +82,10 @@ class SharedSubscriptions:
 
     def _problem(self, request: Subscribe, peer: PeerState) -> tuple[Code, str] | None:
         if (peer.id, request.sub) in self._patterns:
-            return Code.ALREADY_EXISTS, f"subscription {request.sub} is there already on this connection"
+            return (
+                Code.ALREADY_EXISTS,
+                f"subscription {request.sub} exists already on this connection: use another number",
+            )
         if len(self._patterns) >= self._subscriptions_max:
             text = f"the node has {self._subscriptions_max} subscriptions (limits.subscriptions_max)"
             return Code.RESOURCE_EXHAUSTED, text

@@ -1,7 +1,7 @@
 """Admin requests about dead letters: list them page by page, redrive them, drop them.
 
 A redrive records its dead letters before it publishes their events, in one piece of the log. A crash between the two is
-noticed on the next start, and the dead letters wait again: so each is published once, whatever happens.
+noticed on the next start, and the dead letters wait again: so each is published exactly once.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class WaitingDeadLetters:
 
     @property
     def problem(self) -> str:
-        """Which limit is reached, in words; empty where none is."""
+        """The limit that is reached, as a text; empty if none is."""
         if self.count >= self._count_max:
             return f"{self.count:,} dead letters wait (limits.dead_letters_max): redrive or drop some"
         if self.bytes >= self._bytes_max:
@@ -102,7 +102,7 @@ def _count(ranges: list[Range]) -> int:
 
 
 def _first_of(seqs: SeqSet, count: int) -> list[Range]:
-    """The first so many, as ranges."""
+    """The first `count` seqs, as ranges."""
     found: list[Range] = []
     for start, stop in seqs.ranges():
         if count <= 0:

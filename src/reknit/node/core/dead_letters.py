@@ -1,4 +1,4 @@
-"""Dead letters: an event that ended undelivered, as an event of its own on the dead-letter topic.
+"""Dead letters: each is an event on the dead-letter topic, about an event that ended undelivered.
 
 A dead letter is written before the outcome of its event, so that a crash leaves neither without the other. Anyone may
 subscribe to the topic. A dead letter that can't be delivered does not lead to another one.
@@ -39,7 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class DeadLetters:
-    """Writes a node's dead letters, of one lasting source on one topic. Their number is bounded."""
+    """Writes a node's dead letters: one lasting source on one topic. Their number is bounded."""
 
     def __init__(self, node: str, config: Config, journal: Journal, now_us: Callable[[], int]) -> None:
         self.node = node
@@ -129,12 +129,12 @@ class DeadLetters:
             self.drop(ranges, now_us)
 
     def drop(self, ranges: Sequence[tuple[int, int]], now_us: int) -> None:
-        """Drop dead letters for good. They stay readable for as long as the journal holds them."""
+        """Drop dead letters permanently. They stay readable as long as the journal holds them."""
         self.journal.stage_record(DeadLettersDropped(self.source, list(ranges), now_us))
         self.waiting.went(ranges)
 
     def _written(self, letter: DeadLetter) -> Iterator[bytes]:
-        """Every event's dead letter, in order, also for events that retention removed, with what is known of them."""
+        """Every event's dead letter, in order, also for events that retention removed, as far as they are known."""
         found = SeqSet()
         for entry in self.journal.find(letter.topic, letter.source, letter.start, letter.stop):
             try:

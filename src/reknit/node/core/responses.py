@@ -38,7 +38,7 @@ from reknit.protocol.rpc.open_requests import (
 from reknit.store.journal import Journal
 
 RESUME_S: Final = (600.0, 60.0, 10.0, 1.0)
-"""How far back a node looks for open requests when it starts: the longest of these within `RESUME_BYTES_MAX`."""
+"""How far back a node looks for open requests when it starts: the longest span of at most `RESUME_BYTES_MAX`."""
 RESUME_BYTES_MAX: Final = 64 << 20
 ADDRESSES: Final = "up/"
 _KINDS: Final = (TYPE_REQUEST, TYPE_RESPONSE)
@@ -92,7 +92,7 @@ class Responses:
             code, reason, text = found
             return Refusal(code, text, reason)
         if batch.head.type == TYPE_REQUEST and self.watch.is_full:
-            text = f"the node watches {len(self.watch)} requests already (rpc.watched_max)"
+            text = f"the node already watches {len(self.watch)} requests (rpc.watched_max)"
             return Refusal(Code.RESOURCE_EXHAUSTED, text, Reason.EGRESS_FULL)
         return None
 

@@ -53,7 +53,7 @@ def _recent(journal: Journal, pattern: Pattern, start: Start, now_us: int) -> tu
 
 
 def _since_now(journal: Journal, pattern: Pattern) -> dict[Series, int]:
-    """A new durable subscriber is owed the events after those that are published by now."""
+    """A new durable subscriber is owed the events after those published so far."""
     published = journal.ledger.published
     return {s: seqs.last + 1 for s, seqs in published.items() if seqs and pattern.matches(s[0])}
 
@@ -68,7 +68,7 @@ def _since_held(journal: Journal, pattern: Pattern, after: dict[bytes, int]) -> 
 
 
 def _since_position(journal: Journal, pattern: Pattern, position: int) -> dict[Series, int]:
-    """One with a position is owed the events after it: all but those that the journal holds before it."""
+    """A subscriber with a position is owed all events except those that the journal holds before it."""
     since = _since_now(journal, pattern)
     while position < journal.end:
         run = journal.read(position)

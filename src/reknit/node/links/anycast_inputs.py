@@ -1,4 +1,4 @@
-"""A node's anycast, as far as links need it. `reknit.node.anycast.anycast.NodeAnycast` has it."""
+"""A node's anycast, as far as links need it. `reknit.node.anycast.anycast.NodeAnycast` implements it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks on what other nodes send over a link, and on the links of the configuration."""
+"""Checks on the messages of other nodes over a link, and on the configured links."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
 def objection(hello: Link, name: str, settings: LinkSettings, others: set[str]) -> str:
     """Why a link to a node is not possible, or an empty text; `others` are the neighbours that there are."""
     if not 0 < len(hello.node) <= NAME_CHARS_MAX or not hello.node.isprintable():
-        return f"a node's name has 1 to {NAME_CHARS_MAX} characters that can be printed"
+        return f"a node's name must have 1 to {NAME_CHARS_MAX} printable characters"
     if hello.node == name:
         return f"both nodes are called {name!r}: give each a name of its own (node.name)"
     if settings.edge and others - {hello.node}:
-        return f"{name} is an edge and has its one link already (links.edge)"
+        return f"{name} is an edge node and already has its one link (links.edge)"
     if hello.is_edge and settings.edge:
         return "two edges can't be linked: set links.edge to false on one of them"
     return ""
@@ -49,12 +49,12 @@ def unsound(item: Item) -> str:
     """Why a message of another node is not valid, or an empty text.
 
     >>> unsound(LinkState("a", 1, 1, {"b": 0}))
-    'a link costs from 1 to 1000000'
+    'the cost of a link must be from 1 to 1000000'
     """
     match item:
         case LinkState(links=links):
             sound = all(0 < cost <= LINK_COST_MAX for cost in links.values())
-            return "" if sound else f"a link costs from 1 to {LINK_COST_MAX}"
+            return "" if sound else f"the cost of a link must be from 1 to {LINK_COST_MAX}"
         case Announce(added=added, removed=removed):
             return next((why for row in (*added, *removed) if (why := _unsound_interest(*row))), "")
         case Forward(mode=mode):

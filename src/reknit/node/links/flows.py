@@ -17,7 +17,7 @@ from reknit.wire.links import Carry, Pull
 
 
 class Flows:
-    """All of one node. They stay while a link is down, and resume when it is up again."""
+    """All flows of one node. They stay while a link is down, and resume when it is up again."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Flows:
         self._outgoing[name].got(position)
 
     def pump(self) -> None:
-        """More of the journal is durable: neighbours may want it."""
+        """More of the journal is durable: send it to the neighbours that want it."""
         for outgoing in self._outgoing.values():
             outgoing.pump()
 

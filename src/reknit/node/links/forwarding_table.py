@@ -51,7 +51,7 @@ class Origins:
             log.warning(text, ORIGINS_MAX)
 
     def forget(self, source: bytes) -> bool:
-        """A source is published here now; gives whether it was published elsewhere before."""
+        """A source is published here now; returns whether it was published elsewhere before."""
         if self._known.pop(source.hex(), None) is None:
             return False
         self._save_soon()
@@ -127,7 +127,7 @@ class ForwardingTable:
         return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
 
     def declared(self, source: bytes) -> bool:
-        """A publisher with a lasting source is here now; gives whether it was elsewhere before."""
+        """A publisher with a lasting source is here now; returns whether it was elsewhere before."""
         if not self.origins.forget(source):
             return False
         self._wanted.clear()

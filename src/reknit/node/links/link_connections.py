@@ -27,7 +27,7 @@ RETRY_S: Final = 0.5
 
 
 class LinkConnection:
-    """The common part of both ends. `hello` is how the other node introduced itself, once it has."""
+    """The common part of both ends. `hello` is the other node's introduction, once it has arrived."""
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
@@ -104,7 +104,7 @@ class IncomingLink(LinkConnection):
 
     @property
     def url(self) -> str:
-        """As the other node says. Where it listens on all its addresses, the one that it connects from."""
+        """The address that the other node names. If it listens on all addresses, the one that it connects from."""
         urls = self.hello.urls if self.hello is not None else []
         for url in urls:
             if url.startswith(("tcp://", "tls://")):
@@ -125,7 +125,7 @@ class IncomingLink(LinkConnection):
 
 
 class LinkOwner(Protocol):
-    """Is told what happens on a connection that this node opened."""
+    """Hears of the events on a connection that this node opened."""
 
     def take(self, item: Item, connection: LinkConnection) -> None:
         """A message or batches came in."""
@@ -137,7 +137,7 @@ class LinkOwner(Protocol):
         """How this node introduces itself."""
 
     def run_machines(self) -> None:
-        """All that came in together was taken: do what it led to."""
+        """Everything that arrived together was processed: perform the effects."""
 
 
 class OutgoingLink(LinkConnection):
@@ -170,7 +170,7 @@ class OutgoingLink(LinkConnection):
             await asyncio.sleep(RETRY_S)
 
     async def stop(self) -> None:
-        """Disconnect for good."""
+        """Disconnect, and do not reconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

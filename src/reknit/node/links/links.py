@@ -144,7 +144,7 @@ class Links:
             self._greeted(item, connection)
             return
         if not name or name not in self._connections:
-            return  # it was dismissed, and sent this before it knew
+            return  # it was dismissed, and sent this before it noticed
         if problem := unsound(item):
             connection.dismiss(Code.INVALID_ARGUMENT, problem)
             return
@@ -264,7 +264,7 @@ class Links:
     # -- the machine
 
     def run(self, now: float) -> None:
-        """Send what is due, and pass on what changed."""
+        """Send messages that are due, and announce changes."""
         self.table.announce_changes()
         self._tell_routes()
         returns, self._returns = self._returns, {}
@@ -313,7 +313,7 @@ class Links:
         self._tell_routes()
         several = self._connections.get(str(effect.key))
         if not several:
-            return  # the connection was lost in this very turn: the machine is about to be told
+            return  # the connection was lost in this turn: the machine will be told next
         ttl_ms = max(1, int((effect.deadline - now) * 1000)) if effect.deadline is not None else 0
         header = Forward(
             batch.head.length,
@@ -387,11 +387,11 @@ class Links:
         return connection.url if connection is not None else ""
 
     def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a link, as an admin request says; gives all that there are then. Raises `InvalidConfig`, `Refused`."""
+        """Add a link, for an admin request; returns all links. Raises `InvalidConfig`, `Refused`."""
         self.outgoing.add(*parse_link(str(args["to"]), self._settings.cost))
         return self.rows()
 
     def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Remove a link, as an admin request says; gives all that are left. Raises `InvalidConfig`, `Refused`."""
+        """Remove a link, for an admin request; returns the links that are left. Raises `InvalidConfig`, `Refused`."""
         self.outgoing.remove(parse_link(str(args["to"]))[0])
         return self.rows()

@@ -14,7 +14,7 @@ from reknit.transport.tcp import parse_url
 
 
 class OutgoingLinks:
-    """All of one node, whether they are connected or not. `added` outlasts a restart, as `save_soon` writes it."""
+    """All outgoing links of one node, connected or not. `added` outlasts a restart, as `save_soon` writes it."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class OutgoingLinks:
         """Link to a node, now and whenever it is reachable. Raises `InvalidConfig`, `Refused`."""
         parse_url(url)
         if url in self._connections:
-            raise Refused(Code.ALREADY_EXISTS, f"there is a link to {url} already")
+            raise Refused(Code.ALREADY_EXISTS, f"a link to {url} exists already")
         if self._settings.edge and self._connections:
-            raise Refused(Code.FAILED_PRECONDITION, "an edge has one link at most (links.edge)")
+            raise Refused(Code.FAILED_PRECONDITION, "an edge node has at most one link (links.edge)")
         self.were_there = True
         connection = self._connections[url] = OutgoingLink(
             url, cost, node_name=self._node_name, config=self._config, owner=self._owner
@@ -71,7 +71,7 @@ class OutgoingLinks:
         """Remove the link to a node. Raises `Refused`."""
         connection = self._connections.pop(url, None)
         if connection is None:
-            raise Refused(Code.NOT_FOUND, f"there is no link to {url}: `reknit link list` has all")
+            raise Refused(Code.NOT_FOUND, f"there is no link to {url}: `reknit link list` shows all links")
         task = asyncio.create_task(connection.stop())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

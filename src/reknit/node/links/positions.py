@@ -35,4 +35,4 @@ class NeighbourPositions:
         if is_known:
             self._file.save_soon()
         else:
-            self._file.save()  # from this position on nothing may be missed, whatever happens next
+            self._file.save()  # no event after this position may be missed, even after a crash

@@ -38,7 +38,7 @@ READ_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
 """How much of the journal is read in one turn of the event loop."""
 TELL_BYTES: Final = 4 << 20
-"""After so much of the journal with no events for it, a neighbour is told the position nevertheless."""
+"""After this much of the journal without events for it, a neighbour is told the position anyway."""
 
 
 class OutgoingReplication:
@@ -173,7 +173,7 @@ class OutgoingReplication:
 
 
 class ReceivedPart(msgspec.Struct, eq=False):
-    """A part of a neighbour's journal that came in. It is done when all of it came and is durable here."""
+    """A part of a neighbour's journal that is arriving. It is done when all of it has arrived and is durable here."""
 
     position: int
     """The neighbour's position after it."""
@@ -184,7 +184,7 @@ class ReceivedPart(msgspec.Struct, eq=False):
 
 
 class IncomingReplication:
-    """Receives events from one neighbour. Gaps are recovered from its journal, as a relay does it."""
+    """Receives events from one neighbour. Gaps are recovered from its journal, as in a relay."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from reknit.transport.servers import listen_failure, server_tls
 
 
 class Listeners:
-    """All of one node. `handler` is told what happens on each connection."""
+    """All listeners of one node. `handler` hears of the events on each connection."""
 
     def __init__(self, config: Config, handler: Handler) -> None:
         self._config = config

@@ -46,7 +46,7 @@ class PeerState:
         self.identity = identity
 
     def leave(self, message: Bye | None = None) -> None:
-        """Close the connection after all that was sent, and this message."""
+        """Close the connection after everything that was sent, and this message."""
         self.is_leaving = True
         if message is not None:
             self.send(message)
@@ -99,7 +99,7 @@ class Peers:
         return self._by_connection.get(connection)
 
     def add(self, connection: Connection, now: float) -> PeerState:
-        """A new connection. One too many is told so and closed."""
+        """A new connection. Beyond the limit it is refused and closed."""
         self._count += 1
         self._checked_at = min(self._checked_at, now)
         peer = PeerState(self._count, connection, now)
@@ -110,7 +110,7 @@ class Peers:
         return peer
 
     def remove(self, connection: Connection) -> PeerState | None:
-        """A connection is gone; gives the peer that it belonged to."""
+        """A connection is gone; returns the peer that it belonged to."""
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]
@@ -129,7 +129,7 @@ class Peers:
             silent_s = now - max(peer.connection.received_at, self._resumed_at)
             open_s = now - max(peer.opened_at, self._resumed_at)
             if not peer.is_welcome and open_s > settings.hello_timeout_s:
-                peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello came (transport.hello_timeout_s)")
+                peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
                 log.warning("%s was silent for %.1f s: connection closed", peer, silent_s)
                 peer.connection.abort()

@@ -106,7 +106,7 @@ class PermissionRules:
 
     def _add(self, name: str, verb: str, text: str = "") -> None:
         if verb not in VERBS or (verb == "admin") != (not text):
-            raise TypeError(f"{verb!r} has to be one of {', '.join(VERBS)}, and all but admin need a pattern")
+            raise TypeError(f"{verb!r} must be one of {', '.join(VERBS)}, and all but admin need a pattern")
         if verb == "as":
             self._addresses.setdefault(name, []).append(Address.parse(text))
         else:
@@ -191,7 +191,7 @@ class Permissions:
         return ANONYMOUS if state is None else state.identity
 
     def greet(self, token: str, peer: PeerState) -> bool:
-        """Find out the name of a peer. False if it presented an unknown token: it was told so."""
+        """Identify a peer by name. False if it presented an unknown token, and was refused."""
         if peer.connection.is_inside:
             peer.identified(ITSELF)
             return True
@@ -246,14 +246,14 @@ class Permissions:
         name = self._name(peer)
         for source in dict.fromkeys(one.source for one in read_attributes(batch)):
             if not self._rules.may_be(name, source):
-                text = f"{name} may not be {source}: let security.allow say '{name} as {source}'"
+                text = f"{name} may not be {source}: add '{name} as {source}' to security.allow"
                 return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
         return None
 
     # -- all other messages
 
     def admits(self, item: Item, peer: PeerState) -> bool:
-        """Whether a peer may send this. If not, it has been told, or nothing is done."""
+        """Whether a peer may send this. If not, it was told, or the message is ignored."""
         kind = type(item)
         if kind in _FREE:
             return True
@@ -298,18 +298,18 @@ class Permissions:
         return objection is None
 
     def _admits_via(self, item: Via, peer: PeerState) -> bool:
-        """Only a bridge, which publishes the events of a source, may say where the source has been."""
+        """Only a bridge, which publishes the events of a source, may say which nodes the source has passed."""
         name, source = peer.identity, item.source
         is_theirs = name == ITSELF or self._owners.get(source, name) == name
         is_allowed = is_theirs and self._rules.publishes(name)
         if not is_allowed:
-            log.warning("%s may not say where source %s has been: refused", name, source.hex())
+            log.warning("%s may not report the nodes that source %s has passed: refused", name, source.hex())
         return is_allowed
 
     def _admits_admin(self, item: Item, peer: PeerState) -> bool:
         name = peer.identity
         if not self._rules.is_admin(name):
-            text = f"{name} may not send {type(item).__name__}: let security.allow say '{name} admin'"
+            text = f"{name} may not send {type(item).__name__}: add '{name} admin' to security.allow"
             peer.dismiss(Code.PERMISSION_DENIED, text)
         return not peer.is_leaving
 
@@ -346,7 +346,7 @@ class Permissions:
         if self._rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
             return True
         needed = f"subscribe {pattern}" if pattern is not None else "admin"
-        text = f"{name} may not ask for {ask.what!r}: let security.allow say '{name} {needed}'"
+        text = f"{name} may not ask for {ask.what!r}: add '{name} {needed}' to security.allow"
         peer.send(Answer(ask.id, Code.PERMISSION_DENIED, text))
         return False
 

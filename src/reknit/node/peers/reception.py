@@ -33,7 +33,7 @@ class Reception:
     def greet(self, item: Item, peer: PeerState) -> None:
         """The first message on a connection."""
         if not isinstance(item, Hello):
-            peer.dismiss(Code.FAILED_PRECONDITION, "the first message on a connection is a hello")
+            peer.dismiss(Code.FAILED_PRECONDITION, "the first message on a connection must be a hello")
             return
         if item.version != VERSION:
             text = f"this node speaks version {VERSION} of the protocol, not {item.version}: upgrade the older side"
@@ -55,6 +55,8 @@ class Reception:
         name = type(item).__name__
         is_misplaced = isinstance(item, Raw | Hello)
         text = (
-            f"{name} has no place here" if is_misplaced else f"{name} is for a client to receive, not to send"
+            f"{name} is not a message for a node"
+            if is_misplaced
+            else f"{name} is sent by nodes, not by clients"
         )
         peer.dismiss(Code.INVALID_ARGUMENT, text)

@@ -49,7 +49,7 @@ class AlignedEvents:
     # -- storing
 
     def put(self, batch: Batch) -> int:
-        """Store the new events of a batch; gives how many they are. `save` makes them durable.
+        """Store the new events of a batch; returns how many they are. `save` makes them durable.
 
         Raises `JournalError` where there is no room now: the next alignment requests them again.
         """
@@ -116,7 +116,7 @@ class AlignedEvents:
                 return alignment.rows(held, [int(number) for number in args["buckets"]])
 
     def _hot(self) -> list[Series]:
-        """The series that changed lately, the latest first."""
+        """The recently changed series, the latest first."""
         journal = self._main
         position = journal.position_at(time.time_ns() // 1000 - int(HOT_S * 1e6))
         stop = journal.end

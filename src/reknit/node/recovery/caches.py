@@ -102,12 +102,12 @@ class NodeCaches:
                 self._survey(message, peer)
 
     def take_frames(self, frames: Frames, peer: PeerState) -> Frames | None:
-        """Take the batches that a peer's answer announced; gives the rest, which is published."""
+        """Take the batches that a peer's answer announced; returns the rest, which is published."""
         requests = self._requests.get(peer.id)
         return frames if requests is None else requests.take_frames(frames)
 
     def watch(self, message: Subscribe | Settle, peer: PeerState) -> None:
-        """A peer subscribes or settles: caches have stored what they accept, and a new subscriber is told its losses."""
+        """A peer subscribes or settles: caches have stored accepted events, and a new subscriber is told its losses."""
         if isinstance(message, Subscribe):
             self._losses.subscribing(message, peer.id)
         elif message.rejected:
@@ -142,7 +142,7 @@ class NodeCaches:
             search.end()
 
     def durable(self) -> None:
-        """More is durable: pass on heartbeats, but not before the events that they tell of can be delivered."""
+        """More is durable: pass on heartbeats, but not before the events that they announce can be delivered."""
         self._losses.durable()
         journal = self._core.journal
         if not self._beats or journal.staged_end > journal.end:
@@ -228,7 +228,7 @@ class NodeCaches:
             asyncio.get_running_loop().call_soon(who.unreachable, effect.cache)
 
     def _ask_survey(self, who: PeerSurvey, cache: Peer, request: Survey) -> None:
-        """Request over a connection or from a further node what it holds."""
+        """Ask a peer or a further node which events it holds."""
         if isinstance(cache, str):
             self._far[cache].survey(who, 0, request.pattern, request.age_s)
         elif (peer := self._peers.get(cache)) is not None:
@@ -239,7 +239,7 @@ class NodeCaches:
 
     @property
     def _asking(self) -> SearchSettings:
-        """Further caches get half of the time that the peer gives this node, so that it is answered in time."""
+        """Further caches get half of the peer's timeout, so that the peer is answered in time."""
         settings = self._config.recovery
         return SearchSettings(settings.ask_timeout_s / 2, settings.ask_timeout_s / 2, settings.ask_bytes_max)
 

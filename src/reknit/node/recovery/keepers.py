@@ -1,4 +1,4 @@
-"""The holders of past events on a node: its journal, and several holders as one."""
+"""Holders of past events on a node: its journal, and several holders combined."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JournalKeeper:
 
 
 class Keepers:
-    """Several caches as one: events that the first lacks are taken from the next."""
+    """Several caches combined: events that the first lacks are taken from the next."""
 
     def __init__(self, keepers: Sequence[EventHolder]) -> None:
         self._keepers = keepers
@@ -69,7 +69,7 @@ class Keepers:
         """The events of `[start, stop)` that are held, cut to it, in seq order."""
         found = self._keepers[0].find(topic, source, start, stop, bytes_max)
         if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
-            return found  # all of it; or it may hold more of it, which the next request gets
+            return found  # all of it; or it may hold more, which the next request gets
         for keeper in self._keepers[1:]:
             have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
             for low, high in have.missing(start, stop):

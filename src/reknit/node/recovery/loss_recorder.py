@@ -1,7 +1,7 @@
-"""Events that never came to this node, because nobody had them: recorded, and reported to every durable subscriber once.
+"""Events that never reached this node, because nobody had them: recorded, and reported to every durable subscriber once.
 
 A relay or a gateway that meets such a range continues after it. Subscribers without a name notice the gap themselves,
-and may know a cache that has it. For a durable subscriber this node is responsible: the range is owed to it, and ends as
+and may know a cache that has it. This node is responsible for durable subscribers: it owes them the range, which ends as
 lost when it is reported, at once or when the subscriber is connected again.
 """
 
@@ -39,7 +39,7 @@ class LossRecorder:
         """Durable subscriptions that are being opened."""
 
     def skip(self, series: Series, start: int, stop: int, text: str = TEXT) -> None:
-        """`[start, stop)` will never come: continue after it, and report it to the subscribers that are owed it."""
+        """`[start, stop)` will never arrive: continue after it, and report it to the subscribers that are owed it."""
         topic, source = series
         if fresh := self._ledger.skip(topic, source, start, stop):
             log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)

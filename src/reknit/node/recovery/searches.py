@@ -118,7 +118,7 @@ class PeerSearch:
 
 
 class PeerSurvey:
-    """One peer's request for what there is, passed on to other caches."""
+    """One peer's survey of past events, passed on to other caches."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class PeerSurvey:
                 self.unreachable(cache)
 
     def unreachable(self, cache: Peer) -> None:
-        """No more comes from a cache."""
+        """A cache has nothing more to send."""
         if cache in self._pending:
             self._pending.discard(cache)
             if not self._pending:

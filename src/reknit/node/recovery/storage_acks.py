@@ -11,7 +11,7 @@ from reknit.wire.recovery import Require, Stored
 
 
 class StoredEvents:
-    """Which cache stored which events: a cache that subscribes here says so by its outcomes."""
+    """The events that each cache has stored: a cache that subscribes here reports them by its outcomes."""
 
     def __init__(self, *, ledger: Ledger, peers: Peers) -> None:
         self._ledger = ledger
@@ -28,7 +28,7 @@ class StoredEvents:
             self._tell(key, name, (message.topic, message.source))
 
     def watch(self, message: Subscribe | Settle, peer: PeerState) -> None:
-        """A cache subscribes, or settles events, which it has stored then."""
+        """A cache subscribes, or settles events that it has stored."""
         key = (peer.id, message.sub)
         if isinstance(message, Subscribe):
             if message.is_cache:
@@ -55,7 +55,7 @@ class StoredEvents:
             peer.send(Stored(series[1], stored.first_missing(stored.first) - 1, name))
 
     def left(self, peer_id: int) -> None:
-        """A connection is gone: its caches may come back without what they stored, unless they are durable."""
+        """A connection is gone: its caches may come back without their events, unless they are durable."""
         self._publishers = {source: row for source, row in self._publishers.items() if row[0] != peer_id}
         for key in [key for key in self._caches if key[0] == peer_id]:
             name = self._caches.pop(key)

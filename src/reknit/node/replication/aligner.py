@@ -1,6 +1,6 @@
 """Alignment with another node: fetches the events that it holds and this node lacks.
 
-Events that follow on the ones of this node go into its journal, through its intake, like anything published. Older
+Events that continue this node's series go into its journal, through its intake, like anything published. Older
 events are stored beside it; see `reknit.node.recovery.aligned`.
 """
 
@@ -97,7 +97,7 @@ class Aligner:
             await asyncio.sleep(self._settings.align_s)
 
     async def align(self) -> int:
-        """Compare and fetch once; gives how many events were fetched. Raises `ReknitError` without an answer."""
+        """Compare and fetch once; returns how many events were fetched. Raises `ReknitError` without an answer."""
         if not self._is_open:
             await self._session.open()
             await self._publisher.open()

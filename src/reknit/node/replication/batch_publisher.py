@@ -26,7 +26,7 @@ OnDurable = Callable[[Batch], None]
 OnGap = Callable[[Batch, int], None]
 """The node expects `[seq, batch.first)` first, which the publisher does not have."""
 OnRefused = Callable[[Batch, int, str], None]
-"""The node refuses a batch for good: a google.rpc code and words."""
+"""Called when the node permanently refuses a batch, with a google.rpc code and a text."""
 OnLinked = Callable[[Welcome | None], None]
 """The connection was opened, also after it broke; or, with None, it broke."""
 
@@ -35,7 +35,7 @@ class ReportLoss(Protocol):
     """Tells the node that events are lost."""
 
     def __call__(self, series: Series, start: int, stop: int, text: str) -> None:
-        """`[start, stop)` will never come."""
+        """`[start, stop)` will never arrive."""
 
 
 class UnackedBatches:
@@ -57,13 +57,13 @@ class UnackedBatches:
         return list(self._by_source)
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """These follow on the others of their sources."""
+        """Add batches after the others of their sources."""
         for batch in batches:
             self._by_source.setdefault(batch.source, deque()).append(batch)
             self.bytes += batch.head.length
 
     def sort(self, source: bytes) -> None:
-        """Some were added that belong before others."""
+        """Sort batches that were added out of order."""
         self._by_source[source] = deque(sorted(self._by_source[source], key=lambda batch: batch.first))
 
     def drop(self, source: bytes, stop: int, tell: Callable[[Batch], object]) -> None:
@@ -113,12 +113,12 @@ class BatchPublisher:
         await self._link.open(wait_s)
 
     async def close(self) -> None:
-        """Disconnect. Batches that are not acknowledged by now are not settled either, and come again."""
+        """Disconnect. Unacknowledged batches are not settled either, and will be redelivered."""
         await self._link.close()
 
     @property
     def unacked_bytes(self) -> int:
-        """Given in and not yet durable."""
+        """How much was put in and is not yet durable."""
         return self._unacked.bytes
 
     # -- batches
@@ -145,7 +145,7 @@ class BatchPublisher:
     def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
         """Fill the gap `[seq, batch.first)` with the batches that were found.
 
-        Events that are missing before the first of them are lost. Gives how many.
+        Events that are missing before the first of them are lost. Returns how many.
         """
         first = found[0].first if found else batch.first
         if first > seq:
@@ -221,7 +221,7 @@ class BatchPublisher:
         self._drop(source, seq + 1, self._on_durable)
 
     def _refuse(self, source: bytes, stop: int, code: int, text: str) -> None:
-        log.error("the node does not take events of %s: %s", source.hex(), text)
+        log.error("the node refuses events of %s: %s", source.hex(), text)
 
         def drop(batch: Batch) -> None:
             self.refused += batch.count

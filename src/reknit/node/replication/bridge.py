@@ -1,8 +1,8 @@
 """One bridge: reads at one node as a durable subscriber and publishes at another, with every event's source and seq.
 
 The first node's journal is the queue. An event is accepted there once it is durable at the other node, so nothing is
-lost while either of them is away. A bridge tells the other node where a source has been, so that events don't go in
-circles.
+lost while either of them is away. A bridge tells the other node which nodes a source has passed, so that events don't go
+in circles.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class BridgeTarget:
             )
 
     async def open(self) -> None:
-        """ConnectSession; wait for a node that is away."""
+        """Connect; wait for a node that is away."""
         if self._is_here:
             await self.publisher.open()
             self.node = self._node_name
@@ -92,7 +92,7 @@ class BridgeTarget:
             await self.publisher.open(float("inf"))
 
     def tell_visited(self, source: bytes, nodes: list[str]) -> None:
-        """Tell the target where a source has been, before its events."""
+        """Tell the target which nodes a source has passed, before its events."""
         if self.visited.get(source) != nodes:
             self.visited[source] = nodes
             self.publisher.send(Via(source, nodes))
@@ -245,7 +245,7 @@ class Bridge:
     def _may_pass(self, batch: Batch) -> bool:
         nodes = self._target.visited[batch.source]
         if self._target.node in nodes:
-            batch.accept()  # it has been there
+            batch.accept()  # its events came from there
             return False
         if len(nodes) > self._config.links.hops_max:
             batch.reject(Code.ABORTED, f"it came over {len(nodes) - 1} bridges (links.hops_max)")
@@ -254,7 +254,7 @@ class Bridge:
 
     @property
     def waiting_bytes(self) -> int:
-        """Read at one end and not known to be durable at the other."""
+        """Events that were read at one end and are not known to be durable at the other."""
         return self._target.publisher.unacked_bytes
 
     def _durable(self, batch: Batch) -> None:

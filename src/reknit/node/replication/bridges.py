@@ -1,6 +1,6 @@
 """Bridges: routes, added and deleted at run time, that copy events of one authority to another in one direction.
 
-Each is a `reknit.node.replication.bridge`. This module keeps the list of bridges, also over a restart,
+Each is a `reknit.node.replication.bridge`. This module keeps the list of bridges, also across a restart,
 and tracks the sources that arrive over the bridges of other nodes.
 """
 
@@ -107,17 +107,19 @@ class Bridges:
         """Copy events that are published at one authority from now on to another. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         if route in self._bridges:
-            raise Refused(Code.ALREADY_EXISTS, f"there is a route {route.name}")
+            raise Refused(Code.ALREADY_EXISTS, f"route {route.name} exists already")
         self._file.value.routes.append(route)
         self._file.save()
         await self._begin(route).begun()
 
     def delete_route(self, source: str, target: str, pattern: str = "**") -> None:
-        """Delete a route, and what its source retains for it. Raises `Refused`."""
+        """Delete a route, and the subscription for it at its source. Raises `Refused`."""
         route = self._checked(source, target, pattern)
         bridge = self._bridges.pop(route, None)
         if bridge is None:
-            raise Refused(Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` has all")
+            raise Refused(
+                Code.NOT_FOUND, f"there is no route {route.name}: `reknit route list` shows all routes"
+            )
         self._file.value.routes.remove(route)
         self._file.save()
         task = asyncio.create_task(bridge.forget())
@@ -135,7 +137,7 @@ class Bridges:
         return BridgeRoute(source, target, text)
 
     def _authority(self, end: str) -> str:
-        """One name for one end, whichever way it is written."""
+        """One name for one end, however its address is written."""
         if end == HERE:
             return HERE
         name = _host_and_port(end)
@@ -163,12 +165,12 @@ class Bridges:
         return self.visited.status()
 
     async def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a route, as an admin request says; gives all that there are then."""
+        """Add a route, for an admin request; returns all routes."""
         await self.add_route(*_ends(args))
         return self.rows()
 
     async def ask_delete(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Delete a route, as an admin request says; gives all that are left."""
+        """Delete a route, for an admin request; returns the routes that are left."""
         self.delete_route(*_ends(args))
         return self.rows()
 

@@ -30,7 +30,7 @@ class OpenGap(msgspec.Struct, eq=False):
 
 
 class GapFiller:
-    """Asks one node, and the caches that it knows, for what is missing here."""
+    """Asks one node, and the caches that it knows, for the events that are missing here."""
 
     def __init__(self, url: str, name: str, *, config: Config, token: str = "", fill: Fill) -> None:
         self._url = url
@@ -45,7 +45,7 @@ class GapFiller:
         await self._cache.close()
 
     def recover(self, batch: Batch, seq: int) -> None:
-        """The other node did not deliver `[seq, batch.first)`, because it had delivered it before: request it."""
+        """The other node delivered `[seq, batch.first)` before, and does not deliver it again: request it."""
         if any(gap.batch is batch for gap in self._gaps.values()):
             return
         self._count += 1
@@ -62,7 +62,7 @@ class GapFiller:
             gap.found.extend(batch for batch in batches if batch.source == gap.batch.source)
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        """Everything that could be found has been."""
+        """The search is over."""
         if not is_last or number not in self._gaps:
             return
         gap = self._gaps.pop(number)

@@ -61,4 +61,4 @@ class MakePublisher(Protocol):
         on_gap: OnGap | None = None,
         on_refused: OnRefused | None = None,
     ) -> LocalPublisher:
-        """It is to be opened."""
+        """Make a publisher, which is not open yet."""

@@ -1,4 +1,4 @@
-"""A relay: a node stores what another node stores, with every event's source and seq.
+"""A relay: a node stores the events of another node, each with its source and seq.
 
 A relay is a durable subscriber at the other node, under its own name. It accepts an event there once the event is
 durable here, so nothing is missed whichever of the two nodes is killed. Gaps are recovered from the other node's

@@ -20,7 +20,7 @@ class RemoteEvents(Protocol):
         """Every batch that has arrived, once there is one; none at the end."""
 
     async def forget(self) -> None:
-        """End the subscription for good."""
+        """Delete the durable subscription."""
 
 
 class RemoteSession(Protocol):
@@ -29,7 +29,7 @@ class RemoteSession(Protocol):
     connection: NodeConnection
 
     async def open(self) -> object:
-        """ConnectSession. Raises `NotConnected`."""
+        """Connect. Raises `NotConnected`."""
 
     async def close(self) -> None:
         """Disconnect."""
@@ -50,7 +50,7 @@ class RemoteSession(Protocol):
         """Events that match the pattern, for a durable subscriber."""
 
     async def ask(self, what: str, **args: Any) -> Any:
-        """Send an admin request; gives the answer's body."""
+        """Send an admin request; returns the answer's body."""
 
 
 class ConnectSession(Protocol):

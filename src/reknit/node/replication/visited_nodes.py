@@ -34,7 +34,7 @@ class VisitedNodes:
         """How often a source could not be remembered, as there were too many."""
 
     def learn(self, via: Via) -> None:
-        """A bridge reports where a source has been."""
+        """A bridge reports the nodes that a source has passed."""
         source = via.source.hex()
         if source not in self._known and len(self._known) >= self._sources_max:
             self._forget()

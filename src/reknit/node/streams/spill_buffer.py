@@ -1,6 +1,6 @@
 """The bytes of streams that a node may have to send again: in memory up to a cap, in files past it.
 
-A file has no name, so that nothing is left behind however the node ends.
+A file has no name, so that nothing is left behind even if the node crashes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SpilledStream:
         assert self.file is not None
         data = os.pread(self.file.fileno(), stop - start, start - self.file_start)
         if len(data) < stop - start:
-            raise OSError(f"{stop - start - len(data)} bytes are missing from a file of the node's own")
+            raise OSError(f"{stop - start - len(data)} bytes are missing from a file of the node")
         return data
 
     def drop(self, stop: int) -> None:

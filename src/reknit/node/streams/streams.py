@@ -35,7 +35,7 @@ DISTRIBUTIONS: Final = ("balanced", "closest")
 
 
 class Here(msgspec.Struct, frozen=True):
-    """Upstream of a stream that was begun on this node, for anycast."""
+    """The upstream of an anycast stream that began on this node."""
 
     source: bytes
 
@@ -137,7 +137,7 @@ class NodeStreams:
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
             return
         if (batch.source, batch.topic) != (item.source, item.topic):
-            text = "a stream's event is not of the source and topic that it was begun with"
+            text = "a stream's event must have the source and topic that the stream began with"
             self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, text))
         elif problem is not None:
             self._tell_client(peer.id, item.source, _refused(problem.code, problem.text))
@@ -186,7 +186,7 @@ class NodeStreams:
         except InvalidTopic as error:
             return Code.INVALID_ARGUMENT, str(error)
         if not head.flags & FLAG_STREAM or (head.first, head.count) != (1, 1):
-            return Code.INVALID_ARGUMENT, "a stream is one event, the first of its source"
+            return Code.INVALID_ARGUMENT, "a stream must be one event, the first of its source"
         if mode not in DISTRIBUTIONS:
             text = f"{head.topic!r} is delivered as {mode}: streams need a topic that is balanced or closest"
             return Code.FAILED_PRECONDITION, text
@@ -220,10 +220,10 @@ class NodeStreams:
         self.give(machines.StreamSettled(source) if is_final else machines.StreamPinned(source), "")
 
     def checked(self, rows: list[DispositionRow]) -> list[DispositionRow]:
-        """The dispositions of a subscriber. One that accepts a stream before its end can't have had all of it."""
+        """The dispositions of a subscriber. A subscriber that accepts a stream before its end can't have all of it."""
         return [
             msgspec.structs.replace(
-                row, outcome=int(Outcome.MODIFIED), code=int(Code.UNKNOWN), text="it was accepted before its end came"
+                row, outcome=int(Outcome.MODIFIED), code=int(Code.UNKNOWN), text="it was accepted before its end arrived"
             )
             if row.outcome == Outcome.ACCEPTED and row.source in self.topics and not self.machine.is_sent(row.source)
             else row
@@ -260,7 +260,7 @@ class NodeStreams:
     ) -> None:
         source = effect.source
         if source not in self.topics:
-            return  # given up in this very turn
+            return  # given up in this turn
         try:
             match effect:
                 case machines.StoreChunk(data=data):

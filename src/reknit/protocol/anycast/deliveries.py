@@ -1,4 +1,4 @@
-"""Deliveries from their beginning to their end: the memory they hold, their deadlines, and who is told the outcome."""
+"""Deliveries from start to end: the memory that they hold, their deadlines, and the report of their outcome."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from reknit.wire.outcomes import RangeOutcome
 class LocalReason(StrEnum):
     """Why this node itself gave a delivery its outcome. The value is the text that the publisher reads."""
 
-    NO_PATH = "nobody subscribes to it who has not released it"
-    IN_DOUBT = "the path was lost with it on the way: whether it was processed is not known"
+    NO_PATH = "there is no subscriber, or every subscriber released it"
+    IN_DOUBT = "the path was lost while it was in flight; it may have been processed"
     NEVER_SENT = "it left before it was sent"
     EXPIRED = "its ttl ran out"
 
@@ -48,7 +48,7 @@ class Deliveries:
         return effects
 
     def emit(self, effect: Effect) -> None:
-        """Have this done."""
+        """Emit an effect."""
         self._effects.append(effect)
 
     # -- beginning
@@ -191,7 +191,7 @@ class Deliveries:
         self.end(delivery)
 
     def end(self, delivery: AnycastDelivery) -> None:
-        """Nothing more happens to it here."""
+        """End it: nothing more happens to it here."""
         was_parked = delivery.is_parked
         delivery.end()
         if delivery.terms.deadline is not None:

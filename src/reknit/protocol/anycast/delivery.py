@@ -23,7 +23,7 @@ GONE: Final = "gone"
 
 
 class DeliveryState(IntEnum):
-    """Where a delivery is on this node. An IntEnum because its hash is fast: every batch looks its transitions up."""
+    """The state of a delivery on this node. An IntEnum because its hash is fast: transitions are looked up per batch."""
 
     SELECTING = auto()
     """A path is being chosen."""
@@ -65,7 +65,7 @@ _WITHOUT_PATH: Final = (DeliveryState.SELECTING, DeliveryState.WAITING, Delivery
 
 
 class DeliveryTerms(msgspec.Struct, frozen=True):
-    """What was asked for when the events were offered. All parts of a split delivery share it."""
+    """The terms on which the events were offered. All parts of a split delivery share them."""
 
     topic: str
     source: bytes
@@ -175,7 +175,7 @@ class AnycastDelivery(msgspec.Struct, eq=False):
         self.attempts += attempts
 
     def join_attempts(self, attempts: int) -> None:
-        """All its copies have ended, after so many attempts."""
+        """All its copies have ended, after this many attempts."""
         self.attempts = attempts
 
     def release(self, path_id: int) -> None:

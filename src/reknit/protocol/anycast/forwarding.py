@@ -109,7 +109,7 @@ class Forwarding:
     # -- what waits
 
     def pump(self, path: Path, now: float) -> None:
-        """A path may have room: send what waits for it."""
+        """A path may have room: send the deliveries that wait for it."""
         if path.backlog:
             self._send_backlog(path, now)
         if self._queues.events:
@@ -118,7 +118,7 @@ class Forwarding:
             self._pump_queues(self._queues.streams, path.pattern, now)
 
     def look_again(self, now: float) -> None:
-        """The paths changed: look again at what waits for room, and at what had no path."""
+        """The paths changed: try deliveries that wait for room or had no path."""
         self._pump_queues(self._queues.events, None, now)
         self._pump_queues(self._queues.streams, None, now)
         for delivery in self._deliveries.parked.with_new_path(self._paths.has_path):

@@ -12,14 +12,14 @@ Inputs, and what each does (the states of a delivery are in `delivery.py`):
       a delivery that was not sent   -> the next path is tried
       SENT or PINNED, unsettled      -> MODIFIED: in doubt. Never RELEASED, which promises that it was not processed;
                                         only a clean Detach says so
-    Attach, NeighbourUp, RoutesChanged, Grant, Stall   -> what waits for a path or for room is tried again
+    Attach, NeighbourUp, RoutesChanged, Grant, Stall   -> deliveries that wait for a path or for room are tried again
     WithdrawStream     the stream is ENDED wherever it is
 
 A delivery that this node keeps (nobody waits for its outcome) is PARKED instead of RELEASED or MODIFIED upstream.
 Outcomes, grants and stalls of a path that is gone are ignored: its deliveries got their outcome when it was lost.
 An outcome with an unknown number leaves its delivery unsettled.
 
-Nothing is sent that a path has no room for: it waits here, for the first path that has room. The search is depth
+A delivery that no path has room for waits here, for the first path that has room. The search is depth
 first. A delivery carries the nodes that have it or have had it, so each is tried at most once, and no loop can form
 even while nodes do not agree on the routes.
 """
@@ -215,7 +215,7 @@ class AnycastMachine:
             self._lose(path, False, now)
 
     def _forget_upstream(self, name: str) -> None:
-        """For a lost neighbour, its deliveries are in doubt by now: those that were not sent are not sent any more."""
+        """The deliveries of a lost neighbour are in doubt: those that were not sent yet are dropped."""
         for delivery in self._forwarding.waiting:
             if delivery.upstream == name:
                 self._deliveries.end(delivery)

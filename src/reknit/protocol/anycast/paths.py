@@ -27,7 +27,7 @@ class RouteCost(Protocol):
 
 
 class RouteTable(Protocol):
-    """What anycast needs to know of the other nodes."""
+    """Routes to the other nodes, as far as anycast needs them."""
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from reknit.backoff import Backoff
 from reknit.protocol.anycast.delivery import AnycastDelivery
 
 STALE_MIN: Final = 64
-"""So many ended deliveries may stay in the heap of deadlines, at least."""
+"""At least this many ended deliveries may stay in the heap of deadlines."""
 
 Queues = dict[str, deque[AnycastDelivery]]
 """By topic, in order."""
@@ -82,7 +82,7 @@ class ParkedDeliveries:
                 yield delivery
 
     def with_new_path(self, has_path: Callable[[str], bool]) -> Iterator[AnycastDelivery]:
-        """Those that had no path, and have one by now."""
+        """Those that had no path, and have one now."""
         for topic in [topic for topic in self._without_path if has_path(topic)]:
             yield from (delivery for delivery in self._without_path.pop(topic) if delivery.is_parked)
 
@@ -103,7 +103,7 @@ class Deadlines:
         """How many in the heap have ended. They are removed before they are more than half of it."""
 
     def add(self, deadline: float, delivery: AnycastDelivery) -> None:
-        """It expires then."""
+        """Let a delivery expire at its deadline."""
         self._pushed += 1
         heapq.heappush(self._heap, (deadline, self._pushed, delivery))
 

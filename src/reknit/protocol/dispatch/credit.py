@@ -16,7 +16,7 @@ class SubscriberCredit:
 
     def __init__(self, granted: int) -> None:
         self.granted = granted
-        """Bytes that the subscriber has granted in all."""
+        """Bytes that the subscriber has granted in total."""
         self.used = 0
         """Bytes that were delivered within that."""
         self.is_blocked = False
@@ -28,14 +28,14 @@ class SubscriberCredit:
         return 0 if self.is_blocked else self.granted - self.used
 
     def grant(self, total: int) -> bool:
-        """The subscriber grants `total` bytes in all; returns whether that is more than before."""
+        """The subscriber grants `total` bytes; returns whether that is more than before."""
         if total <= self.granted:
             return False
         self.granted = total
         return True
 
     def use(self, size: int) -> None:
-        """So many bytes are delivered; a negative size corrects an estimate that was too high."""
+        """`size` bytes are delivered; a negative size corrects an estimate that was too high."""
         self.used += size
 
     def block(self, is_blocked: bool) -> None:

@@ -1,6 +1,6 @@
 """A queue's cursor: its place in the journal, and which events it leaves out.
 
-A live cursor is at the journal's end: what becomes durable is delivered at once. A cursor that is behind reads the
+A live cursor is at the journal's end: new durable events are delivered at once. A cursor that is behind reads the
 journal from its position on, by scans where that is no longer in memory.
 """
 
@@ -151,7 +151,7 @@ class Cursor:
         self._ended.setdefault(series, SeqSet()).add(start, stop)
 
     def not_skipped(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is not known to have ended before the cursor reached it."""
+        """The parts of `[start, stop)` that are not known to have ended before the cursor reached them."""
         seqs = self._ended.get(series)
         return [(start, stop)] if seqs is None else seqs.missing(start, stop)
 

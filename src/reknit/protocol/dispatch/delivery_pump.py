@@ -1,7 +1,7 @@
 """Delivers from the journal: from its tail or by a scan, as far as credit goes, then what waits beside the cursor.
 
-The plain way is per batch: slices of a run, as the bytes that they are. Only what is paused, ordered, expired, leased
-or was delivered before is looked at more closely.
+The plain way is per batch: slices of a run, as stored bytes. Only events that are paused, ordered, expired, leased or
+were delivered before are looked at one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reknit.protocol.effects import DeliverRuns, RunSlice, Scan
 from reknit.seqset import Range, SeqSet
 
 TAIL_BYTES_MAX: Final = 8 << 20
-"""So much of the journal's newest runs is in memory; queues that are further behind scan the journal."""
+"""This much of the journal's newest runs is in memory; queues that are further behind scan the journal."""
 SCAN_BYTES: Final = 1 << 20
 
 
@@ -137,7 +137,7 @@ class DeliveryPump:
         return self._tail[low] if low < len(self._tail) else None
 
     def scanned(self, key: QueueKey, run: Run) -> None:
-        """What a scan found."""
+        """Deliver the result of a scan."""
         queue = self._state.queues.get(key)
         if queue is None or not queue.cursor.is_scanning:
             return  # it left, or retention overtook the scan
@@ -148,7 +148,7 @@ class DeliveryPump:
     # -- from the cursor
 
     def _deliver_run(self, queue: Queue, run: Run, position: int, room: int) -> None:
-        """Deliver what matches of a run from `position` on, while there is room; remember where that ended."""
+        """Deliver the matching events of a run from `position` on, while there is room; remember where that ended."""
         pieces: list[RunSlice] = []
         size = 0
         matches, deliver, leases = queue.pattern.matches, queue.deliver, queue.leases
@@ -183,7 +183,7 @@ class DeliveryPump:
         self._send_slices(queue, pieces, size, stopped_at)
 
     def _is_plain(self, queue: Queue, position: int) -> bool:
-        """Whether every batch without a ttl or flags can be delivered as it is."""
+        """Whether every batch without a ttl or flags can be delivered unchanged."""
         state = self._state
         return (
             queue.cursor.is_fresh(position)
@@ -204,7 +204,7 @@ class DeliveryPump:
                 self._state.queues.schedule(queue)
 
     def _is_whole(self, queue: Queue, run: Run, index: int) -> bool:
-        """Whether a batch can be delivered as it is after all."""
+        """Whether a batch can be delivered unchanged after all."""
         entry = run.entries[index]
         head, series = entry.head, (entry.head.topic, entry.head.source)
         return (
@@ -250,7 +250,7 @@ class DeliveryPump:
     def _end_expired(
         self, queue: Queue, position: int, series: Series, wanted: list[Range], expired: list[Range]
     ) -> list[Range]:
-        """Make dead letters of what has expired; returns the rest."""
+        """Make dead letters of expired events; returns the rest."""
         dead = SeqSet.from_ranges(expired)
         rows = []
         for low, high in [part for one in wanted for part in dead.overlap(*one)]:

@@ -22,7 +22,7 @@ SetPaused           operator     AppendRecord, Send(Answer); deliveries of what 
 "Deliveries" are DeliverRuns, Redeliver and Scan. Credit, Settle and Unsubscribe for a subscription that does not exist
 have no effect: they crossed the end of the subscription on the way, and its events are still owed.
 
-Files: subscribers (who is connected, and accounts), queue and its parts (one subscriber), delivery_pump (from the
+Files: subscribers (connections and accounts), queue and its parts (one subscriber), delivery_pump (from the
 journal), redelivery (lanes and retries), settlement (outcomes and leases), outcome_recorder, expiry (ttl), overflow
 (limits of queues), losses (retention), pauses, rules.
 """
@@ -69,9 +69,9 @@ from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Answer, Credit, Message, Settle, Unsubscribe
 
 FLOOR_S: Final = 5.0
-"""How often a durable subscriber's floor is written down without an outcome to go with it."""
+"""How often a durable subscriber's floor is recorded without an outcome."""
 SWEEP: Final[QueueKey] = (JOURNAL, -1)
-"""The key of scans through what was in the journal when this node started."""
+"""The key of scans through the events that were in the journal when this node started."""
 
 Input = (
     CreditCorrection | Credit | EventsExpired | EventsGone | JournalGrown | JournalScanned | JournalTrimmed
@@ -107,7 +107,7 @@ class Dispatcher:
         self.subscribers = Subscribers(state, self.recorder, self._pump, self._losses, self.overflow)
         floors = [account.floor for account in ledger.accounts.values()]
         self._sweep = max(min(floors, default=end), start)
-        """The next position to sweep: ttls and sizes of what was in the journal at the start are noted."""
+        """The next position to sweep. A sweep notes ttls and sizes of events that were in the journal at the start."""
         self._sweep_to = end
         self._floor_due: float | None = None
         self._judge_queues()
@@ -158,7 +158,7 @@ class Dispatcher:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Retry what is due, end leases and what has expired, and write down floors that moved."""
+        """Retry events that are due, end expired leases and events, and record floors that moved."""
         state = self._state
         state.at(now)
         self.expiry.tick()
@@ -173,7 +173,7 @@ class Dispatcher:
         self._judge_queues()
 
     def next_deadline(self) -> float | None:
-        """The earliest retry, end of a lease or of a ttl, or the next floor to write."""
+        """The time of the next retry, end of a lease, expiry, or floor to record."""
         due = [self._floor_due, self.expiry.next_due()]
         for queue in self._state.queues.scheduled():
             due.append(None if queue.leases is None else queue.leases.next_due())
@@ -185,11 +185,11 @@ class Dispatcher:
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         return self._state.take_effects()
 
     def put_back_effects(self, effects: list[Effect]) -> None:
-        """Have effects that were taken performed after those that were emitted since."""
+        """Put back effects that were taken, after those that were emitted since."""
         self._state.put_back_effects(effects)
 
     def send_when_durable(self, number: int, peer: Peer, message: Message) -> None:
@@ -212,7 +212,7 @@ class Dispatcher:
         return {name: queue.in_hand(state.ledger.published) for name, queue in state.queues.by_name.items()}
 
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """What of a retry is past its ttl. Those of durable subscribers were ended before."""
+        """The events of a retry that are past their ttl. For durable subscribers they were ended before."""
         state, queue = self._state, self.queues.get((effect.peer, effect.sub))
         if queue is None or queue.is_durable:
             return []
@@ -310,7 +310,7 @@ class Dispatcher:
     # -- pause and resume
 
     def _set_paused(self, message: SetPaused, peer: Peer) -> None:
-        """Pause or resume what a pattern matches; confirmed when that is durable."""
+        """Pause or resume the topics that a pattern matches; confirmed when that is durable."""
         state, pattern = self._state, message.pattern
         record: TopicPaused | TopicResumed
         if message.is_paused:

@@ -37,7 +37,7 @@ class JournalGrown(msgspec.Struct, frozen=True):
 
 
 class JournalScanned(msgspec.Struct, frozen=True):
-    """What a `Scan` found."""
+    """The result of a `Scan`."""
 
     key: QueueKey
     run: Run
@@ -51,7 +51,7 @@ class JournalTrimmed(msgspec.Struct, frozen=True):
 
 
 class EventsGone(msgspec.Struct, frozen=True):
-    """Events that were to be delivered again are no longer in the journal."""
+    """Events that were to be redelivered are no longer in the journal."""
 
     key: QueueKey
     topic: str
@@ -61,7 +61,7 @@ class EventsGone(msgspec.Struct, frozen=True):
 
 
 class EventsExpired(msgspec.Struct, frozen=True):
-    """Events that were to be delivered again, to a subscriber without a name, are past their ttl."""
+    """Events that were to be redelivered to a subscriber without a name are past their ttl."""
 
     key: QueueKey
     topic: str
@@ -71,7 +71,7 @@ class EventsExpired(msgspec.Struct, frozen=True):
 
 
 class CreditCorrection(msgspec.Struct, frozen=True):
-    """A `Redeliver` that uses credit took so many bytes more (or fewer) than estimated."""
+    """A `Redeliver` that uses credit took this many bytes more (or fewer) than estimated."""
 
     key: QueueKey
     difference: int
@@ -84,7 +84,7 @@ class PeerBlocked(msgspec.Struct, frozen=True):
 
 
 class SetPaused(msgspec.Struct, frozen=True):
-    """Pause what a pattern matches, or resume it; request `id` is answered when that is durable."""
+    """Pause the topics that a pattern matches, or resume them; request `id` is answered when that is durable."""
 
     id: int
     pattern: str

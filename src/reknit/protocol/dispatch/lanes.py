@@ -81,7 +81,7 @@ class Lanes:
 
     @property
     def priorities(self) -> list[int]:
-        """The priorities of what could be delivered now."""
+        """The priorities of events that could be delivered now."""
         return list(self._ready)
 
     def get(self, key: LaneKey) -> Lane | None:
@@ -220,7 +220,7 @@ class Lanes:
 
 
 def _without(part: LanePart, series: Series, start: int, stop: int) -> Iterator[LanePart]:
-    """What is left of a part without `[start, stop)`."""
+    """A part without `[start, stop)`: none, one or two pieces."""
     if part.series != series or stop <= part.start or part.stop <= start:
         yield part
         return

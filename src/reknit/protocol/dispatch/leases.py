@@ -76,7 +76,7 @@ class Leases:
         return self._line[0].until if self._line else None
 
     def settled(self, now: float, count: int) -> None:
-        """So many events were settled in time: a window's worth in half a lease doubles the window."""
+        """`count` events were settled in time: a window's worth in half a lease doubles the window."""
         self._settled += count
         if self._settled >= self.window:
             if now - self._since <= self.lease_s / 2:

@@ -18,7 +18,7 @@ from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Lost
 
 REMOVED_MAX: Final = 4096
-"""So many ranges that retention removed are remembered, for subscribers that were not connected."""
+"""This many removed ranges are remembered, for subscribers that were not connected."""
 REMOVED_BEFORE_DELIVERY: Final = "removed by retention before delivery"
 
 
@@ -72,7 +72,7 @@ class Losses:
             queue.cursor.trimmed(start)
 
     def _lose_waiting(self, queue: Queue, removed: list[Removed]) -> None:
-        """Reported before what follows: a subscriber takes a loss for the end of everything before it."""
+        """Report a loss before later events: to a subscriber, a loss ends everything before it."""
         for gone in removed:
             series = (gone.topic, gone.source)
             waiting = queue.unsettled.waiting_within(series, gone.start, gone.stop)
@@ -80,7 +80,7 @@ class Losses:
             self._send_lost(queue, [self._lost(series, one) for one in ended])
 
     def lose_removed(self, name: str) -> None:
-        """Record what was removed before the node crashed, or before the subscriber had an account."""
+        """Record events that were removed before the node crashed, or before the subscriber had an account."""
         ledger = self._state.ledger
         account = ledger.accounts.get(name)
         if account is None or account.floor >= self.start:
@@ -116,7 +116,9 @@ class Losses:
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""
         removed = [gone for up_to, gone in self._removed if up_to > position]
-        if position < self._removed_from:  # longer ago than is remembered: the subscriber knows what it got
+        if (
+            position < self._removed_from
+        ):  # longer ago than is remembered: the subscriber knows which events it got
             removed = [
                 Removed(*series, seqs.first, held_from)
                 for series, seqs in self._state.ledger.published.items()

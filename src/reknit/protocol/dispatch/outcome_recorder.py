@@ -1,4 +1,4 @@
-"""Writes down how events ended for subscribers, each once: the dead letter first, then the outcome."""
+"""Records the outcome of events for subscribers, each once: the dead letter first, then the outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OutcomeRecorder:
         self._state = state
         self._overflow = overflow
         self._floors: dict[str, int] = {}
-        """By durable subscriber, the floor that was written down last."""
+        """By durable subscriber, the floor that was recorded last."""
         self._recorded: dict[str, int] = {}
         """By durable subscriber, the number of the last record of its outcomes: it outlives connections."""
 
@@ -44,7 +44,7 @@ class OutcomeRecorder:
         return OutcomeRow(*series, *bounds, end, int(code), str(reason), text, attempts, self._state.time_us)
 
     def accept(self, queue: Queue, series: Series, bounds: Range) -> list[OutcomeRow]:
-        """The subscriber has processed these."""
+        """The subscriber has processed these events."""
         ranges = queue.can_settle(series, *bounds) if queue.unsettled.is_waiting(series) else [bounds]
         return [
             self.row(series, ended, FinalOutcome.ACCEPTED, Code.OK)
@@ -53,7 +53,7 @@ class OutcomeRecorder:
         ]
 
     def reject(self, queue: Queue, series: Series, bounds: Range, code: int, text: str) -> list[OutcomeRow]:
-        """The subscriber refuses these for good."""
+        """The subscriber rejected these events."""
         text = text or "rejected by the subscriber"
         last = Attempt(self._state.time_us, Outcome.REJECTED, code)
         return [
@@ -106,19 +106,19 @@ class OutcomeRecorder:
     # -- records
 
     def record_ended(self, queue: Queue, rows: list[OutcomeRow]) -> None:
-        """Write down how events ended for a connected subscriber."""
+        """Record the outcomes of events for a connected subscriber."""
         floor = queue.move_floor(self._state.end)
         if queue.is_durable and rows:
             self.record(queue.name, rows, floor)
 
     def record(self, name: str, rows: Sequence[OutcomeRow], floor: int) -> None:
-        """Write down how events ended for a durable subscriber, and its floor."""
+        """Record the outcomes of events for a durable subscriber, and its floor."""
         self._floors[name] = floor
         self._overflow.ended(name, rows)
         self._recorded[name] = self._state.append(Outcomes(name, _merged(rows), floor))
 
     def record_attempts(self, name: str, rows: list[AttemptRow]) -> None:
-        """Write down attempts that did not end events of a durable subscriber."""
+        """Record attempts that did not end events of a durable subscriber."""
         self._recorded[name] = self._state.append(Attempts(name, rows))
 
     def last_record(self, name: str) -> int:
@@ -126,7 +126,7 @@ class OutcomeRecorder:
         return self._recorded.get(name, 0)
 
     def record_floors(self) -> None:
-        """Write down the floors of connected durable subscribers that moved."""
+        """Record the floors of connected durable subscribers that moved."""
         for name, queue in sorted(self._state.queues.by_name.items()):
             floor = queue.move_floor(self._state.end)
             if floor > self._floors.get(name, -1):
@@ -137,7 +137,7 @@ class OutcomeRecorder:
         self._floors[name] = floor
 
     def forget(self, name: str) -> None:
-        """A durable subscriber is gone for good."""
+        """A durable subscriber was deleted."""
         self._floors.pop(name, None)
         self._recorded.pop(name, None)
 

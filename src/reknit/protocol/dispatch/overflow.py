@@ -1,4 +1,4 @@
-"""Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond.
+"""Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond that.
 
 `withhold`: publishers wait. `refuse_newest` and `drop_oldest`: the newest or the oldest events become dead letters. A
 part of every queue is reserved for CS5 and CS6. Without a limit nothing is counted.
@@ -28,14 +28,14 @@ AGAIN_PERCENT: Final = 90
 
 @dataclass(slots=True)
 class QueueLoad:
-    """What waits for one subscriber. Only `Overflow` changes it."""
+    """The events that wait for one subscriber. Only `Overflow` changes it."""
 
     name: str
     events: int = 0
     seen_events: int = 0
     seen_bytes: int = 0
     line: deque[tuple[Series, int, int]] = field(default_factory=deque)
-    """What could be dropped, the oldest first."""
+    """Events that could be dropped, the oldest first."""
     swept: deque[tuple[Series, int, int]] = field(default_factory=deque)
     """The same from before this node started: older than everything in `line`."""
 
@@ -50,7 +50,7 @@ class QueueLoad:
 
 
 class Overflow:
-    """Counts what waits for each durable subscriber, if there is a limit."""
+    """Counts the events that wait for each durable subscriber, if there is a limit."""
 
     def __init__(self, rules: DispatchRules, ledger: Ledger) -> None:
         self._rules = rules
@@ -59,14 +59,14 @@ class Overflow:
         self._index: TopicIndex[str] = TopicIndex()
         self._patterns: dict[str, Pattern] = {}
         self.full: set[str] = set()
-        """Subscribers for whose queue publishers wait."""
+        """Subscribers whose full queues make publishers wait."""
         self._announced: set[str] = set()
         self.is_on = rules.limits_queues
         for name in sorted(ledger.accounts) if self.is_on else ():
             self.opened(name)
 
     def opened(self, name: str) -> None:
-        """A durable subscriber has an account: the ledger knows what waits for it."""
+        """A durable subscriber has an account: the ledger knows which events wait for it."""
         account = self._ledger.accounts.get(name)
         if not self.is_on or account is None or name in self._loads or name.startswith(ANYCAST):
             return
@@ -79,7 +79,7 @@ class Overflow:
         self._judge(load)
 
     def closed(self, name: str) -> Withhold | None:
-        """A durable subscriber is gone for good."""
+        """A durable subscriber was deleted."""
         if self._loads.pop(name, None) is None:
             return None
         self._index.remove(self._patterns.pop(name), name)
@@ -98,7 +98,7 @@ class Overflow:
         return min(limits) * share // 100 if limits else 1 << 62
 
     def came(self, load: QueueLoad, head: Head) -> int:
-        """A batch is owed; returns how many events are too many now."""
+        """A batch is owed; returns how many events are over the limit now."""
         load.note(head)
         load.events += head.count
         overflow = self._rules.of(head.topic).overflow
@@ -115,7 +115,7 @@ class Overflow:
             load.swept.append(((head.topic, head.source), head.first, head.stop))
 
     def oldest(self, load: QueueLoad) -> tuple[Series, Range] | None:
-        """Take what could be dropped next; it may have ended meanwhile."""
+        """Take the events that could be dropped next; they may have ended meanwhile."""
         line = load.swept or load.line
         if not line:
             return None

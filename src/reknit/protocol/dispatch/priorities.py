@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 WEIGHTS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""CS0 … CS6: while all wait, CS6 gets about half of what is delivered and CS0 a little less than a hundredth."""
+"""CS0 … CS6: while all wait, CS6 gets about half of the deliveries and CS0 a little less than a hundredth."""
 
 
 def weight(priority: int) -> int:
@@ -22,7 +22,7 @@ def weight(priority: int) -> int:
 
 
 class PriorityShares:
-    """What each priority of one queue has had.
+    """The bytes that each priority of one queue has had so far, and which priority is next.
 
     >>> shares = PriorityShares()
     >>> order = []
@@ -47,6 +47,6 @@ class PriorityShares:
         return min(priorities, key=lambda one: (self._had[one], -one))
 
     def had(self, priority: int, size: float) -> None:
-        """So many bytes of a priority were delivered."""
+        """`size` bytes of a priority were delivered."""
         if self._had:
             self._had[priority] = self._had.get(priority, 0.0) + max(size, 1.0) / weight(priority)

@@ -70,7 +70,7 @@ class Queue:
         self.leases = leases
         self.shares = PriorityShares()
         self.settled_number = 0
-        """The number of the last `Settle` that was carried out."""
+        """The number of the last `Settle` that was applied."""
 
     # -- questions
 
@@ -116,7 +116,7 @@ class Queue:
         return self.wanted(position, head) == [(head.first, head.stop)]
 
     def can_settle(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` the subscriber can end: what it has, and what it had and lost with its lease."""
+        """The parts of `[start, stop)` that the subscriber can end: those it has, and those it lost with its lease."""
         unsettled = self.unsettled
         found = unsettled.in_flight_within(series, start, stop)
         if series not in self.attempts or not unsettled.is_waiting(series):

@@ -18,7 +18,7 @@ from reknit.protocol.effects import Redeliver
 from reknit.seqset import Range, SeqSet
 
 TURN_BYTES: Final = 64 << 10
-"""What one priority gets in its turn, when several wait."""
+"""The share of one priority per turn, when several wait."""
 UNIT_EVENTS_MAX: Final = 256
 """The most events of an ordered lane that are with the subscriber at a time."""
 
@@ -80,7 +80,7 @@ class Redelivery:
     # -- retries
 
     def retry_due(self, queue: Queue) -> None:
-        """Deliver again what is due, as far as there is room."""
+        """Redeliver the events that are due, as far as there is room."""
         queue.lanes.due(self._state.now)
         while queue.room > 0 and (retry := queue.retries.pop_due(self._state.now)) is not None:
             series = (retry.topic, retry.source)

@@ -1,4 +1,4 @@
-"""Carries out what a subscriber says about events, row by row.
+"""Applies the dispositions of subscribers, row by row.
 
 outcome    effect
 accepted   the event ends
@@ -8,7 +8,7 @@ modified   the same
 rejected   a dead letter
 received   the subscriber still processes it: the lease is extended
 
-A lease that ran out is carried out here too, as a failed attempt.
+An expired lease is applied here too, as a failed attempt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reknit.wire.messages import DispositionRow, Revoked, Settle, Settled
 
 
 class DispatchSettlement:
-    """Carries out dispositions."""
+    """Applies dispositions."""
 
     def __init__(
         self, state: DispatchState, recorder: OutcomeRecorder, pump: DeliveryPump, redelivery: Redelivery
@@ -78,7 +78,7 @@ class DispatchSettlement:
         self._recorder.record_ended(queue, ended)
 
     def _carry_out_row(self, queue: Queue, row: DispositionRow, tried: list[AttemptRow]) -> list[OutcomeRow]:
-        """Carry out one row; returns the events that ended by it."""
+        """Apply one row; returns the events that it ended."""
         series, bounds = (row.topic, row.source), (row.start, row.stop)
         match row.outcome:
             case Outcome.ACCEPTED:
@@ -119,7 +119,7 @@ class DispatchSettlement:
     def _retry_or_end(
         self, queue: Queue, series: Series, bounds: Range, count: AttemptCount, said: Disposition
     ) -> list[OutcomeRow]:
-        """What follows from an attempt that came back: another one after a back-off, or a dead letter."""
+        """Follow up an attempt that came back: retry after a back-off, or record a dead letter."""
         retry, rule = self._state.rules.retry, self._state.rules.of(series[0])
         if said.outcome.counts and retry.is_never(said.code):
             text = said.text or f"{Code(said.code).name} is never retried"
@@ -165,7 +165,7 @@ class DispatchSettlement:
         self._record(queue, ended, tried)
 
     def _still_held(self, queue: Queue, lease: Lease) -> list[Range]:
-        """What of a lease is still with the subscriber, for the same attempt, and was not extended since."""
+        """The parts of a lease that are still with the subscriber, for the same attempt, and were not extended since."""
         assert queue.leases is not None
         held: list[Range] = []
         for low, high in queue.unsettled.in_flight_within(lease.series, lease.start, lease.stop):

@@ -1,6 +1,6 @@
-"""What all parts of the dispatcher share: queues, ledger, rules, the time, and the effects that are to be performed.
+"""The state that all parts of the dispatcher share: queues, ledger, rules, the time, and the effects to perform.
 
-Parts read its fields. They change them by the methods below only.
+The parts read its fields and change them only through the methods below.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DispatchState:
         """Messages that are sent when a record is durable."""
 
     def at(self, now: float) -> None:
-        """It is `now`."""
+        """Set the time to `now`."""
         self.now = now
         self.time_us = self._zero_us + int(now * 1e6)
 
@@ -67,7 +67,7 @@ class DispatchState:
     # -- effects
 
     def emit(self, effect: Effect) -> None:
-        """Have an effect performed."""
+        """Emit an effect."""
         self._effects.append(effect)
 
     def emit_dead_letter(self, letter: DeadLetter) -> None:
@@ -82,12 +82,12 @@ class DispatchState:
         self._effects.append(Send(peer, message))
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 
     def put_back_effects(self, effects: list[Effect]) -> None:
-        """Effects that were taken come after those that were emitted since."""
+        """Put back effects that were taken, after those that were emitted since."""
         self._effects += effects
 
     # -- records, and messages that wait for them

@@ -1,4 +1,4 @@
-"""Subscribers come and go. The account of a durable one is durable before the subscriber is told that it has one."""
+"""Opens and removes the queues of subscribers. A durable subscriber learns of its account when that is stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Subscribers:
         self._new: dict[str, int] = {}
         """Durable subscribers whose account is not durable yet, and the number of its record."""
         self._opening: dict[QueueKey, OpenSubscription] = {}
-        """Subscriptions that wait for that."""
+        """Subscriptions that wait for a durable account."""
         self._ended: dict[QueueKey, str] = {}
         """Durable subscriptions that ended on connections that are still up: they may be forgotten later."""
 
@@ -121,7 +121,7 @@ class Subscribers:
         return queue
 
     def _resume(self, queue: Queue, account: Account) -> None:
-        """A durable subscriber resumes: from its floor, without what has ended, with its counts of attempts."""
+        """A durable subscriber resumes: from its floor, without ended events, with its counts of attempts."""
         ended = {series: account.ended(series) for series in account.ends}
         for series, seq in account.since.items():
             ended.setdefault(series, SeqSet()).add(0, seq)

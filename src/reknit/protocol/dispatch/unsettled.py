@@ -172,7 +172,7 @@ class Unsettled:
         return [] if seqs is None else seqs.overlap(start, stop)
 
     def in_flight_within(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is with the subscriber."""
+        """The parts of `[start, stop)` that are with the subscriber."""
         ranges = self.open_within(series, start, stop)
         waiting = self._waiting.get(series)
         if not waiting:
@@ -180,6 +180,6 @@ class Unsettled:
         return [part for low, high in ranges for part in waiting.missing(low, high)]
 
     def overdue_within(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` expired while it was with the subscriber."""
+        """The parts of `[start, stop)` that expired while they were with the subscriber."""
         seqs = self._overdue.get(series)
         return [] if seqs is None else seqs.overlap(start, stop)

@@ -37,7 +37,7 @@ class Coordination:
         self.change_soon(now)
 
     def cancel_join(self, member: bytes) -> None:
-        """It does not want in any more."""
+        """It does not want to join any more."""
         self._joiners.pop(member, None)
 
     def change_soon(self, now: float) -> None:

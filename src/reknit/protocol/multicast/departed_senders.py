@@ -1,8 +1,8 @@
-"""How far this member got with senders that are gone.
+"""This member's progress with senders that are gone.
 
 After a partition, one side may have delivered more of a sender that is gone than the other. The other side reports
 those events as lost, so it asks the first side until it is answered. Some member may still be able to send them:
-in each view, members that finished with a sender in an earlier view exchange once more.
+in each view, members that finished with a sender in an earlier view exchange again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DepartedSenders:
         return self._ends.pop(source, default)
 
     def learn(self, source: bytes, seq: int) -> LostEvents | None:
-        """Another member got so far with it. The events that we lack are lost."""
+        """Another member delivered up to this seq. The events that we lack are lost."""
         own = self._ends.get(source)
         if own is None or seq <= own:
             return None

@@ -56,7 +56,7 @@ class Departures:
                 self._unstarted |= set(before.ids) - set(view.ids) - set(self._reception.receivers)
 
     def started(self, source: bytes, seq: int) -> int:
-        """A sender told us where to start. Returns where we continue: after what we had of it before, or there."""
+        """A sender told us where to start. Returns where we continue: after the events that we had before, or there."""
         self._unstarted.discard(source)
         return seq if source in self._reception.receivers else self.senders.pop(source, seq)
 
@@ -82,7 +82,7 @@ class Departures:
         self._learn(source, message.delivered)
 
     def ends(self, message: GroupEnds, peer: bytes, now: float) -> None:
-        """A member that was apart from us says how far it got: ask all whether what we lack can still be had."""
+        """A member that was apart from us reports its progress: ask all for the events that we lack."""
         if message.is_question:
             self._effects.append(SendToGroup(peer, self.senders.answer()))
         self.senders.heard(peer)
@@ -105,7 +105,7 @@ class Departures:
         return source in self._unstarted or self.senders.is_earlier(source, view.stamp)
 
     def _take_part(self, source: bytes, start: int, view: View, now: float) -> None:
-        """Take what others still have of a departed sender, and we have not had before."""
+        """Take events of a departed sender that others still have and we never had."""
         self._unstarted.discard(source)
         is_known = self.senders.get(source) is not None
         offset = self.senders.pop(source, start)
@@ -124,12 +124,12 @@ class Departures:
         return self.senders.next_deadline()
 
     def exchange(self, receiver: GroupReceiver, departure: SurvivorAgreement, now: float) -> None:
-        """Carry out the agreement about one departed sender, as far as it is reached."""
+        """Carry out the agreement about one departed sender, as far as one was reached."""
         if not departure.knows(self._me, receiver.window.delivered):
             departure.report(self._me, receiver.holdings(departure.stamp))
         is_over = now >= departure.until
         if is_over and departure.target is None:
-            departure.agree()  # not all have reported, but nobody waits for ever
+            departure.agree()  # not all have reported, but the wait is limited
         if departure.target is not None:
             self._follow(receiver, departure, departure.target, is_over, now)
         if departure.is_done or is_over:
@@ -142,7 +142,7 @@ class Departures:
     def _follow(
         self, receiver: GroupReceiver, departure: SurvivorAgreement, target: int, is_over: bool, now: float
     ) -> None:
-        """Give up what nobody has, and request what someone has."""
+        """Give up events that nobody has, and request those that someone has."""
         if departure.give_up():
             receiver.begin(departure.start)
             receiver.give_up(departure.lost)

@@ -33,7 +33,7 @@ class Discovery:
             self._others.add(other)
 
     def referred(self, coordinator: Member, now: float) -> bool:
-        """A member told us its coordinator. True if that is news."""
+        """A member told us its coordinator. True if that was not known."""
         is_news = self.coordinator != coordinator
         if is_news:
             self.coordinator = coordinator

@@ -51,7 +51,7 @@ class DeliverBatch(msgspec.Struct, frozen=True):
 
 
 class LostEvents(msgspec.Struct, frozen=True):
-    """Events `[start, stop)` of a source are lost for good. This comes in order, between deliveries."""
+    """Events `[start, stop)` of a source are permanently lost. This comes in order, between deliveries."""
 
     source: bytes
     start: int

@@ -66,7 +66,7 @@ class GapRequests:
     def next_request(
         self, ranges: list[Range], pieces: BatchPieces, now: float
     ) -> tuple[list[Range], BatchPieces] | None:
-        """What of these gaps to request now; None while all of it was requested lately."""
+        """The parts of these gaps to request now; None while all of them were requested recently."""
         self._cooling = [entry for entry in self._cooling if entry[0] > now]
         if not ranges and not pieces:
             self.due_at = None

@@ -25,7 +25,7 @@ AT_ONCE: Final = float("-inf")
 
 
 class GivenMembership:
-    """The members are known from elsewhere, such as a node's links: `give` says who they are.
+    """The members are known from elsewhere, such as a node's links, and are set by `give`.
 
     >>> given = GivenMembership(Member(b"a"))
     >>> given.give([Member(b"a"), Member(b"b")])

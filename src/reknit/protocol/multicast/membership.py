@@ -1,4 +1,4 @@
-"""Who is in the group, as the members find out among themselves.
+"""Membership of the group. The members agree on it among themselves.
 
 Rank is the order of the view: older members come first. The first member that is neither suspected nor leaving
 coordinates: it admits members that say `GroupHello`, removes members that left or were silent for too long, and
@@ -53,7 +53,7 @@ EVICTED_MAX = 1024
 
 
 class MembershipState(Enum):
-    """Where a member is."""
+    """The state of one member."""
 
     JOINING = "joining"
     MEMBER = "member"
@@ -88,7 +88,7 @@ class Membership:
         self._evicted: dict[bytes, str] = {}
         """Members that were evicted, and why."""
         self._evicted_for = ""
-        """Why we have to leave, if not on our own wish."""
+        """Why we have to leave, if we did not ask to."""
         self._beat_at = NEVER
         self._effects: list[MembershipEffect] = []
 
@@ -116,7 +116,7 @@ class Membership:
                 assert_never(self.state)
 
     def evict(self, member: bytes, why: str, now: float) -> None:
-        """A member holds up all others, and the policy for slow members says that it has to go."""
+        """A member holds up all others, and the policy for slow members is to evict it."""
         if self.state is not MembershipState.MEMBER:
             return  # a member that leaves evicts nobody
         if self.coordinator == self.me.id:
@@ -320,7 +320,7 @@ class Membership:
             self._effects.append(SendToGroup(peer, GroupAskView()))
 
     def _refer(self, message: GroupBeat, peer: bytes, view: View) -> None:
-        """Another group's coordinator, where multicast does not reach ours: tell it who ours is."""
+        """Another group's coordinator, where multicast does not reach ours: tell it our coordinator."""
         ours = self._member(self.coordinator)
         if _can_speak_for_all(message, peer) and peer not in view and ours is not None:
             self._effects.append(SendToGroup(peer, GroupFound(ours)))
@@ -391,7 +391,7 @@ class Membership:
 
 
 def _can_speak_for_all(beat: GroupBeat, peer: bytes) -> bool:
-    """Whether a peer coordinates its view, or made it. Rank decides who coordinates, so these may be two members."""
+    """Whether a peer coordinates its view, or made it. Rank decides on the coordinator, so these may be two members."""
     return beat.is_coordinating or beat.coordinator == peer
 
 

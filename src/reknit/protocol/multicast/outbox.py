@@ -44,7 +44,7 @@ class WaitingSend:
         self.ticket, self.payloads, self.accepted, self.deadline = ticket, payloads, accepted, deadline
 
     def accept(self, accepted: int) -> bool:
-        """So many events have their seqs by now. True if that is new."""
+        """This many events have their seqs now. True if that is new."""
         is_new = accepted > self.accepted
         self.accepted = accepted
         return is_new
@@ -146,7 +146,7 @@ class Outbox:
         return closed
 
     def limit_bytes(self, limit: int) -> None:
-        """Have at most so many bytes unacked."""
+        """Have at most this many bytes unacked."""
         if limit != self.bytes_limit:
             self.bytes_limit = limit
             self.measure()

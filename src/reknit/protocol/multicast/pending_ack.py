@@ -17,7 +17,7 @@ class PendingAck:
         self._sent_bytes = 0
         self._ack_s = ack_s
         self._bytes_max = bytes_max
-        """An ack is due after so many bytes."""
+        """An ack is due after this many bytes."""
 
     def note(self, acked: int, now: float) -> None:
         """The application has more: an ack is due soon."""

@@ -20,7 +20,7 @@ HOLDINGS_MAX = 256
 """How many ranges, and how many incomplete batches, are reported to other survivors; the rest counts as lost."""
 CAPACITY_MAX = 1 << 20
 WINDOW_BYTES_MAX = 256 << 20
-"""How much a sender may have us hold at most, whatever it says."""
+"""The most that we hold for one sender, even if its window is larger."""
 UNKNOWN_START = GroupStart(0, CAPACITY_MAX, WINDOW_BYTES_MAX, 1)
 """For a sender that left before it told us where to start."""
 
@@ -71,7 +71,7 @@ class GroupReceiver:
         )
 
     def follow_view(self, view: View, now: float) -> None:
-        """In a new view the sender stays; or it is gone, and the survivors agree on what to deliver of it."""
+        """In a new view the sender stays; or it is gone, and the survivors agree on which of its events to deliver."""
         is_gone = self.source not in view
         self.window.set_final(is_gone)
         if not is_gone:
@@ -137,7 +137,7 @@ class GroupReceiver:
     # -- after the sender is gone
 
     def begin(self, seq: int) -> None:
-        """Start after seq, now that it is known. If we had nothing yet, the events up to seq were not for us."""
+        """Start after seq, which is known now. If we had nothing yet, the events up to seq were not for us."""
         if self._unconfirmed_start == self.window.delivered < seq:
             is_final = self.window.is_final
             self.window = Window[Held](self.window.capacity, seq, self.window.bytes_max)
@@ -145,7 +145,7 @@ class GroupReceiver:
         self._unconfirmed_start = None
 
     def holdings(self, stamp: int) -> GroupHoldings:
-        """What we report to other survivors."""
+        """The report that we send to other survivors."""
         window, partials = self.window, sorted(self._partials.values(), key=lambda partial: partial.first)
         parts = [(p.first, p.count, p.length, p.size, p.held()) for p in partials[:HOLDINGS_MAX]]
         high = max([window.high, self._announced, *(partial.stop - 1 for partial in partials)])
@@ -185,7 +185,7 @@ class GroupReceiver:
             self.requests.schedule(now)
 
     def gaps(self) -> tuple[list[Range], BatchPieces]:
-        """What was surely sent and is not here: events, and pieces of batches."""
+        """The events, and the pieces of batches, that were certainly sent and have not arrived."""
         top = max(self._announced + 1, self._seen)
         lacking = SeqSet.from_ranges(self.window.missing(top))
         pieces = {}
@@ -202,7 +202,7 @@ class GroupReceiver:
         self.requests.heard(SeqSet.from_ranges(clean(message.ranges)), pieces, now)
 
     def request(self, now: float, others: list[bytes]) -> GroupRecover | None:
-        """The request that is due, to the sender first, then to others in turn; None if all was requested lately."""
+        """The request that is due, to the sender first, then to others in turn; None if all was requested recently."""
         attempts = self.requests.attempts
         due = self.requests.next_request(*self.gaps(), now)
         if due is None:

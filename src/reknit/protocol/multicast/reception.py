@@ -15,7 +15,7 @@ class GroupReception:
         self._effects = effects
 
     def add(self, receiver: GroupReceiver) -> None:
-        """A sender is there, or its events can still be had."""
+        """A sender is present, or its events are still available."""
         self.receivers[receiver.source] = receiver
 
     def remove(self, source: bytes) -> None:
@@ -42,7 +42,7 @@ class GroupReception:
             receiver.delivered(now)
 
     def skip(self, receiver: GroupReceiver, seq: int, now: float) -> None:
-        """Nothing missing up to and including seq can be had any more: report it lost, and continue after it."""
+        """Missing events up to and including seq are unavailable: report them as lost, and continue after them."""
         if seq > receiver.window.delivered:
             receiver.skip(seq)
             self.deliver(receiver, now)

@@ -11,7 +11,7 @@ from reknit.seqset import Range, SeqSet
 from reknit.wire.pieces import piece_count
 
 RECENT_MAX = 4096
-"""How many batches that were retransmitted lately are remembered, before old ones are cleared."""
+"""How many recently retransmitted batches are remembered, before old ones are cleared."""
 
 
 class _Retransmission:

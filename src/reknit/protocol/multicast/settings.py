@@ -10,7 +10,7 @@ from reknit.config import MulticastSettings
 
 
 class SlowMember(StrEnum):
-    """What to do when a member acks nothing for `slow_s` while senders wait for it."""
+    """The reaction to a member that acks nothing for `slow_s` while senders wait for it."""
 
     BLOCK = "block"
     """Senders wait for it."""
@@ -21,7 +21,7 @@ class SlowMember(StrEnum):
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one member, flat as in the configuration. Members may differ: a sender tells its window's size.
+    """The settings of one member, flat as in the configuration. Members may differ: a sender announces its window size.
 
     >>> GroupSettings(capacity_events=100).ack_events
     25
@@ -63,9 +63,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     departed_s: float = 10.0
     """The survivors exchange the events of a departed sender for at most this long."""
     slow_member: SlowMember = SlowMember.BLOCK
-    """What to do when a member holds up the senders."""
+    """The reaction to a member that holds up the senders."""
     slow_s: float = 10.0
-    """How long the member that all wait for may send no ack."""
+    """A member that senders wait for is slow when it sends no ack for this long."""
 
     discover_s: float = 0.5
     """How long a joiner looks for a group before it creates one."""

@@ -56,7 +56,7 @@ class SurvivorAgreement:
             self.agree()
 
     def knows(self, member: bytes, delivered: int) -> bool:
-        """True if this member reported that it delivered so much."""
+        """True if this member reported that it delivered this much."""
         report = self._reports.get(member)
         return report is not None and report.delivered >= delivered
 
@@ -83,7 +83,7 @@ class SurvivorAgreement:
         return is_first
 
     def _held(self) -> SeqSet:
-        """What the survivors can send: one of them a whole batch, or several its pieces."""
+        """The events that the survivors can send: one survivor has the whole batch, or several have its pieces."""
         held = SeqSet.from_ranges(part for report in self._reports.values() for part in report.ranges)
         pieces: dict[tuple[int, int, int, int], SeqSet] = {}
         for report in self._reports.values():

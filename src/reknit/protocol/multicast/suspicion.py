@@ -1,4 +1,4 @@
-"""A failure detector: which members were silent, or in another view, for so long that they may be gone."""
+"""A failure detector: it suspects members that were silent, or in another view, for too long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reknit.protocol.multicast.settings import GroupSettings
 class Suspicion:
     """Silence makes a member a suspect, more silence confirms it, any message clears it.
 
-    A member whose messages come from another view for as long is astray, and suspected too: it is with others now.
+    A member whose messages come from another view for that long is suspected too: it is with others now.
     If it were first by rank, nobody would coordinate us.
 
     >>> watch = Suspicion(GroupSettings(suspect_s=2.0, confirm_s=1.0))

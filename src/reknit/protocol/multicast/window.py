@@ -44,7 +44,7 @@ class Window(Generic[T]):
         self.capacity = capacity
         self.bytes_max = bytes_max
         self.is_final = False
-        """The sender is gone. Nothing is forgotten any more: another survivor may lack what everyone must have."""
+        """The sender is gone. Nothing is forgotten any more: another survivor may lack some events."""
         self.forgotten = self.acked = self.delivered = self.high = offset
         self.bytes = 0
         """The size of all events that are not acked."""
@@ -74,7 +74,7 @@ class Window(Generic[T]):
         return self.capacity - (self.high - self.acked)
 
     def resize(self, capacity: int, bytes_max: int) -> None:
-        """Hold as much as this from now on."""
+        """Hold this much from now on."""
         self.capacity, self.bytes_max = capacity, bytes_max
 
     def set_final(self, is_final: bool) -> None:
@@ -164,7 +164,7 @@ class Window(Generic[T]):
             self._drop(count)
 
     def trim(self) -> None:
-        """Forget what everyone must have: the sender's own window would have been full otherwise."""
+        """Forget events that everyone must have: the sender's own window would have been full otherwise."""
         self.forget(self.high - self.capacity)
         count, over = 0, self.bytes_kept - self.bytes_max
         while over > 0 and count < self._acked_slots:

@@ -52,7 +52,7 @@ class Admission:
         self._zero_us, self._future_us = zero_us, int(future_s_max * 1e6)
 
     def at(self, now: float) -> None:
-        """It is `now`."""
+        """Set the time to `now`."""
         if self._future_us:
             self.latest_us = self._zero_us + int(now * 1e6) + self._future_us
 

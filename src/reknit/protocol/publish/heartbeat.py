@@ -11,7 +11,7 @@ from typing import Final
 from reknit.wire.recovery import Heartbeat
 
 REPEAT_FACTOR_MAX: Final = 64
-"""A heartbeat on change is repeated after 1, 2, 4 … periods, and then every so many periods."""
+"""A heartbeat on change is repeated after 1, 2, 4 … periods, and then at this interval, in periods."""
 
 
 class Heartbeats:

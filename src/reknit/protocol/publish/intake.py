@@ -11,7 +11,7 @@ comes from a superseded peer      Send(Refuse)
 comes while the node is full      Send(Hold), and Send(Go) when there is room
 
 other input     effect
-Declare         Send(Ack) with how far the source has got, once that is durable; or Send(Refuse)
+Declare         Send(Ack) with the source's last seq, once that is durable; or Send(Refuse)
 MadeDurable     Send(Ack) for everything that became durable
 StopIntake      Send(Hold) to all publishers
 ResumeIntake    Send(Go) to all publishers
@@ -39,7 +39,7 @@ from reknit.protocol.publish.source_positions import SourcePositions
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 
-SUPERSEDED: Final = "another connection publishes as this source now: give each program a name of its own"
+SUPERSEDED: Final = "another connection now publishes as this source: give each program its own name"
 
 
 class StopIntake(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class Intake:
         return self._positions.expected(source)
 
     def skip(self, source: bytes, seq: int) -> None:
-        """What is missing of a source before `seq` will never come: continue there."""
+        """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
         self._expecting = {asked for asked in self._expecting if asked[1] != source}
 
@@ -171,7 +171,7 @@ class Intake:
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -181,7 +181,7 @@ class Intake:
     # -- sources
 
     def _declare(self, source: bytes, topic: str, peer: Peer) -> None:
-        """Tell how far a source has got, once that is certain: what was appended for it counts."""
+        """Report the last seq of a source, once it is certain: pending appends count."""
         if (refusal := self._admission.denied(source, topic, peer)) is not None:
             self._send(peer, Refuse(source, 1, 1, refusal.code, refusal.text))
             return
@@ -197,7 +197,7 @@ class Intake:
                 self._unacked.append((self._number, peer, {source: self._positions.expected(source)}))
 
     def _too_many_sources(self) -> str:
-        return f"the node knows {self._positions.sources_max} sources already (limits.sources_max)"
+        return f"the node already knows {self._positions.sources_max} sources (limits.sources_max)"
 
     # -- batches
 
@@ -277,7 +277,7 @@ class Intake:
             self._unacked.append((self._number, peer, {head.source: head.stop}))
 
     def _expect(self, source: bytes, expected: int, peer: Peer) -> None:
-        """A gap: ask for what is missing, once until it closes."""
+        """A gap: ask for the missing events, once until it closes."""
         if (peer, source) not in self._expecting:
             self._expecting.add((peer, source))
             self._send(peer, Expect(source, expected))
@@ -291,10 +291,10 @@ class Intake:
         return self._admission.inspect(batch, peer)
 
     def _refuse(self, batch: Batch, peer: Peer, refusal: Refusal) -> None:
-        """Tell the publisher, and make dead letters of what it sent, once."""
+        """Tell the publisher, and make dead letters of its events, once."""
         source, stop = batch.source, batch.stop
         self._send(peer, Refuse(source, batch.first, stop, refusal.code, refusal.text))
-        self._positions.turned_away(source, batch.first)  # what follows is not taken without it
+        self._positions.turned_away(source, batch.first)  # later events are not taken without it
         if refusal.reason is None:
             return
         refused_to = self._positions.refuse(source, stop)

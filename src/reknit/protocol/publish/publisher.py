@@ -41,12 +41,12 @@ RESEND_S: Final = 2.0
 
 
 class PublisherState(Enum):
-    """Where a publisher stands with its node."""
+    """The state of a publisher at its node."""
 
     DISCONNECTED = "disconnected"
     """Events are numbered and held."""
     DECLARING = "declaring"
-    """Connected, and waiting to hear how far this source has got: nothing is numbered yet."""
+    """Connected, and waiting for the node to report this source's last seq: nothing is numbered yet."""
     FLOWING = "flowing"
     """Events are sent as they are made."""
     HELD = "held"
@@ -114,7 +114,7 @@ WITHOUT_EFFECT: Final[frozenset[tuple[PublisherState, type[Any]]]] = frozenset(
         # The node's messages about events that are over, or that crossed a change of state on the way.
         *[(_State.DISCONNECTED, kind) for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Disconnected)],
         *[(_State.DECLARING, kind) for kind in (Expect, Stored)],
-        # Refused is final, whatever becomes of the connection.
+        # Refused is final, even after a reconnection.
         *[
             (_State.REFUSED, kind)
             for kind in (Ack, Expect, Refuse, Hold, Go, Stored, Connected, Disconnected)
@@ -155,13 +155,13 @@ class SourcePublisher:
 
     def put(self, payloads: Sequence[Buffer], time_us: int, **fields: Any) -> Batch:
         """Number these events, hold them until they are durable, and send them if that is possible now."""
-        assert self.numbered, "a lasting source is numbered only after the node has told its past"
+        assert self.numbered, "a lasting source gets seqs only after the node has reported its last one"
         batch = Batch.build(self.source, self.topic, self.next_seq, payloads, time_us, **fields)
         self.forward(batch)
         return batch
 
     def forward(self, batch: Batch) -> None:
-        """Hold and send a batch that is built already, under its own seqs."""
+        """Hold and send a ready-made batch, under its own seqs."""
         self.next_seq = batch.stop
         self.unacked.append(batch)
         self.unacked_bytes += batch.head.length
@@ -259,7 +259,7 @@ class SourcePublisher:
         return self._resend_at
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         effects, self._effects = self._effects, []
         return effects
 

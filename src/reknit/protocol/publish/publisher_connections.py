@@ -35,7 +35,7 @@ class PublisherConnections:
         self._publishing: set[Peer] = set()
         self._joined = 0
         self._claims: dict[bytes, int] = {}
-        """The connection that declared a lasting source last. What an older one still sends is not taken: its
+        """The connection that declared a lasting source last. Events from an older connection are refused: its
         program may be gone, and the next one was told where to continue."""
 
     def __contains__(self, peer: Peer) -> bool:

@@ -1,4 +1,4 @@
-"""How far each source has got: what is durable, what comes next, and where new sources begin."""
+"""The positions of all sources: the last durable seq, the next expected one, and where new sources begin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 REFUSED_SOURCES_MAX: Final = 65_536
-"""So many sources with refused events are remembered, so that a repeated batch makes no second dead letter."""
+"""This many sources with refused events are remembered, so that a repeated batch makes no second dead letter."""
 
 
 class SourcePositions:
@@ -23,11 +23,11 @@ class SourcePositions:
     def __init__(self, durable: Mapping[bytes, int], sources_max: int = 1_000_000) -> None:
         self.sources_max = sources_max
         self.next_seqs = {source: seq + 1 for source, seq in durable.items()}
-        """The next seq to append by source: at least the durable ones are before it."""
+        """The next seq to append by source: after its durable events, and those that were appended since."""
         self._durable = dict(durable)
         """The last durable seq by source."""
         self._begins: dict[bytes, int] = {}
-        """Where new sources begin whose first events were turned away."""
+        """The first seq of new sources whose first events were not taken."""
         self._refused: dict[bytes, int] = {}
         """By source: the seq before which refused events have become dead letters."""
 
@@ -36,7 +36,7 @@ class SourcePositions:
         return self.next_seqs.get(source, 1)
 
     def begin_of(self, source: bytes, first: int) -> int:
-        """The next seq that is taken of any source; a new one begins with `first`, or what was turned away."""
+        """The next seq that is taken of any source; a new one begins with `first`, or its refused events."""
         return self.next_seqs.get(source) or self._begins.get(source, first)
 
     def durable(self, source: bytes) -> int:
@@ -62,7 +62,7 @@ class SourcePositions:
         self._begins.pop(source, None)
 
     def skip_to(self, source: bytes, seq: int) -> None:
-        """Nothing before `seq` will come any more."""
+        """Events before `seq` will never arrive."""
         if seq > self.expected(source):
             self.next_seqs[source] = seq
 
@@ -72,7 +72,7 @@ class SourcePositions:
         return seq
 
     def turned_away(self, source: bytes, first: int) -> None:
-        """Events were not taken: a new source begins with them, not with what comes next."""
+        """Events were not taken: a new source begins with them, not with later ones."""
         if source not in self.next_seqs and len(self._begins) < self.sources_max:
             self._begins.setdefault(source, first)
 

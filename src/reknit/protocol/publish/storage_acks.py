@@ -28,7 +28,7 @@ class StorageAcks:
         return self.seq
 
     def forget(self, cache: Peer) -> None:
-        """A cache started again, and may have lost what it stored."""
+        """A cache restarted, and may have lost its events."""
         self._stored.pop(cache, None)
 
     @property

@@ -28,7 +28,7 @@ from reknit.wire.recovery import Span
 
 BUCKETS: Final = 64
 HOT_MAX: Final = 256
-"""How many series that changed lately go with the first digest."""
+"""How many recently changed series go with the first digest."""
 
 Held = Mapping[Series, SeqSet]
 
@@ -37,7 +37,7 @@ class Digest(msgspec.Struct, frozen=True):
     """The first level: one fingerprint for everything, and the ranges that changed lately."""
 
     config: str
-    """What is held, and how it is digested. Digests of different configurations are not compared."""
+    """The topics that are held, and how they are digested. Digests of different configurations are not compared."""
     all: int
     hot: list[Span] = []
 
@@ -86,7 +86,7 @@ Effect = AskDigest | AskBuckets | AskSpans | FetchRanges | AlignmentDone
 
 
 class AlignmentState(Enum):
-    """Where a comparison stands."""
+    """The state of a comparison."""
 
     IDLE = "idle"
     DIGEST = "digest"
@@ -172,7 +172,7 @@ class Alignment:
         self._effects: list[Effect] = []
 
     def start(self, held: Held, floors: Mapping[Series, int]) -> None:
-        """Compare what we hold now. Below its floor a series was evicted: nothing is fetched there."""
+        """Start a comparison with what we hold now. Below its floor a series was evicted: nothing is fetched there."""
         self.state = AlignmentState.DIGEST
         self._held = {series: seqs.copy() for series, seqs in held.items()}
         self._floors = floors
@@ -212,7 +212,7 @@ class Alignment:
             self._end()
         else:
             self._want(other.hot)
-            if other.all == _joined(self._held):  # only what changed lately differed
+            if other.all == _joined(self._held):  # only recent changes differed
                 self._end()
             else:
                 self.state = AlignmentState.BUCKETS

@@ -28,9 +28,9 @@ class HeldSeries:
     known: int
     held: SeqSet = field(default_factory=SeqSet)
     is_open: bool = True
-    """Whether it is decided where to start. That waits for what the caches say about history."""
+    """Whether the start is decided. That waits for the caches' answers about history."""
     tentative: int = 0
-    """Where to start unless older events arrive: what caches say may overtake the events themselves."""
+    """Where to start unless older events arrive: answers of caches may overtake the events themselves."""
     _batches: list[tuple[int, Batch]] = field(default_factory=list)
     """A heap by seq."""
     _lost: SeqSet = field(default_factory=SeqSet)
@@ -40,7 +40,7 @@ class HeldSeries:
     # -- where it starts and ends
 
     def start_at(self, first: int) -> None:
-        """It is decided where to start: there, or at the first event that is held. What exists is not known yet."""
+        """Start at `first`, or at the first held event if that is earlier. It is not known yet which events exist."""
         self.next = self.known = min(first, self.held.first or self.known)
         self.is_open = True
 
@@ -68,13 +68,13 @@ class HeldSeries:
     # -- holding
 
     def missing(self, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is neither held nor lost, as far as there is room for it."""
+        """The parts of `[start, stop)` that are neither held nor lost, as far as there is room for them."""
         stop = min(stop, self._closed_from) if self._closed_from else stop
         missing = self.held.missing(start, stop) if start < stop else []
         return [part for bounds in missing for part in self._lost.missing(*bounds)]
 
     def hold(self, batch: Batch) -> int:
-        """Hold what is new of a batch. Returns its size."""
+        """Hold the new events of a batch. Returns their size."""
         size = 0
         first = max(batch.first, self.next) if self.is_open else batch.first
         for low, high in self.missing(first, batch.stop):
@@ -109,7 +109,7 @@ class HeldSeries:
         return start, stop
 
     def reopen(self) -> bool:
-        """True if there is room again for what was dropped: it has to be searched for."""
+        """True if there is room again for dropped events: they have to be searched for."""
         if self._closed_from and (self.next >= self._closed_from or not self._batches):
             self._closed_from = 0
             return True

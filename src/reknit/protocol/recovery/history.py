@@ -120,7 +120,7 @@ class Surveys:
         return 1 if self._has_finished else known, known
 
     def tick(self, now: float) -> dict[Series, SeriesBounds]:
-        """End a round that took too long, with what is known so far."""
+        """End a round that took too long, with the answers so far."""
         if self._round is None or now < self._round.deadline:
             return {}
         return self._finish(self._round)

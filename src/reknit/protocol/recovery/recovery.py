@@ -70,7 +70,7 @@ class ReleaseBatches(msgspec.Struct, frozen=True):
 
 
 class HeldBatchesDropped(msgspec.Struct, frozen=True):
-    """So many bytes that were held behind a gap were dropped; they are searched for later."""
+    """This many bytes that were held behind a gap were dropped; they are searched for later."""
 
     size: int
 
@@ -165,7 +165,7 @@ class Recovery:
     # -- live events
 
     def arrive(self, batch: Batch, now: float) -> bool:
-        """A live batch arrived. True: deliver it as it is, nothing else changed. False: see the effects."""
+        """A live batch arrived. True: deliver it unchanged, nothing else changed. False: see the effects."""
         series = (batch.topic, batch.source)
         track = self._series.get(series)
         if track is None:
@@ -191,7 +191,7 @@ class Recovery:
         return self._surveys.history is not None and bool(self.caches)
 
     def _take(self, series: Series, track: HeldSeries, batch: Batch, now: float) -> None:
-        """Hold what is new of a batch, search for what is missing before it, and release what follows on."""
+        """Hold the new events of a batch, search for events missing before it, and release events without a gap."""
         if batch.counted:
             track.start_earlier(batch)
         if track.is_open and batch.first > track.known:
@@ -208,12 +208,12 @@ class Recovery:
             self._effects.append(HeldBatchesDropped(batch.head.length - size))
 
     def _want(self, series: Series, track: HeldSeries, start: int, stop: int, now: float) -> None:
-        """Search for what is missing of `[start, stop)`."""
+        """Search for the missing events of `[start, stop)`."""
         if parts := track.missing(start, stop):
             self._search.want_all(series, parts, now)
 
     def _follow(self, series: Series, track: HeldSeries, now: float) -> None:
-        """Release what follows on. A loss is reported in its place."""
+        """Release events without a gap before them. A loss is reported in its place."""
         out: list[Batch] = []
         while True:
             if (batch := track.take_next()) is not None:
@@ -327,7 +327,7 @@ class Recovery:
                 self._take(series, track, batch.delivered(RECOVERED), now)
 
     def _settle(self, now: float) -> None:
-        """Carry out the effects of the search."""
+        """Perform the effects of the search."""
         while True:
             found = self._search.take_effects()
             if not found:
@@ -373,7 +373,7 @@ class Recovery:
             self._open_all(now)
 
     def _open_all(self, now: float) -> None:
-        """No cache knows more about the remaining series: they start with what is held."""
+        """No cache knows more about the remaining series: they start with the held events."""
         for series, track in list(self._series.items()):
             if not track.is_open:
                 track.start_at_held()

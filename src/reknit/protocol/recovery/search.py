@@ -1,4 +1,4 @@
-"""Search the caches for missing ranges: the nearest first, then the next one for what is still missing.
+"""Search the caches for missing ranges: the nearest cache first, then the next one for the rest.
 
 A cache answers with what it holds, and so denies what it does not hold. A silent cache is passed over, and asked
 again after a back-off. A range is given up when every cache has denied it, or when it has waited for silent caches
@@ -40,7 +40,7 @@ class SearchSettings(msgspec.Struct, frozen=True):
     patience_s: float = 30.0
     bytes_max: int = 4 << 20
     again_s: float = 0.0
-    """Events that all caches deny are requested once more after this: they may be on their way. 0: lost at once."""
+    """Events that all caches deny are requested again after this: they may be on their way. 0: lost at once."""
 
 
 class AskCache(msgspec.Struct, frozen=True):
@@ -108,14 +108,14 @@ class Search:
         return bool(self._wanted)
 
     def wanted(self, series: Series) -> SeqSet:
-        """What is still searched for in a series."""
+        """The events of a series that are still searched for."""
         wanted = self._wanted.get(series)
         return SeqSet() if wanted is None else wanted.seqs
 
     # -- missing events
 
     def want(self, series: Series, start: int, stop: int, now: float) -> None:
-        """Search for `[start, stop)`, as far as it is not searched for yet."""
+        """Search for the part of `[start, stop)` that is not searched for yet."""
         self.want_all(series, [(start, stop)], now)
 
     def want_all(self, series: Series, ranges: Sequence[Range], now: float) -> None:
@@ -144,7 +144,7 @@ class Search:
     # -- answers from caches
 
     def answered(self, number: int, covered: Sequence[Range], is_last: bool, now: float) -> None:
-        """A cache answered for the ranges `covered`; what it has of them was `found` before."""
+        """A cache answered for the ranges `covered`; the events that it has were `found` before."""
         request = self._requests.get(number)
         if request is None:
             return
@@ -181,7 +181,7 @@ class Search:
             self._end(number)
 
     def reachable(self, cache: Peer, now: float) -> None:
-        """A cache is there again. It may have been filled meanwhile: it is asked again for what it denied."""
+        """A cache is there again. It may have been filled meanwhile: it is asked again for the events that it denied."""
         self._away.pop(cache, None)
         self._end_all(cache)
         for wanted in self._wanted.values():
@@ -201,7 +201,7 @@ class Search:
     # -- time
 
     def tick(self, now: float) -> None:
-        """Pass over caches that were silent for too long, ask others again, and give up what waited for too long."""
+        """Pass over caches that were silent for too long, ask others again, and give up ranges past their patience."""
         for cache in {one.cache for one in self._requests.values() if one.deadline <= now}:
             self.unreachable(cache, now)
         self._plan_all(now)

@@ -23,15 +23,15 @@ class SeriesSearch:
     seqs: SeqSet = field(default_factory=SeqSet)
     _asked: SeqSet = field(default_factory=SeqSet)
     _denied: dict[Peer, SeqSet] = field(default_factory=dict)
-    """By cache: what it does not hold."""
+    """By cache: the events that it does not hold."""
     _silent: SeqSet = field(default_factory=SeqSet)
-    """What only silent caches may have…"""
+    """Events that only silent caches may have…"""
     _retry_at: float = 0.0
     """…and when the first of them is asked again."""
     _resting: list[tuple[float, SeqSet]] = field(default_factory=list)
-    """(until, seqs): denied by all, and requested once more then."""
+    """(until, seqs): denied by all, and requested again then."""
     _rested: SeqSet = field(default_factory=SeqSet)
-    """What was requested once more."""
+    """Events that were requested a second time."""
     _request_bytes: int = FIRST_BYTES
     """The size of the next request."""
     _patience: list[tuple[float, int, int]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class SeriesSearch:
         return ranges, size
 
     def answered(self, cache: Peer, start: int, stop: int) -> None:
-        """A cache answered for this range: it does not hold what is still missing of it."""
+        """A cache answered for this range: it does not hold the events that are still missing."""
         self._asked.discard(start, stop)
         for gap in self.seqs.overlap(start, stop):
             self._denied.setdefault(cache, SeqSet()).add(*gap)
@@ -86,7 +86,7 @@ class SeriesSearch:
         return rest
 
     def not_denied(self, cache: Peer, rest: SeqSet) -> SeqSet:
-        """What of these events a cache may have."""
+        """The subset of these events that a cache may have."""
         denied = self._denied.get(cache)
         return rest.difference(denied) if denied else rest.copy()
 
@@ -98,7 +98,7 @@ class SeriesSearch:
         """Give up the ranges that all caches denied, and those that waited for silent caches for too long.
 
         `rest` could not be requested from any cache; silent ones may have `silent`. If `again_s` is not 0, ranges that
-        are denied for the first time are requested once more after so long. Returns the ranges that are missing.
+        are denied for the first time are requested again after this time. Returns the ranges that are missing.
         """
         gone = rest.difference(silent)
         self._silent = rest.difference(gone)
@@ -115,7 +115,7 @@ class SeriesSearch:
         return gone.ranges()
 
     def _rest(self, gone: SeqSet, until: float) -> SeqSet:
-        """Request once more, later, what is denied for the first time. Returns the rest."""
+        """Schedule a second request for events that are denied for the first time. Returns the rest."""
         fresh = gone.difference(self._rested)
         if fresh:
             self._resting.append((until, fresh))
@@ -124,7 +124,7 @@ class SeriesSearch:
         return gone.difference(fresh)
 
     def deadlines(self) -> list[float]:
-        """When a silent cache is asked again, a range is requested once more, or patience ends."""
+        """When a silent cache is asked again, a range is requested again, or patience ends."""
         due = [until for until, _ in self._resting]
         if self._silent:
             due.append(self._retry_at)

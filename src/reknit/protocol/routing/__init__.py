@@ -1,4 +1,4 @@
-"""Routing: what a node knows of the other nodes, their links and subscriptions, and the routes that follow from it.
+"""Routing: a node's view of the other nodes, their links and subscriptions, and the routes computed from it.
 
 May import the nouns, `wire` and `protocol/machine.py`. Open `routes.py` first: it is the machine. `shortest_paths.py`
 computes the routes.

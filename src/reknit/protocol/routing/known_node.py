@@ -1,4 +1,4 @@
-"""What is known of one node: its links and its subscriptions, with the numbers that say which news is newer."""
+"""Everything known about one node: its links and subscriptions, with the numbers that tell which update is newer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Interest = tuple[str, str]
 
 @dataclass(slots=True)
 class KnownNode:
-    """What is known of one node: its links, and its subscriptions with the instance and seq of their last change."""
+    """One node as known here: its links, and its subscriptions with the instance and seq of their last change."""
 
     state: LinkState
     instance: int = 0
@@ -30,11 +30,11 @@ class KnownNode:
         self.state = state
 
     def set_links(self, links: dict[str, int]) -> None:
-        """Of this node: its links changed."""
+        """For this node: its links changed."""
         self.state = msgspec.structs.replace(self.state, seq=self.state.seq + 1, links=links)
 
     def outdo_links(self, state: LinkState) -> None:
-        """Of this node: be newer than a link state of an earlier life."""
+        """For this node: be newer than a link state from before its restart."""
         self.state = msgspec.structs.replace(self.state, instance=state.instance, seq=state.seq + 1)
         self.instance = state.instance
 
@@ -43,9 +43,9 @@ class KnownNode:
         self.instance, self.seq, self.interests = instance, seq, interests
 
     def change_interests(self) -> None:
-        """Of this node: its subscriptions changed."""
+        """For this node: its subscriptions changed."""
         self.seq += 1
 
     def outdo_interests(self, instance: int, seq: int) -> None:
-        """Of this node: be newer than an announcement of an earlier life."""
+        """For this node: be newer than an announcement from before its restart."""
         self.instance, self.seq = instance, seq + 1

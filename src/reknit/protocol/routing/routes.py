@@ -1,7 +1,7 @@
-"""What a node knows of the others: their links with costs, and their subscriptions. The routes follow from that.
+"""A node's view of the others: their links with costs, and their subscriptions. Routes are computed from it.
 
 Every change is forwarded at once to all neighbours that may not know it. Each message carries its node's instance
-(when it started) and a seq: old news changes nothing, and a node that misses an update requests the full state.
+(when it started) and a seq: an old message changes nothing, and a node that misses an update requests the full state.
 Heartbeats, which neighbours exchange anyway to detect a lost link, say how much each side knows, so that a lost update
 is requested.
 
@@ -14,7 +14,7 @@ is requested.
     Beat               AskWhole for every node that the neighbour knows better
     tick               Beat to all neighbours; a silent neighbour: DropLink
 
-Old news, and AskWhole from a neighbour that is gone or for a node that is not known, change nothing.
+Old messages, and AskWhole from a neighbour that is gone or for an unknown node, change nothing.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Routes:
                 assert_never(message)
 
     def tick(self, now: float) -> None:
-        """Send heartbeats, and drop neighbours that do not."""
+        """Send heartbeats, and drop neighbours that send none."""
         for name, heard in list(self._heard.items()):
             if now - heard >= self._timeout_s:
                 self._effects.append(DropLink(name))
@@ -255,7 +255,7 @@ class Routes:
             self._flood(state, peer)
 
     def _defend(self, state: LinkState) -> None:
-        """News of this node that is newer than its own: it ran before, with a clock that was ahead. Outdo it."""
+        """A message about this node is newer than its own state: its clock was ahead before a restart. Become newer."""
         own = self.known[self.name]
         if own.is_older_than(state):
             own.outdo_links(state)

@@ -10,8 +10,8 @@ A client's side is `requests.py`.
     RequestsUndeliverable    Respond
     tick                     the deadline: Respond
 
-News of a request that is not open changes nothing: it was answered. So does the same request once more, from a
-publisher that lost its place.
+An input about a request that is not open changes nothing: the request was answered. A repeated request, from a
+publisher that lost its place, changes nothing either.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class OpenRequests:
         return len(self._open) >= self._requests_max
 
     def receive(self, message: Input, peer: Peer, now: float) -> None:
-        """News of a request."""
+        """An input about a request."""
         match message:
             case RequestAccepted():
                 self._accept(message)
@@ -200,14 +200,14 @@ class OpenRequests:
 
     def _accept(self, message: RequestAccepted) -> None:
         id_ = message.request.id
-        if id_ in self._open:  # the same request once more, from a publisher that lost its place
+        if id_ in self._open:  # a repeated request, from a publisher that lost its place
             return
         self._open[id_] = _OpenRequest(message)
         self._by_series.setdefault(message.series, {})[message.seq] = id_
         heapq.heappush(self._due, (message.deadline, id_))
 
     def _between(self, series: Series, start: int, stop: int) -> list[UUID]:
-        """The open requests among events `[start, stop)`. It looks through whichever are fewer."""
+        """The open requests among events `[start, stop)`. It searches the requests or the range, if that is smaller."""
         seqs = self._by_series.get(series)
         if not seqs:
             return []
@@ -243,11 +243,9 @@ class OpenRequests:
             code = answer_code(Reason.EXPIRED, 0, one.is_delivered)
             sink, ttl_ms = one.accepted.request.sink, one.accepted.request.ttl_ms
             if one.is_delivered:
-                text = f"{sink} was asked and did not answer within {ttl_ms} ms"
+                text = f"{sink} got the request and did not answer within {ttl_ms} ms"
             else:
-                text = (
-                    f"{sink} could not be asked within {ttl_ms} ms: nobody serves it, or it is busy or away"
-                )
+                text = f"{sink} did not get the request within {ttl_ms} ms: nobody serves it, or it is busy or offline"
             self._respond(one, code, text)
 
     def next_deadline(self) -> float | None:

@@ -124,7 +124,7 @@ class Requests:
         """Time out the requests that were not answered: whether they were carried out is not known."""
         while self._due and (self._due[0][0] <= now or self._due[0][1] not in self._open):
             _, id_ = heapq.heappop(self._due)
-            text = "no response came in time: whether the request was carried out is not known"
+            text = "no response arrived in time; the request may have been carried out"
             self._end(id_, RequestsFailed([id_], Code.DEADLINE_EXCEEDED, text))
 
     def next_deadline(self) -> float | None:

@@ -42,14 +42,14 @@ class PathReleased(msgspec.Struct, frozen=True):
 
 
 class PathCredit(msgspec.Struct, frozen=True):
-    """The path takes so many bytes of a stream, in total."""
+    """The path takes this many bytes of a stream, in total."""
 
     source: bytes
     total: int
 
 
 class StreamPinned(msgspec.Struct, frozen=True):
-    """A stream stays on its path, whatever happens."""
+    """A stream stays on its path from now on."""
 
     source: bytes
 
@@ -61,7 +61,7 @@ class StreamSettled(msgspec.Struct, frozen=True):
 
 
 class StreamAborted(msgspec.Struct, frozen=True):
-    """The sender of a stream gives it up."""
+    """The sender aborted a stream."""
 
     source: bytes
     text: str
@@ -147,7 +147,7 @@ StreamInput = (
     | StreamAborted
     | StorageFailed
 )
-"""About one stream that is known."""
+"""An input about one known stream."""
 Input = StreamStarted | UpstreamGone | StreamInput
 Effect = (
     StoreChunk | SendChunk | DiscardBefore | GrantUpstream | AbortDownstream | AbandonStream | ForgetStream

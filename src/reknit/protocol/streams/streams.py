@@ -15,9 +15,9 @@ end is known when the last chunk is there.
     StreamAborted    while WHOLE: ignored, it is too late to abort
     StorageFailed    -> AbortDownstream, AbandonStream
 
-Inputs for a stream that is not known are ignored: it has ended. So are chunks, aborts and credit from a peer that is
-neither its upstream nor its path. Upstream may send so much that at most a window of it waits here; a path that starts
-again catches up first.
+Inputs for an unknown stream are ignored: it has ended. So are chunks, aborts and credit from a peer that is neither its
+upstream nor its path. Upstream may send as long as at most a window of bytes waits here; a path that starts again
+catches up first.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class StreamProgress:
     state: StreamState = StreamState.ARRIVING
     received: int = 0
     granted: int = 0
-    """Upstream may send so much, in total."""
+    """Upstream may send this much, in total."""
     path: Peer | None = None
     credit: int = -1
-    """The path takes so much, in total; -1 while it has not asked for any."""
+    """The path takes this much, in total; -1 while it has not asked for any."""
     sent: int = 0
     is_end_sent: bool = False
     stored_from: int = 0
@@ -90,7 +90,7 @@ class StreamProgress:
         return self.state is StreamState.WHOLE
 
     def receive(self, count: int, is_last: bool) -> None:
-        """So many bytes came."""
+        """This many bytes arrived."""
         self.received += count
         if is_last:
             assert StreamState.WHOLE in TRANSITIONS[self.state], f"{self.state} can't become WHOLE"
@@ -132,7 +132,7 @@ class StreamProgress:
         return DiscardBefore(self.source, self.sent)
 
     def grant(self, window: int) -> GrantUpstream | None:
-        """What upstream may send now, once that is at least half a window more."""
+        """Let upstream send more, once that is at least half a window."""
         total = self.sent + window
         if self.is_whole or 2 * (total - self.granted) < window:
             return None
@@ -242,21 +242,24 @@ class StreamMachine:
         """Why a chunk is not valid: it came over a network."""
         stop = message.offset + len(message.data)
         if stream.is_whole:
-            return Code.INVALID_ARGUMENT, "a chunk came after the last one"
+            return Code.INVALID_ARGUMENT, "a chunk arrived after the last one"
         if message.offset != stream.received:
-            return Code.INVALID_ARGUMENT, f"a chunk came at {message.offset}, not at {stream.received}"
+            return (
+                Code.INVALID_ARGUMENT,
+                f"a chunk arrived at offset {message.offset}, not at {stream.received}",
+            )
         if stop > stream.granted:
             return (
                 Code.INVALID_ARGUMENT,
-                f"bytes up to {stop} came where there is room up to {stream.granted}",
+                f"bytes up to {stop} arrived, but only {stream.granted} were granted",
             )
         if stop > self._bytes_max:
-            text = f"a stream has {self._bytes_max} bytes at most (anycast.stream_bytes_max)"
+            text = f"a stream may have at most {self._bytes_max} bytes (anycast.stream_bytes_max)"
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
     def _advance(self, stream: StreamProgress) -> None:
-        """Send what may be sent, discard what nobody will need, and let more come."""
+        """Send and discard bytes as far as possible, and let upstream send more."""
         for effect in (stream.send(), stream.discard(), stream.grant(self._window)):
             if effect is not None:
                 self._effects.append(effect)

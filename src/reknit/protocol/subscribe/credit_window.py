@@ -26,7 +26,7 @@ class CreditWindow:
         self._buffered = 0
         """Bytes that were delivered within the credit and that the application has not taken."""
         self._granted = 0
-        """Bytes that were granted in all on this connection."""
+        """Bytes that were granted in total on this connection."""
         self._owed = 0
         """Bytes that the application took and that are not granted again yet."""
         self._recovered = 0
@@ -58,7 +58,7 @@ class CreditWindow:
         return self._owed >= self._grant_from
 
     def grant(self) -> int:
-        """Grant what is free; returns the new total."""
+        """Grant the free bytes; returns the new total."""
         self._granted += self._owed
         self._owed = 0
         return self._granted
@@ -68,7 +68,7 @@ class CreditWindow:
         self._buffered = self._owed = 0
 
     def without_buffer(self) -> CreditWindow:
-        """The same credit of the present connection, with nothing buffered."""
+        """The same credit on the current connection, with nothing buffered."""
         window = CreditWindow(self.size)
         window._granted, window._owed = self._granted, self._owed
         return window

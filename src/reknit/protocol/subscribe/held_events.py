@@ -31,7 +31,7 @@ class HeldEvents:
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
-        self.deliver = self._held.add  # bound without a method between, as every batch passes here
+        self.deliver = self._held.add  # bound directly, because every batch passes here
         """Events go to the application."""
         self.settle = self._held.take
         """The application settles events; returns those that it has: only these count, and only once."""
@@ -69,7 +69,7 @@ class HeldEvents:
         return self._returning.take(series, start, stop)
 
     def clear(self) -> None:
-        """The application's events are not its own any more."""
+        """The application no longer owns its events."""
         self._held.clear()
 
     # -- questions
@@ -85,17 +85,17 @@ class HeldEvents:
         return self._held.within(series, start, stop)
 
     def held_ranges(self) -> list[tuple[Series, int, int]]:
-        """What the application has, in order."""
+        """The events that the application has, in order."""
         return self._held.ranges()
 
     def ranges(self) -> list[tuple[Series, int, int]]:
-        """What the application has, then what will be delivered again."""
+        """The events that the application has, then those that will be redelivered."""
         return self._held.ranges() + self._returning.ranges()
 
     def returning(self) -> list[tuple[Series, SeqSet]]:
-        """What will be delivered again, by series."""
+        """The events that will be redelivered, by series."""
         return list(self._returning)
 
     def first_unsettled(self) -> list[tuple[Series, int]]:
-        """By series: the first seq that the application has or that will be delivered again."""
+        """By series: the first seq that the application has or that will be redelivered."""
         return [(series, seqs.first) for group in (self._held, self._returning) for series, seqs in group]

@@ -19,7 +19,7 @@ NODE: Final = "node"
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True):
-    """What the application subscribed to."""
+    """The options of one subscription, as the application gave them."""
 
     sub: int
     pattern: str
@@ -32,7 +32,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True):
 
 
 class SubscriberState(Enum):
-    """Where a subscription stands with its node."""
+    """The state of a subscription at its node."""
 
     DISCONNECTED = "disconnected"
     ASKING = "asking"

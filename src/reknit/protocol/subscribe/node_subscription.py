@@ -1,4 +1,4 @@
-"""What a subscriber and its node agree on: state, credit and outcomes. Every kind of subscriber has one of these."""
+"""The subscriber's side of a subscription at its node: state, credit and outcomes. Every kind of subscriber has one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NodeSubscription:
         )
 
     def opened(self, resumed: bool) -> None:
-        """The node confirmed the subscription: repeat what it may not have got, and grant credit."""
+        """The node confirmed the subscription: resend messages that it may have missed, and grant credit."""
         self.outcomes.flush()
         for message in self.outcomes.unconfirmed():
             self.emit(SendToNode(message))

@@ -35,7 +35,7 @@ class OutcomeBuffer:
         self._unconfirmed: deque[Settle] = deque()
 
     def accept(self, series: Series, start: int, stop: int) -> None:
-        """Events are accepted. What follows on the last acceptance extends its row."""
+        """Events are accepted. A range that follows the last accepted one extends its row."""
         last = self._rows[-1] if self._rows else None
         if last is not None and _extends(last, series, start, Outcome.ACCEPTED):
             self._rows[-1] = DispositionRow(*series, last.start, stop, last.outcome)
@@ -50,7 +50,7 @@ class OutcomeBuffer:
         self._rows.append(row)
 
     def add_or_extend(self, series: Series, start: int, stop: int, said: Disposition) -> None:
-        """The same; what follows on a row with the same outcome and no text extends it."""
+        """The same. A range that continues a row with the same outcome and no text extends it."""
         last = self._rows[-1] if self._rows else None
         if last is not None and not said.text and _extends(last, series, start, said.outcome):
             self._rows[-1] = DispositionRow(*series, last.start, stop, int(said.outcome), said.code)

@@ -49,7 +49,7 @@ class RecoveredInFlight:
         self._scheduled: list[tuple[float, Batch]] = []
 
     def use_rules(self, handling: Sequence[Handling], never: Sequence[int]) -> None:
-        """The node told its rules."""
+        """The node sent its rules."""
         self.rules = RetryRules(handling, never)
 
     def take_dead(self) -> list[DeadBatch]:
@@ -68,7 +68,7 @@ class RecoveredInFlight:
         return series in self._seqs
 
     def settle(self, series: Series, start: int, stop: int, said: Disposition) -> list[Range]:
-        """The application settles `[start, stop)`; returns what of it the node delivered."""
+        """The application settles `[start, stop)`; returns the parts that the node delivered."""
         seqs = self._seqs.get(series)
         if seqs is None:
             return [(start, stop)]

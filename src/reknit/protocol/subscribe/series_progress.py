@@ -1,5 +1,4 @@
-"""How far a subscription has got in every series, and what it lost: so that repeated events are dropped by a range
-check."""
+"""The progress of a subscription in every series, and its losses. Repeated events are dropped by a range check."""
 
 from __future__ import annotations
 

@@ -47,12 +47,12 @@ class SeriesSeqs:
         seqs.add(start, stop)
 
     def within(self, series: Series, start: int, stop: int) -> list[Range]:
-        """What of `[start, stop)` is in it."""
+        """The parts of `[start, stop)` that it contains."""
         seqs = self._by_series.get(series)
         return [] if seqs is None else seqs.overlap(start, stop)
 
     def take(self, series: Series, start: int, stop: int) -> list[Range]:
-        """Remove `[start, stop)`; returns what of it was in it."""
+        """Remove `[start, stop)`; returns the parts that it contained."""
         seqs = self._by_series.get(series)
         if seqs is None:
             return []

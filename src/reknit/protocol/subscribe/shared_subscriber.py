@@ -104,7 +104,7 @@ class SharedSubscriber:
         return None
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         return self._node.take_effects()
 
     # -- events
@@ -118,7 +118,7 @@ class SharedSubscriber:
         self._node.emit(DeliverBatches(batches))
 
     def taken(self, size: int) -> None:
-        """The application took batches of so many bytes: there is room for more."""
+        """The application took batches of this many bytes: there is room for more."""
         if self._node.credit.take(size):
             self._node.grant()
 
@@ -126,7 +126,7 @@ class SharedSubscriber:
         """The application took batches that were recovered before the subscription was shared."""
 
     def in_hand(self) -> list[tuple[Series, int, int]]:
-        """What was delivered and is not settled."""
+        """The events that were delivered and are not settled."""
         return self._held.held_ranges()
 
     def checkpoint(self) -> dict[str, int]:
@@ -134,7 +134,7 @@ class SharedSubscriber:
         return {}
 
     def settled(self) -> dict[str, int]:
-        """Empty too."""
+        """Empty as well."""
         return {}
 
     def is_ordered(self, topic: str) -> bool:

@@ -1,6 +1,6 @@
 """The subscriber's side of one subscription: every event once and in order, its outcome sent until it is stored.
 
-It knows how far it has got in every series, so that repeated events are dropped by a range check. It tells the node
+It knows its next seq in every series, so that repeated events are dropped by a range check. It tells the node
 what it holds, so that little is repeated at all.
 
 input           effects (the states and their transitions are in inputs.py)
@@ -145,7 +145,7 @@ class Subscriber:
         return min((at for at in due if at is not None), default=None)
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """The effects to perform, in order."""
         return self.node.take_effects()
 
     # -- connecting
@@ -175,7 +175,7 @@ class Subscriber:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
         self._resume_point.open(position)
-        # The node that we are connected to now may not know what was given back before.
+        # The node that we are connected to now may not know which events were given back before.
         self.node.outcomes.release_again(self._held.returning())
         self.node.opened(resumed)
 
@@ -208,7 +208,7 @@ class Subscriber:
             self.node.emit(DeliverBatches(fresh))
 
     def _order(self, batch: Batch) -> Batch | None:
-        """Drop what arrived before; what follows on or starts a series is delivered."""
+        """Drop events that arrived before; deliver those that continue or start a series."""
         series = (batch.topic, batch.source)
         expected = self._progress.next_of(series, batch.first)
         if batch.stop <= expected:
@@ -219,9 +219,9 @@ class Subscriber:
         return batch if batch.first >= expected else batch.cut(expected, batch.stop)
 
     def _take_again(self, batch: Batch) -> list[Batch]:
-        """What of a repeated delivery was given back; everything else arrived already.
+        """The events of a repeated delivery that were given back; all others arrived already.
 
-        A durable subscription may also get what another process gave back, and what others overtook.
+        A durable subscription may also get events that another process gave back, and events that others overtook.
         """
         series = (batch.topic, batch.source)
         ranges = self._held.redeliver(series, batch.first, batch.stop)
@@ -232,12 +232,12 @@ class Subscriber:
         return [batch.cut(low, high) for low, high in ranges]
 
     def _not_known(self, series: Series, start: int, stop: int) -> list[Range]:
-        """Without what the application has, and what it has ended and the node may not have stored yet."""
+        """Leave out events that the application has, and those it ended whose outcome the node may not have stored."""
         known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
         return known.missing(start, stop)
 
     def _lose(self, series: Series, start: int, stop: int, reason: str) -> None:
-        """Report a range as lost, once. Without a name that is what has not arrived, or was given back."""
+        """Report a range as lost, once. Without a name, only events that have not arrived or were given back count."""
         returning = self._held.lose(series, start, stop)
         lost = [(start, stop)]
         if not self.name:
@@ -248,14 +248,14 @@ class Subscriber:
         self._progress.advance(series, stop)
 
     def taken(self, size: int) -> None:
-        """The application took batches of so many bytes: there is room for more."""
+        """The application took batches of this many bytes: there is room for more."""
         if self.node.credit.take(size):
             self.node.grant()
 
     # -- recovery
 
     def _deliver_in_order(self, recovery: recovering.Recovery, message: Delivered, now: float) -> None:
-        """Deliver what follows on; other events are held until the gap before them is filled or lost."""
+        """Deliver events without a gap; others are held until the gap before them is filled or lost."""
         self._resume_point.move(message.position)
         passed: list[Batch] = []
         for arrived in message.batches:
@@ -295,7 +295,7 @@ class Subscriber:
             self._recover()
 
     def _recover(self) -> None:
-        """Carry out what recovery wants, in its order."""
+        """Perform the effects of recovery, in order."""
         assert self._recovery is not None
         for effect in self._recovery.take_effects():
             match effect:
@@ -315,7 +315,7 @@ class Subscriber:
         self._recovery.pause(self.node.credit.is_full_of_recovered)
 
     def taken_recovered(self, size: int, now: float) -> None:
-        """The application took recovered batches of so many bytes: more can be recovered."""
+        """The application took recovered batches of this many bytes: more can be recovered."""
         self.node.credit.take_recovered(size)
         if self._recovery is not None and self._recovery.pause(self.node.credit.is_full_of_recovered):
             self._recovery.resume(now)

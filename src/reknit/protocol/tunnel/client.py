@@ -7,7 +7,7 @@
     LIVE, RECOVERED ── ConnectionLost ──> RECOVERING, or LOST
     any        ── StopTunnel ──> CLOSED
 
-Other inputs are late news of a connection that is gone, and are ignored; a second StartTunnel raises. The sentences
+Other inputs come late, from a connection that is gone, and are ignored; a second StartTunnel raises. The sentences
 quoted below are the specification's (mod_pubsub, stateful reconnection).
 """
 
@@ -31,7 +31,7 @@ BACKOFF_S_MAX: Final = 5.0
 
 
 class TunnelState(Enum):
-    """Where a tunnel is. An application can show the last four."""
+    """The state of a tunnel. An application can show the last four."""
 
     CLOSED = "closed"
     OPENING = "opening"
@@ -64,7 +64,7 @@ class ElementsReceived(msgspec.Struct, frozen=True):
 
 
 class BytesHeard(msgspec.Struct, frozen=True):
-    """Bytes came, if only a heartbeat: the connection works."""
+    """Bytes arrived, perhaps only a heartbeat: the connection works."""
 
 
 class ConnectionLost(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""An event as mod_pubsub has it: named elements, some of which are for one hop only.
+"""mod_pubsub's form of an event: named elements, some of which are for one hop only.
 
 Besides those of the application there are `kn_payload`, `kn_id`, `kn_time_t`, `kn_expires`, `content-type`, `deleted`.
 """
@@ -31,7 +31,7 @@ REFUSED: Final = {
     "kn_content_filter": "a client's regular expression is not run here: filter where you read, or use more topics",
     "kn_content_transform": "events are not sent to another server to be changed: do it where you read",
 }
-"""Parameters of a route that would change which events come, or how. Ignoring them would mislead the client."""
+"""Parameters of a route that would change which events arrive, or how. Ignoring them would mislead the client."""
 
 
 def refusal(names: Iterable[str]) -> str:

@@ -35,5 +35,7 @@ class JournalPlace(msgspec.Struct, frozen=True, order=True):
         """Raises `InvalidCheckpoint`."""
         found = _FORM.match(text)
         if found is None:
-            raise InvalidCheckpoint(text, "is not a checkpoint of this server; use one as it was given")
+            raise InvalidCheckpoint(
+                text, "is not a checkpoint of this server; pass one that this server sent, unchanged"
+            )
         return cls(found[1], int(found[2]), int(found[3]))

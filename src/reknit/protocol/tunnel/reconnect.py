@@ -1,4 +1,4 @@
-"""What a server may promise a client that wants to resume: 200 only if everything it missed is still held."""
+"""The server's answer to a client that wants to resume: 200 only if everything it missed is still held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reknit.protocol.tunnel.journal_place import JournalPlace
 
 
 class HeldJournal(msgspec.Struct, frozen=True):
-    """What a node's journal holds: positions `[start, end)` of its epoch."""
+    """The extent of a node's journal: positions `[start, end)` of its epoch."""
 
     epoch: str
     start: int
@@ -19,9 +19,9 @@ class HeldJournal(msgspec.Struct, frozen=True):
     is_whole: Callable[[], bool]
     """Whether nothing of the tunnel's topics was ever removed."""
     known_s: float
-    """For how many seconds it is known what was published: a journal in memory begins with its node."""
+    """How many seconds back the journal is complete: a journal in memory begins with its node."""
     position_at: Callable[[float], int]
-    """The position from which on all events of the last seconds are; it may be too early, never too late."""
+    """A position with all events of the last seconds after it; it may be too early, never too late."""
     is_boundary: Callable[[JournalPlace], bool]
     """Whether a batch with enough events begins at a place's position, or the journal ends there."""
 
@@ -53,12 +53,13 @@ def since_checkpoint(text: str, held: HeldJournal) -> ReconnectGranted | Reconne
         return ReconnectDenied("400 Bad checkpoint", str(error))
     if place.epoch != held.epoch:
         return ReconnectDenied(
-            "404 Expired", "the checkpoint is of an earlier journal: the server has lost what it held then"
+            "404 Expired",
+            "the checkpoint is of an earlier journal: the server has lost the events that it held then",
         )
     if place.position < held.start:
         if held.is_whole():
             return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
-        return ReconnectDenied("404 Expired", "what follows the checkpoint was removed by retention")
+        return ReconnectDenied("404 Expired", "retention removed events after the checkpoint")
     if place.position > held.end or not held.is_boundary(place):
         return ReconnectDenied("404 Expired", "the checkpoint is not known here")
     return ReconnectGranted(place, recovered=True)
@@ -73,9 +74,9 @@ def since_age(age_s: float, grace_s: float, held: HeldJournal) -> ReconnectGrant
         return ReconnectGranted(JournalPlace(held.epoch, held.start), recovered=True)
     promised_s = min(age_s, grace_s)
     if promised_s > held.known_s:
-        why = f"the server knows of the last {held.known_s:.0f} s only: it was restarted"
+        why = f"the server has only the events of the last {held.known_s:.0f} s: it was restarted"
         return ReconnectDenied("404 Expired", why)
-    # a journal answers with its start for anything earlier: then it is not known what was before
+    # a journal answers with its start for anything earlier: then earlier events are not known
     if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():
         return ReconnectDenied("404 Expired", f"retention removed events of the last {promised_s:.0f} s")
     return ReconnectGranted(JournalPlace(held.epoch, held.position_at(age_s)), recovered=True)

@@ -46,7 +46,7 @@ class SeenEvents:
         return True
 
     def set_grace(self, grace_s: float) -> None:
-        """Remember keys for so long from now on."""
+        """Remember keys for this long from now on."""
         self.grace_s = grace_s
 
     def discard_stale(self, now: float) -> None:

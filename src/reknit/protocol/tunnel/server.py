@@ -10,8 +10,8 @@ for too long, the tunnel is closed with a reason, and the client can resume late
     TunnelClosed       the tunnel is forgotten
     LiveEdgeMoved      live tunnels have everything before it
 
-Inputs for a tunnel that is not known are late news of a connection that is gone, and are ignored. So is a report
-that a tunnel is blocked, or is not, if that is known.
+Inputs for an unknown tunnel come late, from a connection that is gone, and are ignored. A repeated report that a tunnel
+is blocked, or is not, is ignored too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reknit.protocol.tunnel.journal_place import JournalPlace
 
 
 class ServedTunnelState(Enum):
-    """Where a tunnel is."""
+    """The state of a tunnel on its server."""
 
     LIVE = "live"
     """It has everything up to the live edge, and gets new events."""

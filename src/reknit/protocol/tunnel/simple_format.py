@@ -67,7 +67,7 @@ def decode(body: bytes) -> dict[str, bytes]:
 
 
 class SimpleDecoder:
-    """Decodes events from bytes that come in any portions.
+    """Decodes events from bytes that arrive in portions of any size.
 
     >>> decoder = SimpleDecoder()
     >>> decoder.feed(b"  16\\nkn_id: m1"), decoder.feed(b"\\n\\nfirst\\n \\n")
@@ -106,7 +106,10 @@ class SimpleDecoder:
             raise MalformedFrame(f"{start!r} is not a byte count", "the start of an event")
         self._size = int(digits)
         if self._size > self._bytes_max:
-            raise MalformedFrame(f"an event of {self._size} bytes is over the limit", f"of {self._bytes_max}")
+            raise MalformedFrame(
+                f"an event of {self._size} bytes is over the limit of {self._bytes_max}",
+                "the start of an event",
+            )
         self._at = found.end()
         return True
 

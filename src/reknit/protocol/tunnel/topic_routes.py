@@ -25,7 +25,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
     position: int
     since: int
     count: int = 0
-    """Populate the route with at most the last so many events; 0 means no limit."""
+    """Populate the route with at most this many of the last events; 0 means no limit."""
     location: str = ""
 
     @property

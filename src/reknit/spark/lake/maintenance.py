@@ -28,7 +28,7 @@ ORPHAN_S: Final = 86_400.0
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What compaction or expiry did."""
+    """The result of compaction or expiry."""
 
     files_before: int = 0
     files_after: int = 0

@@ -161,7 +161,7 @@ time     | timestamp | when it was given up
     Table(
         "late",
         "settle",
-        "Events that came after they had been given up; they are stored here.",
+        "Events that arrived after they had been given up; they are stored here.",
         _columns(_SERIES + _PIECE + "arrived | timestamp | when they were captured"),
     ),
     Table(

@@ -59,7 +59,7 @@ def _table(name: str) -> DataFrame:
 
 
 def _decided(name: str) -> DataFrame:
-    """What settle decides about all batches so far, without a grace period."""
+    """The decisions of settle about all batches so far, without a grace period."""
     what, time = {"settled": ("settled", "time"), "losses": ("lost", "noticed")}[name]
     rows = settle(_table("batches")).where(F.col("what") == what)
     own = {"skip": F.lit(None).cast("array<bigint>"), "time": F.col(time)}

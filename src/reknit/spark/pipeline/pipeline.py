@@ -187,7 +187,7 @@ class Pipeline:
     # -- the stages after capture
 
     def _run_stages(self, queries: dict[str, StreamingQuery]) -> None:
-        """Run the later stages while capture runs, and once more after it ended."""
+        """Run the later stages while capture runs, and one last time after it ended."""
         settings = self.settings
         grace_s = settings.grace_s if settings.grace_s is not None else GRACE_S
         while not self._stop.is_set():

@@ -20,7 +20,7 @@ RATE_S: Final = 10.0
 
 
 class Figures(msgspec.Struct):
-    """What the pipeline has done since it started, counted in events unless said otherwise."""
+    """The pipeline's progress since it started, counted in events unless stated otherwise."""
 
     batches: int = 0
     outcomes: int = 0
@@ -68,7 +68,7 @@ class PipelineProgress:
                 setattr(self.figures, name, value)
 
     def rates(self) -> tuple[float, float]:
-        """Batches captured and events settled per second, lately."""
+        """Batches captured and events settled per second, recently."""
         with self._lock:
             then, batches, settled = self._marks[0]
             span = max(time.monotonic() - then, 1e-3)

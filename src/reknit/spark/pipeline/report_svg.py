@@ -1,4 +1,4 @@
-"""What the audit page is drawn with: its style, cards, tables and a few SVG shapes."""
+"""The building blocks of the audit page: its style, cards, tables and a few SVG shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishes the rows of one partition of one micro-batch, each event once however often the task runs.
+"""Publishes the rows of one partition of one micro-batch, each event once, no matter how often the task runs.
 
 Each partition of a sink has one source per topic, which never changes. Its seqs continue from micro-batch to
 micro-batch. Every event carries two columns: the micro-batch that it belongs to, and the seq of that micro-batch's
@@ -177,7 +177,7 @@ class SinkPublisher:
         if last < self._batch_id:
             return _Series(topic, source, stored + 1, stored + 1, stored, deque())
         if last > self._batch_id:
-            # The query was set back to an older checkpoint: the node has what it writes again.
+            # The query was set back to an older checkpoint: the node has the events that it writes again.
             log.warning(
                 "micro-batch %d was written before %d, which %s has: skipped", self._batch_id, last, topic
             )
@@ -231,7 +231,7 @@ class SinkPublisher:
         self._connection.close()
 
     def abort(self) -> None:
-        """Close the connection. The node may store what was sent: the next attempt asks it."""
+        """Close the connection. The node may store events that were sent: the next attempt asks it."""
         self._connection.close()
 
     def _receive(self, message: AnyMessage) -> None:
@@ -260,7 +260,7 @@ class SinkPublisher:
             self._resend(series)
 
     def _reconnect(self) -> None:
-        """Wait for the node, and resend what it has not acknowledged. It drops what it already has."""
+        """Wait for the node, and resend unacknowledged batches. The node drops those it already has."""
         while True:
             self._connection.close()
             self._connection = self._connect()

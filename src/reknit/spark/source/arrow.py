@@ -42,7 +42,7 @@ def groups(frames: ScannedFrames, counts: Ints) -> Iterator[ScannedFrames]:
 
 
 class FrameGroup:
-    """Frames that become one record batch, with what several columns need of them."""
+    """Frames that become one record batch, with the values that several columns need."""
 
     __slots__ = ("_columns", "counts", "frames", "rows", "topics")
 

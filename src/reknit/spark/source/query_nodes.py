@@ -216,7 +216,7 @@ def _span_of_directory(url: str, time_us: int | None) -> JournalSpan:
     directory = Path(unquote(address.path)).absolute()
     epoch = epoch_of(directory)
     if not epoch:
-        raise NotConnected(url, "this directory holds no node's journal")
+        raise NotConnected(url, "this directory has no journal of a node")
     with open_reader(directory) as reader:
         position = -1 if time_us is None else reader.position_at(time_us)
         name = address.fragment or directory.name

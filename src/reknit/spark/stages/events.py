@@ -29,7 +29,7 @@ def events_lake(spark: SparkSession, lake: Lake, format: str = "parquet") -> int
 
 
 def _write_as(format: str, lake: Lake, events: DataFrame, id: int) -> int:
-    """Write in another table format. Replaces, atomically, what an earlier attempt at this commit wrote."""
+    """Write in another table format. Atomically replaces the output of an earlier attempt at this commit."""
     path = str(lake.root / f"events_{format}")
     named = events.withColumn("commit", F.lit(id))
     writer = named.write.format(format)

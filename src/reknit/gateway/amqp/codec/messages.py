@@ -304,7 +304,7 @@ def _front(meta: bytes, attempt: int, topic: str, ttl_ms: int) -> bytes:
 
 
 def _with_topic(sections: bytes, topic: str) -> bytes:
-    """The sections with the topic added to the annotations. The bare message stays as it is."""
+    """The sections with the topic added to the annotations. The bare message stays unchanged."""
     pair = encode(TOPIC_ANNOTATION) + encode(topic)
     if sections[:3] != b"\x00\x53\x72":
         return (

@@ -62,7 +62,7 @@ class AmqpIncomingLink:
     # -- messages
 
     def work(self) -> None:
-        """Read what has arrived and offer it. The messages of one turn form one batch for each topic."""
+        """Read and offer the messages that have arrived. Those of one turn form one batch for each topic."""
         if self.is_gone:
             return
         if deliveries.credit(self.handle) < 0:

@@ -133,7 +133,7 @@ class IncomingMessageStream:
     # -- the node's side
 
     def room(self, total: int) -> None:
-        """So many bytes may be sent in all."""
+        """This many bytes may be sent in total."""
         self._room = total
         self._on_change()
 

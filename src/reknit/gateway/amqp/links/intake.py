@@ -40,15 +40,15 @@ class ClientIntake:
         self.is_stopping = True
 
     def assemble(self, size: int) -> None:
-        """So many more bytes (fewer if negative) belong to messages that are still arriving."""
+        """This many more bytes (fewer if negative) belong to messages that are still arriving."""
         self._assembly_bytes += size
 
     def hold(self, size: int) -> None:
-        """Messages of so many bytes were taken."""
+        """Messages of this many bytes were taken."""
         self._held_bytes += size
 
     def release(self, size: int) -> None:
-        """Messages of so many bytes have their outcome."""
+        """Messages of this many bytes have their outcome."""
         was_full = self.room <= 0
         self._held_bytes -= size
         self._on_settled()

@@ -74,7 +74,7 @@ class AmqpOutgoingLink:
         )
         self._queue: deque[QueuedBatch] = deque()
         self._asked = 0
-        """Events that were asked for and have not come. A batch may bring more than that."""
+        """Events that were requested and have not arrived. A batch may bring more than that."""
         self._drain: asyncio.Task[None] | None = None
         self._is_draining = False
         """Everything that is available is queued: after that the rest of the credit is used up."""
@@ -177,7 +177,7 @@ class AmqpOutgoingLink:
             self._drain = asyncio.create_task(self._drain_credit())
 
     async def _drain_credit(self) -> None:
-        """Send what is available, then use up the rest of the credit."""
+        """Send the available events, then use up the rest of the credit."""
         await self._receiver.arrive()
         self._drain = None
         if not self.is_gone:
@@ -187,7 +187,7 @@ class AmqpOutgoingLink:
             self._services.turns.wake()
 
     def work(self) -> None:
-        """Send what is queued, as far as the credit and the connection's room allow."""
+        """Send queued events, as far as the credit and the connection's room allow."""
         if self.is_gone or not self.is_ready:
             return
         handle, queue = self.handle, self._queue
@@ -293,7 +293,7 @@ class AmqpOutgoingLink:
         self._unsettled.add(stream.batch, stream.batch.first, stream.batch.stop, disposition)
 
     def _abort(self, stream: OutgoingMessageStream) -> None:
-        """The client discards what it has of the message."""
+        """The client discards its part of the message."""
         self._stream = None
         if stream.delivery is not None:
             self._unsettled.remove(stream.delivery)

@@ -21,11 +21,11 @@ class DeliveryCounts:
         self.incoming = self.outgoing = 0
 
     def took(self, messages: int) -> None:
-        """So many messages were taken from a client."""
+        """This many messages were taken from a client."""
         self.incoming += messages
 
     def sent(self, messages: int) -> None:
-        """So many messages were sent to a client."""
+        """This many messages were sent to a client."""
         self.outgoing += messages
 
 

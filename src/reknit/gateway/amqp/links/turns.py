@@ -14,7 +14,7 @@ class TurnLink(Protocol):
         """Pass on the outcomes that have gathered."""
 
     def work(self) -> None:
-        """Read what has arrived, or send what is queued."""
+        """Read messages that have arrived, or send queued events."""
 
 
 class LinkTurns:

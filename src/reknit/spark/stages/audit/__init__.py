@@ -4,8 +4,8 @@ Both sides are ranges. `segments` aligns them: between two neighbouring bounds o
 published and the same outcome was recorded (or none). Ledger, time windows, latency and problems are sums over the
 segments. May import lake and the stage of dead letters. Open `alignment.py` first:
 
-owed        what was published to whom
-ends        how it ended
+owed        the events that were published, and the subscribers they are owed to
+ends        the outcomes of those events
 alignment   both side by side: `segments`
 totals      ledger, windows, latency, problems
 lake        all of it for one lake, as values

@@ -1,4 +1,4 @@
-"""Aligns what is owed with how it ended: one pass over the sorted bounds of both sides."""
+"""Aligns the events that are owed with their outcomes: one pass over the sorted bounds of both sides."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _RANGES: Final = (
 def ended_ranges(outcomes: DataFrame, opened: DataFrame, is_lazy: bool) -> DataFrame:
     """The ranges that ended for the subscribers in `opened`, disjoint, with their outcomes.
 
-    Nearly all series have disjoint outcomes as they are. Those with overlaps take the slower way.
+    Nearly all series already have disjoint outcomes. Those with overlaps take the slower way.
     """
     recorded = outcomes.where("kind = 'outcomes' and topic is not null and start < stop")
     since_opened = F.broadcast(opened.select(*ACCOUNT, "opened_at"))

@@ -1,4 +1,4 @@
-"""What the nodes owe: the durable subscribers, the ranges that were published, and which of them each is owed."""
+"""The events that nodes owe: the durable subscribers, the published ranges, and which of them each is owed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def accounts(outcomes: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def published_ranges(batches: DataFrame, outcomes: DataFrame, losses: DataFrame | None) -> DataFrame:
-    """The ranges that every node has or knows that it missed, each event once; and the losses no node knew of."""
+    """The ranges that each node has or knows to be missing, each event once; and the losses that no node knew of."""
     skipped = _skipped(outcomes)
     columns = [*SERIES, "first", "stop", "position", "time"]
     rows = batches.select(*columns).unionByName(skipped)
@@ -65,13 +65,13 @@ def published_ranges(batches: DataFrame, outcomes: DataFrame, losses: DataFrame 
 
 
 def _skipped(outcomes: DataFrame) -> DataFrame:
-    """The ranges that a node knows that it missed, as rows of batches."""
+    """The ranges that a node knows to be missing, as rows of batches."""
     first = F.col("start").alias("first")
     return outcomes.where("kind = 'skipped'").select(*SERIES, first, "stop", _nowhere(), "time")
 
 
 def _unreported_losses(rows: DataFrame, skipped: DataFrame, losses: DataFrame) -> DataFrame:
-    """Losses within what a node has of a series, less those that the node itself reported."""
+    """Losses within a node's part of a series, without those that the node itself reported."""
     spans = rows.groupBy(*SERIES).agg(F.min("first").alias("low"), F.max("stop").alias("high"))
     holes = losses.where("reason = 'missing'").select(
         "topic", "source", "start", "stop", F.col("noticed").alias("time")

@@ -110,5 +110,5 @@ def _problem() -> Column:
         F.when(F.col("piece").isNull(), "ended but was never published")
         .when(is_loss & F.col("outcome").isNotNull(), "ended, and is missing from every journal")
         .when(is_loss, "is missing from every journal")
-        .otherwise("has no end, though the node says that nothing so old is owed")
+        .otherwise("has no outcome, though the node reports that nothing this old is owed")
     )
