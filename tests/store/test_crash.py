@@ -47,7 +47,8 @@ while True:
             Batch.build(b"b" * 16, "t/b", other, [b"y" * 50], time_us=1),
         ]
         journal.stage(b"".join([one.data for one in made]), [one.head for one in made])
-        journal.stage_record(Outcomes("audit", [OutcomeRow("t/a", b"a" * 16, first, first + count, FinalOutcome.ACCEPTED)]))
+        row = OutcomeRow("t/a", b"a" * 16, first, first + count, FinalOutcome.ACCEPTED)
+        journal.stage_record(Outcomes("audit", [row]))
         first += count
         other += 1
     journal.commit()

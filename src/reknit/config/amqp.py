@@ -26,6 +26,8 @@ def _check_mechanisms(names: tuple[str, ...]) -> None:
 class AmqpSettings(Section):
     """AMQP 1.0 clients: where they connect, how they authenticate, and how much they may hold.
 
+    It has more than 15 fields because each is a setting of this section.
+
     >>> AmqpSettings(listen="127.0.0.1:5672").mechanisms
     ('ANONYMOUS',)
     """

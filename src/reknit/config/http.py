@@ -16,6 +16,8 @@ __all__ = ["HttpSettings"]
 class HttpSettings(Section):
     """Tunnels over HTTP: mod_pubsub, Server-Sent Events and WebSocket.
 
+    It has more than 15 fields because each is a setting of this section.
+
     >>> HttpSettings(listen="127.0.0.1:8080").grace_s
     60.0
     """

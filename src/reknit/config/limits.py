@@ -18,6 +18,8 @@ __all__ = ["LimitSettings"]
 class LimitSettings(Section):
     """Limits on memory, sizes and counts. At a limit a publisher waits, or an event is dead-lettered.
 
+    It has more than 15 fields because each is a setting of this section.
+
     >>> LimitSettings().payload_bytes_max
     8388608
     """

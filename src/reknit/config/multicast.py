@@ -15,6 +15,8 @@ __all__ = ["MulticastSettings"]
 class MulticastSettings(Section):
     """Groups: reliable multicast among programs. Each member has its own settings, and they may differ.
 
+    It has more than 15 fields because each is a setting of this section.
+
     >>> MulticastSettings(slow_member="evict").slow_member
     'evict'
     """

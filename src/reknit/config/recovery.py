@@ -17,6 +17,8 @@ __all__ = ["RecoverySettings"]
 class RecoverySettings(Section):
     """How missed events are found and recovered, and from where.
 
+    It has more than 15 fields because each is a setting of this section.
+
     >>> RecoverySettings(relays="tcp://10.0.0.7:7440=plant/**").relays
     ('tcp://10.0.0.7:7440=plant/**',)
     """

@@ -18,7 +18,7 @@ from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
 
 
-class ConnectionUser(Protocol):
+class NetworkUser(Protocol):
     """Hears of the events on its side of a connection."""
 
     def opened(self, end: ConnectionEnd) -> None:
@@ -37,7 +37,7 @@ class ConnectionUser(Protocol):
 class ConnectionEnd:
     """One side of a connection."""
 
-    def __init__(self, network: Network, number: int, host: str, user: ConnectionUser) -> None:
+    def __init__(self, network: Network, number: int, host: str, user: NetworkUser) -> None:
         self.number = number
         self.host = host
         self.user = user
@@ -184,7 +184,7 @@ class Network:
         self._datagram_faults = (
             datagram_faults if datagram_faults is not None else PlannedDatagramFaults(plan)
         )
-        self._listening: dict[str, ConnectionUser] = {}
+        self._listening: dict[str, NetworkUser] = {}
         self._connections: dict[int, tuple[ConnectionEnd, ConnectionEnd]] = {}
         self._blocked: set[tuple[str, str]] = set()
         """Pairs of hosts (from, to) that a partition separates."""
@@ -192,7 +192,7 @@ class Network:
 
     # -- connections
 
-    def listen(self, host: str, user: ConnectionUser) -> None:
+    def listen(self, host: str, user: NetworkUser) -> None:
         """Accept connections to a host."""
         self._listening[host] = user
 
@@ -204,7 +204,7 @@ class Network:
                 if end.host == host:
                     end.close()
 
-    def connect(self, host: str, to: str, user: ConnectionUser) -> bool:
+    def connect(self, host: str, to: str, user: NetworkUser) -> bool:
         """Open a connection; the listener is told first. False if nobody listens, or a partition is in the way."""
         accepting = self._listening.get(to)
         if accepting is None or (host, to) in self._blocked or (to, host) in self._blocked:

@@ -181,7 +181,7 @@ def test_never_handed_over_is_unavailable_and_a_dead_letter(url: str) -> None:
     run(program())
 
 
-def test_handed_over_but_unanswered_is_deadline_exceeded(url: str) -> None:
+def test_a_delivered_request_without_an_answer_is_deadline_exceeded(url: str) -> None:
     async def program() -> None:
         async with reknit.connect(url) as session, session.serve(DOORS, never):
             assert is_code(await failure(session), Code.DEADLINE_EXCEEDED)

@@ -297,7 +297,7 @@ def test_releasing_and_leaving_in_one_turn_still_finds_the_other(tmp_path: Path)
     run(test)
 
 
-def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another(tmp_path: Path) -> None:
+def test_events_not_sent_to_a_departing_subscriber_go_to_another(tmp_path: Path) -> None:
     async def test() -> None:
         with fabric(tmp_path, names="a") as made:
             log: Log = []

@@ -225,7 +225,7 @@ def test_releasing_and_leaving_in_one_turn_still_finds_the_other() -> None:
         assert [fate.outcome for fate in mesh.fates] == [ACC]
 
 
-def test_what_was_not_sent_to_a_departing_subscriber_goes_to_another() -> None:
+def test_events_not_sent_to_a_departing_subscriber_go_to_another() -> None:
     mesh = alone(None, credit=1)
     mesh.offer("a", 10, resend=False)
     mesh.subscribe("a2", ACC, credit=0)
@@ -440,7 +440,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("sender", "releasers", "acceptor", "tried"), TABLE)
-def test_who_is_tried(sender: str, releasers: list[str], acceptor: str, tried: list[str]) -> None:
+def test_which_subscribers_are_tried(
+    sender: str, releasers: list[str], acceptor: str, tried: list[str]
+) -> None:
     mesh = Mesh("ab", "bc", "ac", "cd", "ea", "fb", edges="ef")
     for name in releasers:
         mesh.subscribe(name, REL)

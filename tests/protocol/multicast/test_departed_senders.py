@@ -76,7 +76,7 @@ def test_a_loss_is_reported_once_however_often_the_exchange_starts_over() -> Non
     assert wire.lost["B"] == wire.lost["C"] == [("A", 2, 3)]
 
 
-def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
+def test_events_given_up_in_one_view_stay_given_up_in_the_next() -> None:
     """C learns of the loss only in the second view, where D could send the events that B has reported as lost."""
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first == 2
@@ -98,7 +98,7 @@ def test_what_was_given_up_in_one_view_stays_given_up_in_the_next() -> None:
     assert wire.lost["C"] == wire.lost["B"] == [("A", 2, 3)]
 
 
-def test_when_the_exchange_can_not_end_everyone_reports_what_it_lacks() -> None:
+def test_when_the_exchange_times_out_every_member_reports_its_missing_events() -> None:
     wire = Wire("ABC")
     wire.drop = lambda sender, receiver, item: (
         isinstance(item, GroupPiece) and item.first == (3, 4)[receiver == "C"]
@@ -124,7 +124,7 @@ def test_a_joiner_without_a_start_from_a_crashed_sender_gets_the_events_of_other
 
 
 @pytest.mark.parametrize("first", ["B", "C"])
-def test_a_joiner_that_was_never_told_where_to_start_lost_nothing_that_all_had_before(first: str) -> None:
+def test_a_joiner_without_a_start_reports_no_loss_of_events_from_before_it(first: str) -> None:
     """Either reports first: B, which had all events and forgot them when A said so, or C, which was apart from A."""
     wire = Wire("ABC")
     wire.send_numbers("A", 2)
@@ -159,7 +159,7 @@ def divided() -> Wire:
     return wire
 
 
-def test_a_crashed_sender_that_is_in_a_merged_view_once_more_goes_on_where_it_was() -> None:
+def test_a_crashed_sender_that_is_in_a_merged_view_again_resumes_where_it_left_off() -> None:
     """C was apart, and has finished with A. Nobody knows yet that A crashed, so the merged view has it."""
     wire = Wire("ABC")
     wire.send_numbers("A", 2)
@@ -177,7 +177,7 @@ def test_a_crashed_sender_that_is_in_a_merged_view_once_more_goes_on_where_it_wa
     assert wire.lost["C"] == [("A", 3, 5)], "all members with A had these, and B forgot them"
 
 
-def test_after_a_partition_who_had_less_of_a_crashed_sender_reports_the_rest() -> None:
+def test_after_a_partition_a_member_with_fewer_events_of_a_crashed_sender_reports_the_rest() -> None:
     wire = divided()
     wire.install("BC")
     wire.run(1.0)
@@ -230,7 +230,7 @@ def test_a_piece_is_requested_from_a_member_that_holds_it() -> None:
     assert wire.seqs("B", "A") == wire.seqs("C", "A") == wire.seqs("D", "A") == [1, 2, 3]
 
 
-def test_what_the_application_takes_of_a_departed_sender_makes_room_for_the_rest() -> None:
+def test_delivered_events_of_a_departed_sender_make_room_for_the_rest() -> None:
     """A continued without B, whose program took nothing, so B's window is full when A crashes."""
     policy = SlowMember.DEAD_LETTER
     settings = GroupSettings(capacity_events=10, batch_events_max=5, slow_member=policy, slow_s=1.0)
@@ -250,7 +250,7 @@ def test_what_the_application_takes_of_a_departed_sender_makes_room_for_the_rest
     assert (wire.seqs("B", "A"), wire.lost["B"]) == (list(range(1, 21)), [])
 
 
-def test_what_the_application_took_while_a_sender_was_gone_is_acked_when_it_is_back() -> None:
+def test_events_delivered_while_a_sender_was_gone_are_acked_when_it_is_back() -> None:
     wire = Wire("ABC")
     wire.silent.add("B")
     wire.send_numbers("A", 2)
@@ -280,7 +280,7 @@ def half_ended() -> Wire:
     return wire
 
 
-def test_who_had_done_with_a_sender_takes_part_again_when_one_comes_who_has_more() -> None:
+def test_a_member_that_finished_with_a_sender_takes_part_again_when_one_with_more_events_comes() -> None:
     wire = half_ended()
     wire.install("BCD")
     wire.run(2.0)
@@ -292,7 +292,7 @@ def test_who_had_done_with_a_sender_takes_part_again_when_one_comes_who_has_more
     assert wire.kinds(GroupHoldings) == [], "once in each view is enough"
 
 
-def test_what_is_asked_in_another_view_is_not_answered() -> None:
+def test_a_report_of_another_view_is_not_answered() -> None:
     """D knows already that it is with B and C; B does not. If B said that it had finished, D would not wait."""
     wire = half_ended()
     wire.said.clear()
@@ -308,7 +308,7 @@ def test_what_is_asked_in_another_view_is_not_answered() -> None:
         assert (wire.seqs(name, "A"), wire.lost[name]) == ([1, 2, 3, 4, 5], [])
 
 
-def test_what_one_that_had_done_tells_of_is_had_from_one_that_has_it_still() -> None:
+def test_events_known_from_a_member_that_finished_are_fetched_from_one_that_holds_them() -> None:
     """D had finished with A before it met B, and sends nothing; C, which was with D, had not."""
     wire = Wire("ABCD")
     wire.send_numbers("A", 2)
@@ -361,7 +361,7 @@ def test_nothing_is_forgotten_that_another_survivor_may_be_given() -> None:
     assert (wire.seqs("D", "A"), wire.lost["D"]) == (list(range(9, 21)), [])
 
 
-def test_what_others_gave_up_while_they_were_apart_is_not_given_up_here() -> None:
+def test_events_that_others_gave_up_while_apart_are_not_given_up_here() -> None:
     """B has all events of A. D gives up the events that C lacks, too; but C was with B all the time, and D was not."""
     wire = Wire("ABCDE")
     wire.drop = lambda sender, receiver, item: (

@@ -133,7 +133,7 @@ def test_members_that_start_together_end_in_one_group() -> None:
     assert len(set(lan.views().values())) == 1
 
 
-def test_a_joiner_is_found_through_seeds_where_multicast_reaches_nobody() -> None:
+def test_a_joiner_finds_the_group_through_seeds_without_multicast() -> None:
     lan = Lan(multicast=False)
     lan.start("a")
     lan.run(1.0)
@@ -406,7 +406,7 @@ def test_of_two_that_put_out_each_other_one_stays() -> None:
     assert lan.left == {"b": "took nothing"}
 
 
-def test_who_goes_has_nobody_put_out() -> None:
+def test_a_leaving_member_evicts_nobody() -> None:
     lan = lan_of("ab")
     a, b = lan.machines["a"], lan.machines["b"]
     a.evict(b.me.id, "took nothing", lan.now)

@@ -212,7 +212,7 @@ def test_an_owed_ack_is_sent_when_its_time_comes() -> None:
     assert acks_of(wire, "B") == [1]
 
 
-def test_ack_means_handed_to_the_application() -> None:
+def test_an_ack_means_that_the_application_has_the_events() -> None:
     wire = Wire("AB")
     wire.silent = {"B"}
     wire.send_numbers("A", 10)
@@ -228,7 +228,7 @@ def test_sender_is_in_its_own_ack_table() -> None:
     assert wire.send_numbers("A", 12) == 10
 
 
-def test_ack_of_a_stranger_and_ack_of_what_was_not_sent_are_ignored() -> None:
+def test_acks_of_non_members_and_of_unsent_events_are_ignored() -> None:
     wire = Wire("AB")
     wire.silent = {"B"}
     wire.send_numbers("A", 10)
@@ -238,7 +238,7 @@ def test_ack_of_a_stranger_and_ack_of_what_was_not_sent_are_ignored() -> None:
     assert wire.machines["A"].sender.outbox.window.acked == 0
 
 
-def test_all_acks_of_a_full_window_lost_and_the_sender_goes_on() -> None:
+def test_a_sender_continues_after_all_acks_of_a_full_window_were_lost() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=4))  # an ack for every event
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupAck)
     wire.send("A", *[b"x"] * 12, ticket=1)
@@ -315,7 +315,7 @@ def test_a_question_is_not_repeated_within_its_cool_down() -> None:
     assert len(wire.kinds(GroupRecover)) == 2
 
 
-def test_who_hears_the_same_question_keeps_its_own_back() -> None:
+def test_a_member_that_hears_the_same_request_holds_back_its_own() -> None:
     wire = Wire("ABC", GroupSettings(ask_s_max=0.01, again_s_min=0.5, again_s_max=0.5, quiet_s=50.0))
     wire.drop = lambda sender, receiver, item: is_piece(item, 1)
     wire.send_numbers("A", 3)
@@ -386,7 +386,7 @@ def test_announcement_is_always_acked() -> None:
     assert acks_of(wire, "B") == [0]
 
 
-def test_asked_for_what_is_purged_the_sender_says_gone() -> None:
+def test_a_sender_answers_gone_for_purged_events() -> None:
     wire = Wire("AB")
     wire.send_numbers("A", 3)
     wire.run(1.0)
@@ -396,7 +396,7 @@ def test_asked_for_what_is_purged_the_sender_says_gone() -> None:
     assert SendToGroup(member_id("B"), GroupGone(member_id("A"), 3)) in wire.machines["A"].take_effects()
 
 
-def test_who_is_told_gone_moves_on_and_reports_the_gap() -> None:
+def test_a_member_that_hears_gone_reports_the_gap_and_continues() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=100))
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first < 4
     wire.send_numbers("A", 5)
@@ -425,7 +425,7 @@ def test_duplicates_are_delivered_once() -> None:
     assert wire.machines["B"].counts["duplicates"] == 3
 
 
-def test_a_receiver_drops_what_is_behind_its_window() -> None:
+def test_a_receiver_drops_events_beyond_its_window() -> None:
     wire = Wire("AB")
     wire.send("A", b"x")
     [(_, _, piece)] = wire.kinds(GroupPiece)
@@ -458,7 +458,7 @@ LOSSES = st.lists(st.booleans(), max_size=150)
 @given(
     LOSSES, st.lists(st.tuples(st.sampled_from("ABC"), st.integers(1, 6)), max_size=20), st.integers(60, 400)
 )
-def test_whatever_is_lost_at_first_all_deliver_the_same_in_the_end(
+def test_all_members_deliver_the_same_after_any_losses(
     losses: list[bool], sends: list[tuple[str, int]], piece_bytes: int
 ) -> None:
     wire = Wire("ABC", GroupSettings(capacity_events=8, piece_bytes=piece_bytes))

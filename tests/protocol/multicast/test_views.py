@@ -29,7 +29,7 @@ def test_a_joiner_starts_at_the_seq_that_the_sender_fixed_and_told_it() -> None:
     assert wire.lost["C"] == []
 
 
-def test_a_joiner_is_in_the_ack_table_from_the_seq_it_is_told() -> None:
+def test_a_joiner_is_in_the_ack_table_from_its_start_seq_on() -> None:
     wire = Wire("AB")
     wire.send_numbers("A", 5)
     wire.start("C")
@@ -78,7 +78,7 @@ def test_events_of_a_sender_whose_start_is_missing_make_the_joiner_ask() -> None
     assert wire.seqs("C", "A") == [1]
 
 
-def test_told_100_while_the_sender_is_at_150_the_joiner_moves_on_and_reports() -> None:
+def test_a_joiner_whose_start_was_purged_reports_the_gap_and_continues() -> None:
     wire = Wire("A", GroupSettings(capacity_events=200))
     wire.send("A", *[b"x"] * 150)
     machine = wire.start("J")
@@ -183,7 +183,7 @@ def test_the_exchange_starts_over_when_another_survivor_crashes() -> None:
     assert wire.seqs("C", "A") == wire.seqs("D", "A")
 
 
-def test_what_no_survivor_has_is_lost_by_all_and_what_one_has_is_delivered_by_all() -> None:
+def test_survivors_deliver_all_events_that_one_of_them_has_and_lose_the_rest() -> None:
     wire = Wire("ABC")
 
     def drop(sender: str, receiver: str, item: Item) -> bool:
@@ -199,7 +199,7 @@ def test_what_no_survivor_has_is_lost_by_all_and_what_one_has_is_delivered_by_al
     assert wire.lost["B"] == wire.lost["C"] == [("A", 5, 6)]
 
 
-def test_what_no_survivor_has_is_lost_at_once_where_a_later_joiner_is_past_it() -> None:
+def test_events_that_no_survivor_has_are_lost_at_once_if_a_later_joiner_is_past_them() -> None:
     wire = Wire("AB", GroupSettings(capacity_events=100))
     wire.drop = lambda sender, receiver, item: isinstance(item, GroupPiece) and item.first in (2, 3)
     wire.send_numbers("A", 3)
@@ -265,7 +265,7 @@ def test_a_slow_member_is_reported_for_eviction_where_the_policy_says_so() -> No
     assert evicted == EvictSlow(member_id("C"), "took nothing after 0 of 10 for 3.0 s")
 
 
-def test_what_a_slow_member_did_not_take_is_dead_lettered_where_the_policy_says_so() -> None:
+def test_events_that_a_slow_member_did_not_take_are_dead_lettered_by_policy() -> None:
     wire = slow(SlowMember.DEAD_LETTER)
     [letter] = [effect for effect in wire.effects["A"] if isinstance(effect, DeadLetteredEvents)]
     assert letter == DeadLetteredEvents(member_id("C"), 1, 11, Reason.EGRESS_FULL)

@@ -37,14 +37,14 @@ def test_exactly_capacity_fits_and_one_more_is_refused() -> None:
     assert mine.room == 0
 
 
-def test_offset_decides_what_is_acceptable() -> None:
+def test_the_offset_decides_which_seqs_fit() -> None:
     mine = window(5, 20)
     assert add(mine, 10, 20, 25, 26) == [False, False, True, False]
     assert mine.state == (20, 20, 25, 1)
     assert mine.missing() == [(21, 25)]
 
 
-def test_delivery_stops_at_a_gap_and_goes_on_when_it_is_filled() -> None:
+def test_delivery_stops_at_a_gap_and_continues_when_it_is_filled() -> None:
     mine = window(32)
     add(mine, 1, 2, 4, 5, 6)
     assert mine.missing() == [(3, 4)]
@@ -75,7 +75,7 @@ def test_a_batch_that_starts_before_the_window_is_taken_from_its_start() -> None
     assert [(slot.start, slot.stop) for slot in mine.take()] == [(101, 106)]
 
 
-def test_a_batch_that_ends_behind_the_window_is_dropped_whole() -> None:
+def test_a_batch_that_ends_beyond_the_window_is_dropped_whole() -> None:
     mine = window(10)
     assert not mine.add(5, 12, "batch", 1)
     assert mine.state == (0, 0, 0, 0)

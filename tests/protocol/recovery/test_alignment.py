@@ -66,11 +66,11 @@ def test_case_08_digests_of_different_configurations_are_not_compared() -> None:
     assert alignment.take_effects() == [AlignmentDone(is_comparable=False)]
 
 
-def test_case_08_what_only_i_have_is_not_asked_for() -> None:
+def test_case_08_ranges_that_only_this_cache_has_are_not_fetched() -> None:
     assert align({ANN: held((1, 9)), BOB: held((1, 3))}, {ANN: held((1, 5))})[0] == {}
 
 
-def test_case_08_what_the_other_has_more_is_asked_for_as_exactly_those_ranges() -> None:
+def test_case_08_exactly_the_ranges_that_the_other_has_more_are_fetched() -> None:
     mine = {ANN: held((1, 5), (10, 20))}
     theirs = {ANN: held((3, 12), (15, 30)), BOB: held((7, 9))}
     assert align(mine, theirs)[0] == {ANN: held((5, 10), (20, 30)), BOB: held((7, 9))}
@@ -119,7 +119,7 @@ caches = st.dictionaries(st.sampled_from([ANN, BOB, ("plant/c", b"c" * 16)]), sp
 
 
 @given(caches, caches, st.booleans())
-def test_whatever_two_caches_hold_exactly_the_difference_is_asked_for(
+def test_exactly_the_difference_of_any_two_caches_is_fetched(
     one: dict[Series, list[tuple[int, int]]], two: dict[Series, list[tuple[int, int]]], is_hot: bool
 ) -> None:
     mine = {s: SeqSet.from_ranges((a, a + n) for a, n in parts) for s, parts in one.items()}

@@ -143,7 +143,7 @@ def test_an_event_is_confirmed_when_enough_caches_stored_it() -> None:
     assert publisher.take_effects() == [publishing.Confirm(3)]
 
 
-def test_what_too_few_caches_stored_is_sent_again_with_the_same_seq() -> None:
+def test_events_that_too_few_caches_stored_are_sent_again_with_the_same_seq() -> None:
     publisher = SourcePublisher(ANN, TOPIC, stored_by=2)
     publisher.receive(publishing.Connected(), "node", 0.0)
     sent = publisher.put([b"1"], 0)

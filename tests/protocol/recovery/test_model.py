@@ -28,7 +28,7 @@ def arrivals(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(arrivals(), st.lists(subset, max_size=3), st.integers(100, 2_000), st.booleans(), st.data())
-def test_what_some_cache_has_is_delivered_in_order_and_exactly_the_rest_is_lost(
+def test_events_that_some_cache_has_are_delivered_in_order_and_exactly_the_rest_is_lost(
     order: list[tuple[int, int, int]],
     holdings: list[tuple[set[int], set[int]]],
     bytes_max: int,

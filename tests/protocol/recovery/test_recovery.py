@@ -12,7 +12,7 @@ from tests.protocol.recovery.world import ANN, BOB, TOPIC, World, batch, cache
 QUICK = SearchSettings(timeout_s=1.0, patience_s=5.0)
 
 
-def test_case_01_a_late_joiner_gets_what_the_cache_holds_then_live_events() -> None:
+def test_case_01_a_late_joiner_gets_cached_events_then_live_events() -> None:
     world = World({"cache": cache(events_max=3)}, history=History())
     world.put(*(batch(seq) for seq in range(1, 5)), is_lost=True)
     world.start()
@@ -57,7 +57,7 @@ def test_case_05_without_caches_a_gap_is_reported_then_the_rest_follows() -> Non
     assert world.out == [1, ("lost", 2, 3), 3]
 
 
-def test_case_06_what_the_cache_let_go_is_lost_and_what_it_holds_is_not() -> None:
+def test_case_06_events_that_the_cache_evicted_are_lost_and_those_it_holds_are_not() -> None:
     world = World({"cache": cache(events_max=1)})
     world.put(batch(1))
     world.put(batch(2), batch(3), batch(4), is_lost=True)
@@ -65,7 +65,7 @@ def test_case_06_what_the_cache_let_go_is_lost_and_what_it_holds_is_not() -> Non
     assert world.out == [1, ("lost", 2, 4), 4, 5]
 
 
-def test_case_07_what_a_late_publisher_published_while_apart_comes_first() -> None:
+def test_case_07_events_published_while_a_late_publisher_was_apart_come_first() -> None:
     world = World(history=History())
     world.start()
     world.put(batch(1), batch(2), batch(3), is_lost=True)
@@ -183,7 +183,7 @@ def test_case_15_a_heartbeat_is_repeated_at_once_after_a_reconnection() -> None:
     assert [beat.seq for beat in beats.tick(11.0)] == [3]
 
 
-def test_case_16_what_the_nearest_cache_lacks_is_asked_of_the_next() -> None:
+def test_case_16_events_that_the_nearest_cache_lacks_are_requested_from_the_next() -> None:
     world = World({"edge": cache(), "core": cache()})
     world.put(batch(1))
     world.put(batch(2, 52), is_lost=True, into=["edge", "core"])
@@ -256,7 +256,7 @@ def test_several_gaps_are_asked_for_as_exactly_their_ranges() -> None:
     assert world.asked[-1] == ("cache", [(2, 3), (4, 6), (8, 9)])
 
 
-def test_events_held_behind_a_gap_are_bounded_and_those_let_go_are_recovered() -> None:
+def test_events_held_behind_a_gap_are_bounded_and_dropped_ones_are_recovered() -> None:
     world = World(asking=QUICK, holding=HoldLimits(events_max=10))
     world.put(batch(1))
     world.put(batch(2), is_lost=True)
@@ -272,7 +272,7 @@ def test_events_held_behind_a_gap_are_bounded_and_those_let_go_are_recovered() -
     assert world.recovery.held_bytes == 0
 
 
-def test_what_was_let_go_behind_a_gap_and_nobody_has_any_more_is_told_in_its_place() -> None:
+def test_events_dropped_behind_a_gap_that_no_cache_has_are_reported_in_their_place() -> None:
     world = World({"cache": cache(events_max=5)}, asking=QUICK, holding=HoldLimits(events_max=10))
     world.put(batch(1))
     world.put(batch(2), is_lost=True)

@@ -120,7 +120,7 @@ def test_the_memory_of_ended_requests_is_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("srft"), st.integers(0, 5)), max_size=60))
-def test_whatever_comes_in_every_request_ends_once(steps: list[tuple[str, int]]) -> None:
+def test_every_request_ends_once_after_any_inputs(steps: list[tuple[str, int]]) -> None:
     requests = Requests()
     opened: dict[UUID, int] = {}
     ended: list[UUID] = []
@@ -160,7 +160,7 @@ def answers(watch: OpenRequests) -> list[tuple[UUID, Code]]:
     return [(effect.request.id, effect.code) for effect in watch.take_effects()]
 
 
-def test_never_handed_over_at_expiry_is_unavailable() -> None:
+def test_a_request_that_expires_undelivered_is_unavailable() -> None:
     watch = OpenRequests(10)
     request = ask(watch)
     watch.tick(4.9)
@@ -173,7 +173,7 @@ def test_never_handed_over_at_expiry_is_unavailable() -> None:
     assert (len(watch), watch.next_deadline(), watch.answered) == (0, None, 1)
 
 
-def test_handed_over_but_unanswered_is_deadline_exceeded() -> None:
+def test_a_delivered_request_without_an_answer_is_deadline_exceeded() -> None:
     watch = OpenRequests(10)
     one, two = ask(watch, 1), ask(watch, 2)
     watch.receive(RequestsDelivered(STREAM, 2, 3), "server", 1.0)
@@ -259,7 +259,7 @@ def test_a_full_watch_says_so() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ahrdt"), st.integers(1, 6)), max_size=60))
-def test_whatever_happens_a_node_answers_at_most_once_and_never_after_a_response(
+def test_a_node_answers_at_most_once_and_never_after_a_response(
     steps: list[tuple[str, int]],
 ) -> None:
     watch = OpenRequests(100)

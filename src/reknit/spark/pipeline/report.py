@@ -21,7 +21,7 @@ from reknit.spark.pipeline.report_svg import (
     table,
     text,
 )
-from reknit.spark.stages.audit.lake import Audit, LedgerRow, SeriesCoverage
+from reknit.spark.stages.audit.lake import Audit, AuditRow, SeriesCoverage
 
 __all__ = ["report_html"]
 
@@ -100,7 +100,7 @@ def _problems(audit: Audit) -> str:
     return section("Problems", said, table(names, rows, (0, 1, 2, 4)))
 
 
-def _ledger(rows: list[LedgerRow]) -> str:
+def _ledger(rows: list[AuditRow]) -> str:
     """A bar per subscriber and topic: where the published events went."""
     if not rows:
         return ""
@@ -120,7 +120,7 @@ def _ledger(rows: list[LedgerRow]) -> str:
     return section("Ledger", said, picture, table(names, lines, (0, 1)))
 
 
-def _stack(row: LedgerRow, y: float) -> list[str]:
+def _stack(row: AuditRow, y: float) -> list[str]:
     """One stacked bar. Every part that is not empty is wide enough to be seen."""
     values = [(name, title, getattr(row, name)) for name, title in PARTS if getattr(row, name)]
     total = max(row.published, sum(value for _, _, value in values), 1)
@@ -134,7 +134,7 @@ def _stack(row: LedgerRow, y: float) -> list[str]:
     return cells
 
 
-def _over_time(rows: list[LedgerRow]) -> str:
+def _over_time(rows: list[AuditRow]) -> str:
     """Columns per window of publishing time, all subscribers together."""
     sums: dict[str, dict[str, int]] = {}
     for row in rows:

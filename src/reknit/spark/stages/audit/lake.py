@@ -17,8 +17,8 @@ from reknit.spark.stages.dead_letters import dead_letters_by
 
 __all__ = [
     "Audit",
+    "AuditRow",
     "LedgerProblem",
-    "LedgerRow",
     "SeriesCoverage",
     "audit_lake",
     "latency_lake",
@@ -32,7 +32,7 @@ WINDOWS_MAX: Final = 5000
 PROBLEMS_MAX: Final = 1000
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
+class AuditRow(msgspec.Struct, frozen=True):
     """A row of the ledger; with `window`, the part of it that was published in that window."""
 
     node: str
@@ -94,9 +94,9 @@ class Audit(msgspec.Struct, frozen=True):
     lake: str
     time_us: int
     positions: dict[str, int]
-    rows: list[LedgerRow]
+    rows: list[AuditRow]
     problems: list[LedgerProblem]
-    windows: list[LedgerRow] = []
+    windows: list[AuditRow] = []
     latency: list[dict[str, Any]] = []
     letters: list[dict[str, Any]] = []
     strips: list[SeriesCoverage] = []
@@ -123,7 +123,7 @@ def audit_lake(spark: SparkSession, lake: Lake, window_s: int = 3600, is_full: b
             str(lake.root),
             time.time_ns() // 1000,
             cut,
-            [LedgerRow(**row.asDict()) for row in ledger(parts).collect()],
+            [AuditRow(**row.asDict()) for row in ledger(parts).collect()],
             [LedgerProblem(**plain_row(row)) for row in problems(parts, PROBLEMS_MAX).collect()],
             **(_details(spark, lake, parts, window_s) if is_full else {}),
         )
@@ -147,7 +147,7 @@ def _details(spark: SparkSession, lake: Lake, parts: DataFrame, window_s: int) -
     lines = windows(parts, window_s).limit(WINDOWS_MAX).collect()
     letters = dead_letters_by(read(spark, lake, "dead_letters"), ["reason", "topic", "subscriber"])
     return {
-        "windows": [LedgerRow(**{**r.asDict(), "window": _stamp(r["window"])}) for r in lines],
+        "windows": [AuditRow(**{**r.asDict(), "window": _stamp(r["window"])}) for r in lines],
         "latency": [plain_row(row) for row in latency(parts, ["node", "subscriber", "topic"]).collect()],
         "letters": [plain_row(row) for row in letters.limit(PROBLEMS_MAX).collect()],
         "strips": _strips(spark, lake),
