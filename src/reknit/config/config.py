@@ -66,6 +66,8 @@ AT_MOST = (
 class Config:
     """All settings, frozen and checked. `Config()` has the defaults; `load` reads file and environment.
 
+    It has more than 15 fields because each is a section of the configuration.
+
     >>> Config(journal=JournalSettings(kind="memory")).journal.kind
     'memory'
     """

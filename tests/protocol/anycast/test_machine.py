@@ -72,6 +72,18 @@ def test_a_line_is_searched_to_its_end() -> None:
     assert mesh.attempts == [1, 2, 3], "a subscriber sees which attempt it is, wherever the others were"
 
 
+@pytest.mark.parametrize("name", ["here", "gone"])
+def test_a_node_may_have_any_name_and_still_hears_outcomes(name: str) -> None:
+    mesh = Mesh()
+    mesh.start(name)
+    mesh.start("b")
+    mesh.link(name, "b")
+    mesh.subscribe("b1", ACC)
+    mesh.run()
+    assert mesh.send(name) == "ACCEPTED"
+    assert mesh.records() == 0
+
+
 def test_the_search_tracks_back_to_the_other_side() -> None:
     mesh = Mesh("ab", "bc")
     mesh.subscribe("a1", REL)

@@ -16,9 +16,9 @@ from reknit.ledger import Series
 from reknit.protocol.anycast.joined_outcomes import JoinedOutcomes
 from reknit.protocol.machine import Peer
 
-HERE: Final = "here"
-"""Upstream of events that were published on this node."""
-GONE: Final = "gone"
+HERE: Final = "\0here"
+"""Upstream of events that were published on this node. No node can have this name: names are printable."""
+GONE: Final = "\0gone"
 """Upstream of events whose neighbour is no longer linked: nobody waits for their outcome."""
 
 

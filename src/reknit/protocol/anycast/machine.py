@@ -74,11 +74,12 @@ class AnycastMachine:
     """All deliveries of one node.
 
     >>> from reknit.batch import Batch
+    >>> from reknit.protocol.anycast.delivery import HERE
     >>> from reknit.protocol.routing.routes import Routes
     >>> anycast = AnycastMachine("a", Routes("a", 1), Random(1))
     >>> anycast.receive(Attach(Pattern("orders"), "events", 10, "first"), "one", 0.0)
     >>> batch = Batch.build(b"s" * 16, "orders", 1, [b"x"], time_us=0)
-    >>> anycast.receive(OfferEvents(batch, "balanced", resend=True), "here", 0.0)
+    >>> anycast.receive(OfferEvents(batch, "balanced", resend=True), HERE, 0.0)
     >>> [hand] = anycast.take_effects()
     >>> anycast.receive(SubscriberOutcomes([DispositionRow("orders", b"s" * 16, 1, 2, Outcome.ACCEPTED)]), hand.key, 0.1)
     >>> Outcome(anycast.take_effects()[-1].fate.outcome).name

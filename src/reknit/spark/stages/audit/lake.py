@@ -89,7 +89,10 @@ class SeriesCoverage(msgspec.Struct):
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """The result of an audit. `positions` says, per node, up to where both sides of the ledger are complete."""
+    """The result of an audit. `positions` says, per node, up to where both sides of the ledger are complete.
+
+    It has more than 15 fields because the report and `--json` show each of them.
+    """
 
     lake: str
     time_us: int
