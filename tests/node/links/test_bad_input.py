@@ -64,11 +64,11 @@ class Stranger:
         return any(isinstance(item, Answer) for item in self.got)
 
 
-NAME_REASON = "a node's name has 1 to 255 characters that can be printed"
+NAME_REASON = "a node's name must have 1 to 255 printable characters"
 OWN_REASON = "both nodes are called 'near': give each a name of its own (node.name)"
 PATTERN_REASON = "pattern 'a//b' has an empty segment; put one '/' between segments and none at the ends"
 MODE_REASON = "'some' is not a kind of subscription"
-COST_REASON = "a link costs from 1 to 1000000"
+COST_REASON = "the cost of a link must be from 1 to 1000000"
 DISTRIBUTION_REASON = "'odd' is not a distribution of events with outcomes"
 UNANNOUNCED = "stranger sent batches that were not announced: dropped"
 LOGGED: list[tuple[str, list[Message | bytes], str, list[str]]] = [
