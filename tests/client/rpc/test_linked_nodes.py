@@ -30,6 +30,15 @@ def linked() -> Iterator[tuple[str, str]]:
         yield here.urls[0], there.urls[0]
 
 
+async def carries(one: reknit.Session, other: reknit.Session) -> None:
+    """Return when events go over the link: a new link carries those from the moment on when it is asked for them."""
+    async with other.subscribe("probe") as events:
+        arrived = asyncio.ensure_future(anext(events))
+        while not arrived.done():
+            await one.publish("probe", b"x")
+            await asyncio.wait([arrived], timeout=0.05)
+
+
 async def knows(session: reknit.Session, name: str) -> None:
     """Return when a node has heard what another one subscribes to."""
     while True:
@@ -46,6 +55,8 @@ def test_a_request_is_served_on_another_node() -> None:
             reknit.connect(there) as server,
             server.serve(DOORS, echo),
         ):
+            await carries(client, server)
+            await carries(server, client)
             await knows(client, "there")
             assert (await client.request(DOORS, b"open", ttl_ms=20_000)).payload == b"echo open"
 
@@ -60,6 +71,8 @@ def test_a_request_that_is_not_answered_on_another_node_is_deadline_exceeded() -
             reknit.connect(there) as server,
             server.serve(DOORS, never),
         ):
+            await carries(client, server)
+            await carries(server, client)
             await knows(client, "there")
             assert is_code(await failure(client, 500), Code.DEADLINE_EXCEEDED)
 
