@@ -12,6 +12,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from reknit.errors import MalformedFrame
 
 READ_BYTES: Final = 64 << 10
+HEAD_S: Final = 30.0
+"""How long connecting may take, and how long the head of a response may take to come."""
 
 
 @contextlib.asynccontextmanager
@@ -27,7 +29,8 @@ async def http_request(
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if is_tls else 80)
     context = (tls or ssl.create_default_context()) if is_tls else None
-    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    async with asyncio.timeout(HEAD_S):
+        reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
         body = urlencode(form, quote_via=quote).encode()
         path = f"{parts.path}/kn" + (f"?{body.decode()}" if method == "GET" else "")
@@ -38,7 +41,8 @@ async def http_request(
             lines += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
         head = "\r\n".join([*lines, "", ""]).encode()
         writer.write(head + body if method == "POST" else head)
-        code, headers = await _read_head(reader)
+        async with asyncio.timeout(HEAD_S):
+            code, headers = await _read_head(reader)
         yield code, _body(reader, headers)
     finally:
         writer.transport.abort()
