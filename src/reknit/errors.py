@@ -397,5 +397,4 @@ class JournalLocked(JournalError):
 
     def __init__(self, path: str) -> None:
         super().__init__("in use by another process", path)
-        self.args = (path,)
-        self.path = path
+        self.args, self.path = (path,), path
