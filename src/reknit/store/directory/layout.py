@@ -22,7 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from reknit.errors import JournalError, JournalLocked
-from reknit.store.log import sync_directory
+from reknit.store.log.segment_files import sync_directory
 
 FORMAT: Final = 1
 _END_BYTES: Final = 4096
