@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from reknit import environment
 from reknit.entries import Entry, Run
 from reknit.errors import Closed, JournalError
 from reknit.ledger import Ledger
@@ -36,7 +37,7 @@ from reknit.store.frames import Damaged
 from reknit.store.index import Index
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus
 from reknit.store.log import SegmentFiles, segment_path, segment_starts
-from reknit.store.log_state import LogState, wall_clock_us
+from reknit.store.log_state import LogState
 from reknit.store.log_walk import scan
 from reknit.store.opened_log import OpenedLog, load_index
 from reknit.store.queries import LogQueries
@@ -150,7 +151,7 @@ class JournalReader:
         archive = SegmentArchive(
             self._state, chunks, index, self._follower.indexed_to, on_removed=self._follower.relist
         )
-        self._queries = LogQueries(self._state, archive, wall_clock_us)
+        self._queries = LogQueries(self._state, archive, environment.time_us)
         self.refresh()
 
     def __enter__(self) -> Self:
