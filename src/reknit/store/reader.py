@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from reknit import environment
 from reknit.entries import Entry, Run
 from reknit.errors import Closed, JournalError
 from reknit.ledger import Ledger
@@ -33,7 +34,7 @@ from reknit.seqset import SeqSet
 from reknit.store.directory.layout import Layout, SharedEnd, is_locked
 from reknit.store.directory.opened_log import OpenedLog, load_index
 from reknit.store.engine.archive import SegmentArchive
-from reknit.store.engine.log_state import LogState, wall_clock_us
+from reknit.store.engine.log_state import LogState
 from reknit.store.engine.queries import LogQueries
 from reknit.store.engine.segments import SegmentChunks
 from reknit.store.index.index import Index
@@ -150,7 +151,7 @@ class JournalReader:
         archive = SegmentArchive(
             self._state, chunks, index, self._follower.indexed_to, on_removed=self._follower.relist
         )
-        self._queries = LogQueries(self._state, archive, wall_clock_us)
+        self._queries = LogQueries(self._state, archive, environment.time_us)
         self.refresh()
 
     def __enter__(self) -> Self:
