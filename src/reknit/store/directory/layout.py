@@ -22,7 +22,7 @@ import msgspec
 
 from reknit import environment
 from reknit.errors import JournalError, JournalLocked
-from reknit.store.log import sync_directory
+from reknit.store.log.segment_files import sync_directory
 
 FORMAT: Final = 1
 _END_BYTES: Final = 4096

@@ -18,9 +18,9 @@ from threading import Lock
 from reknit.errors import Closed, Gone
 from reknit.ledger import Ledger
 from reknit.records import Record, apply, apply_to_paused
-from reknit.store.retention import Segment
-from reknit.store.series import SeriesTable
-from reknit.store.tail import Chunk, Tail
+from reknit.store.index.series import SeriesTable
+from reknit.store.log.retention import Segment
+from reknit.store.log.tail import Chunk, Tail
 
 _start = attrgetter("start")
 

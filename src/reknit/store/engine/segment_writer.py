@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reknit.environment import DiskFiles
-from reknit.store.journal_files import JournalFiles
-from reknit.store.log import Appender, explained, segment_path
-from reknit.store.log_state import LogState
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.store.directory.journal_files import JournalFiles
+from reknit.store.engine.log_state import LogState
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import Appender, explained, segment_path
+from reknit.store.log.tail import Chunk
 
 
 class SegmentWriter:
