@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from reknit.ledger import LedgerRow
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
@@ -83,7 +84,7 @@ def ledgers_balance(scene: Scene) -> Iterator[str]:
                 yield f"{node.name}: events are in flight at rest: {row}"
 
 
-def _rows(node: FabricNode) -> list[object]:
+def _rows(node: FabricNode) -> list[LedgerRow]:
     return list(node.node.journal.ledger.rows(node.node.in_hand()))
 
 

@@ -41,8 +41,8 @@ class VirtualDisk(DiskFiles):
 
     def __init__(self, rng: Random, stall: Callable[[float], None]) -> None:
         self.is_full = False
-        self.failure_share = 0.0
-        """Syncs that fail."""
+        self.is_failing = False
+        """Whether syncs fail."""
         self.stall_s_max = 0.0
         """How long a sync takes at most."""
         self._rng = rng
@@ -52,7 +52,7 @@ class VirtualDisk(DiskFiles):
 
     def heal(self) -> None:
         """No faults any more."""
-        self.is_full, self.failure_share, self.stall_s_max = False, 0.0, 0.0
+        self.is_full, self.is_failing, self.stall_s_max = False, False, 0.0
 
     def work_s(self) -> float:
         """How long the next piece of work beside the event loop takes."""
@@ -68,7 +68,7 @@ class VirtualDisk(DiskFiles):
         return os.pwritev(fd, buffers, offset)
 
     def fdatasync(self, fd: int) -> None:
-        if self._is_interrupted or self._rng.random() < self.failure_share:
+        if self._is_interrupted or self.is_failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.stall_s_max:
             self._stall(self._rng.uniform(0.0, self.stall_s_max))

@@ -52,6 +52,7 @@ class Fabric:
         self.loop.set_exception_handler(self._on_error)
         self.nodes: dict[str, FabricNode] = {}
         self._folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+        self.network.folder = str(self._folder).encode()
         self._hosts: dict[str, Host] = {}
 
     def rng(self, name: str) -> Random:
@@ -62,6 +63,7 @@ class Fabric:
         return self
 
     def __exit__(self, *args: object) -> None:
+        self.network.close()
         for node in self.nodes.values():
             node.release()
         for host in self._hosts.values():

@@ -26,7 +26,6 @@ class Faults:
         self._network.delay_s_range = (0.0001, plan.delay_s_max)
         self._network.split_share, self._network.socket_bytes = plan.split_share, plan.socket_bytes
         for node in self._nodes():
-            node.host.disk.failure_share = plan.sync_failure_share
             node.host.disk.stall_s_max = plan.stall_s_max
         for rate, fault in (
             (plan.reset_rate, self._reset),
@@ -37,6 +36,7 @@ class Faults:
             (plan.program_crash_rate, self._crash_program),
             (plan.step_rate, self._step_clock),
             (plan.full_rate, self._fill_disk),
+            (plan.sync_failure_rate, self._fail_syncs),
         ):
             if rate:
                 self._tasks.append(asyncio.create_task(self._repeat(rate, fault)))
@@ -118,9 +118,12 @@ class Faults:
             is_power_lost = self._rng.random() < plan.power_share
             self._tell("crash", node.name, is_power_lost)
             node.crash(is_power_lost=is_power_lost)
-        await asyncio.sleep(self._rng.uniform(0.0, plan.down_s_max))
+        await self._start(node)
+
+    async def _start(self, node: FabricNode) -> None:
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.down_s_max))
         self._tell("start", node.name)
-        node.host.disk.is_full = False
+        node.host.disk.is_full = node.host.disk.is_failing = False
         await node.start()
 
     async def _freeze(self) -> None:
@@ -151,3 +154,14 @@ class Faults:
         node.host.disk.is_full = True
         await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.full_s_max))
         node.host.disk.is_full = False
+
+    async def _fail_syncs(self) -> None:
+        node = self._rng.choice(self._nodes())
+        if not node.is_up or node.config.journal.kind == "memory":
+            return
+        self._tell("failing", node.name)
+        node.host.disk.is_failing = True
+        await asyncio.sleep(self._rng.uniform(0.0, 1.0))
+        if node.is_up:
+            node.crash(is_power_lost=self._rng.random() < self._scene.plan.power_share)
+            await self._start(node)

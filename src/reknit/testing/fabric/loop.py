@@ -27,6 +27,9 @@ from reknit import environment
 WORK_S = 0.0002
 """How long work beside the event loop takes, as in a thread."""
 
+CLOSINGS_MAX = 100
+"""How often the clean-up of a coroutine may wait."""
+
 
 class Deadlock(RuntimeError):
     """Nothing is ready and nothing is scheduled, and the program has not ended."""
@@ -157,14 +160,28 @@ class VirtualLoop(base_events.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: Any) -> None:
         """It is skipped when its time comes."""
 
+    def _check_closed(self) -> None:
+        """Objects that are collected after the end may still schedule something; it never runs."""
+
     def close(self) -> None:
         """End everything: what never ended is closed, in the order in which it began."""
-        for task in self.tasks:
-            cast(Any, task)._log_destroy_pending = False
-            if not task.done():
-                try:
-                    cast(Any, task.get_coro()).close()
-                except BaseException:  # it awaits in its clean-up, which nobody will finish
-                    continue
-        self.tasks.clear()
+        if not self.is_closed() and self.tasks:
+            self.run_until_complete(self._close_tasks())
         super().close()
+
+    async def _close_tasks(self) -> None:
+        me = asyncio.current_task()
+        for task in self.tasks:  # closing one may start others, which come at the end
+            if task is not me:
+                cast(Any, task)._log_destroy_pending = False
+                _close(task.get_coro())
+        self.tasks.clear()
+
+
+def _close(coro: Any) -> None:
+    """Cancel a coroutine, and again at each place where its clean-up waits for what will never come."""
+    for _ in range(CLOSINGS_MAX):
+        try:
+            coro.throw(asyncio.CancelledError())
+        except BaseException:
+            return

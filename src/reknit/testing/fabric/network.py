@@ -32,6 +32,8 @@ class FabricNetwork:
         self.delay_s_range = (0.0001, 0.005)
         self.split_share = 0.0
         self.hosts: dict[str, Host] = {}
+        self.folder = b"/"
+        """Where the disks' files are: no two runs use the same."""
         self.fingerprint = 0
         """A checksum of everything that arrived, and when: the same for the same steps."""
         self.lines: list[str] | None = None
@@ -58,6 +60,9 @@ class FabricNetwork:
             cut = self._rng.randrange(1, len(data))
             return (data[:cut], data[cut:])
         return (data,)
+
+    def checksum(self, data: bytes) -> int:
+        return zlib.crc32(data.replace(self.folder, b""))
 
     def trace(self, *what: object) -> None:
         line = f"{self.loop.now:.6f} {what}"
@@ -122,6 +127,11 @@ class FabricNetwork:
     def _next_port(self) -> int:
         self._ports += 1
         return self._ports
+
+    def close(self) -> None:
+        """The simulation ends, and all connections with it."""
+        for end in self._ends:
+            end.vanish()
 
     # -- faults
 

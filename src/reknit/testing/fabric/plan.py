@@ -84,7 +84,8 @@ class FabricPlan:
     """Steps of a host's clock."""
 
     # disks
-    sync_failure_share: float = 0.0
+    sync_failure_rate: float = 0.0
+    """Syncs fail for a moment; a node stops its intake then until it is restarted, which follows."""
     stall_s_max: float = 0.0
     full_rate: float = 0.0
     full_s_max: float = 1.0
@@ -172,7 +173,7 @@ class _Draw:
             "program_down_s_max": rng.choice((0.2, 2.0)),
             "step_rate": self._some(0.2, 0.1, 0.5),
             "step_s_max": rng.choice((1.0, 3600.0)),
-            "sync_failure_share": self._some(0.2, 0.02, 0.3),
+            "sync_failure_rate": self._some(0.2, 0.1, 0.4),
             "stall_s_max": self._some(0.3, 0.005, 0.5),
             "full_rate": self._some(0.2, 0.1, 0.4),
             "full_s_max": rng.uniform(0.1, 2.0),

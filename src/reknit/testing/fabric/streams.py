@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -40,6 +39,9 @@ class Wire(Protocol):
 
     def pieces(self, data: bytes) -> Iterable[bytes]:
         """The pieces in which bytes arrive."""
+
+    def checksum(self, data: bytes) -> int:
+        """The same for the same bytes in two runs of a simulation."""
 
     def trace(self, *what: object) -> None:
         """Something happened."""
@@ -164,7 +166,7 @@ class StreamEnd(asyncio.Transport):
             self._refuse(part)
             return
         if isinstance(part, bytes):
-            self._wire.trace(self.there, self.here, len(part), zlib.crc32(part))
+            self._wire.trace(self.there, self.here, len(part), self._wire.checksum(part))
         else:
             self._wire.trace(self.there, self.here, part.name)
         self._inbox.append(part)
@@ -227,6 +229,10 @@ class StreamEnd(asyncio.Transport):
         self._is_over = True
         self._wire.closed(self)
         self.protocol.connection_lost(error)
+
+    def vanish(self) -> None:
+        """The simulation ended."""
+        self._is_closing = self._is_over = True
 
     # -- faults
 
