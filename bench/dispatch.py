@@ -24,7 +24,7 @@ from rich.table import Table
 
 from reknit.batch import Batch
 from reknit.config import Config, LimitSettings, TopicSettings
-from reknit.node.clock import time_us
+from reknit.environment import time_us
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome
 from reknit.protocol.effects import DeadLetter

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from reknit.environment import DiskFiles
 from reknit.errors import JournalError, JournalFull
 from reknit.frame import Buffer
 from reknit.records import SubscriberOpened
+from reknit.store.directory.survey import verify
 from reknit.store.disk import DiskJournal
-from reknit.store.log import OsFiles, segment_path, segment_starts
-from reknit.store.retention import Retention
-from reknit.store.survey import verify
+from reknit.store.log.retention import Retention
+from reknit.store.log.segment_files import segment_path, segment_starts
 from tests.store.journals import SOURCE_A, batch, entries, keep, stage
 
 
-class SmallDisk(OsFiles):
+class SmallDisk(DiskFiles):
     """Has room for so many bytes of writing; the write that does not fit is done in part."""
 
     def __init__(self, room: int) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from reknit.entries import Removed
+from reknit.environment import DiskFiles
 from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import FinalOutcome
 from reknit.processes.process import start_tied
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
+from reknit.store.directory.survey import verify
 from reknit.store.disk import DiskJournal
-from reknit.store.log import OsFiles
+from reknit.store.log.retention import Retention
 from reknit.store.reader import open_reader
-from reknit.store.retention import Retention
-from reknit.store.survey import verify
 from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 
@@ -53,7 +53,7 @@ def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
 def test_a_reader_does_not_see_what_is_written_and_not_yet_synced(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    class Peeking(OsFiles):
+    class Peeking(DiskFiles):
         def fdatasync(self, fd: int) -> None:
             with open_reader(tmp_path) as reader:
                 seen.append(len(entries(reader)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 import xxhash
 
+from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
 from reknit.checkpoint import Checkpoint
@@ -52,7 +52,7 @@ class Session:
         self.name = name
         self.config = config or Config()
         self._wait_s = wait_s
-        self._id = secrets.token_bytes(SOURCE_BYTES // 2)
+        self._id = environment.token_bytes(SOURCE_BYTES // 2)
         self._count = 0
         self.address = address_of(address) if address else default_address(name, self._id)
         """The address for responses to this session's requests."""

@@ -6,14 +6,13 @@ Neither side has more of the event in memory than `anycast.stream_window_bytes`.
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
+from reknit import environment
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.client.message_router import MessageRouter
 from reknit.client.outcome_errors import ERRORS, undelivered
@@ -49,7 +48,7 @@ class OutgoingStream:
         headers: dict[str, str],
         size: int | None = None,
     ) -> None:
-        self.source = secrets.token_bytes(SOURCE_BYTES)
+        self.source = environment.token_bytes(SOURCE_BYTES)
         self.topic = topic
         self.outcome: Outcome | None = None
         """Known after the `async with`."""
@@ -84,7 +83,7 @@ class OutgoingStream:
         columns: dict[str, list[Any]] = {"headers": [self._headers]} if self._headers else {}
         if self._size is not None:
             columns[SIZE_COLUMN] = [self._size]
-        now_us = time.time_ns() // 1000
+        now_us = environment.time_us()
         stub = Batch.build(
             self.source, self.topic, 1, [b""], now_us, columns=columns, flags=FLAG_STREAM, **self._fields
         )

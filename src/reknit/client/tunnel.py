@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from reknit import environment
 from reknit.client.http_request import http_request
 from reknit.errors import MalformedFrame, NotConnected, RemoteError
 from reknit.protocol.tunnel.client import (
@@ -113,7 +114,7 @@ class Tunnel:
         self._wait_s = wait_s
         self._quiet_s_max = quiet_s_max
         self._on_state = on_state
-        self._machine = TunnelClient(rng or Random())
+        self._machine = TunnelClient(rng or environment.make_random())
         self._events: asyncio.Queue[TunnelEvent | None] = asyncio.Queue(QUEUE_EVENTS_MAX)
         self._error: TunnelLost | None = None
         self._opened = asyncio.Event()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import ssl
 from collections.abc import Sequence
 from typing import Protocol
 
+from reknit import environment
 from reknit.config import Config
 from reknit.connection.futures import fail_all
 from reknit.errors import MalformedFrame, NotConnected, Refused, VersionMismatch
@@ -59,6 +59,7 @@ class NodeConnection:
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._refusal: Exception | None = None
+        self._rng = environment.make_random()
         self._is_closing = False
 
     @property
@@ -147,7 +148,7 @@ class NodeConnection:
         ceiling = min(
             settings.reconnect_backoff_s_max, settings.reconnect_backoff_s_min * 2.0 ** min(attempt - 1, 30)
         )
-        return random.uniform(ceiling / 2, ceiling)
+        return self._rng.uniform(ceiling / 2, ceiling)
 
     def drop(self) -> None:
         """Break the connection. It is opened again."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable
 from typing import Final
 from uuid import RFC_4122, UUID
 
+from reknit import environment
 from reknit.errors import InvalidAttributes
 
 VERSION: Final = 7
@@ -41,8 +40,8 @@ class IdMaker:
     def __init__(
         self, now_ms: Callable[[], int] | None = None, random: Callable[[], int] | None = None
     ) -> None:
-        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
-        self._random = random or (lambda: secrets.randbits(64))
+        self._now_ms = now_ms or (lambda: environment.time_us() // 1000)
+        self._random = random or (lambda: int.from_bytes(environment.token_bytes(10)))
         self._last = (0, 0)
 
     def __call__(self) -> UUID:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 
+from reknit import environment
 from reknit.errors import JournalError
 from reknit.store.journal import Journal
 
@@ -43,7 +42,7 @@ class CommitThread:
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
-        self._requests: SimpleQueue[tuple[int, bool] | None] = SimpleQueue()
+        self._requests: deque[tuple[int, bool]] = deque()
         self._in_memory = in_memory
         self._requested_to = self._durable_to = 0
         """The last number that the thread was given, and the last one that it has made durable."""
@@ -53,8 +52,7 @@ class CommitThread:
         """The request that came meanwhile."""
         self._alone_at = 0.0
         """From this time on a commit counts as alone."""
-        self._thread = threading.Thread(target=self._work, name="reknit-commit", daemon=True)
-        self._thread.start()
+        self._worker = environment.current().start_worker("reknit-commit")
 
     def request(self, number: int, sync: bool) -> None:
         """Make everything that is staged by now durable; `number` is the last append among it."""
@@ -67,7 +65,8 @@ class CommitThread:
 
     def _request(self, number: int, sync: bool) -> None:
         self._requested_to = number
-        self._requests.put((number, sync))
+        self._requests.append((number, sync))
+        self._worker.put(self._work)
 
     def _commit_now(self, number: int, sync: bool) -> None:
         """Commit on the event loop, and also the commits that follow from it, as long as they are small."""
@@ -93,36 +92,29 @@ class CommitThread:
     def _is_alone(self) -> bool:
         if self._in_memory:
             return True
-        return self._journal.staged_bytes <= SMALL_BYTES and time.monotonic() >= self._alone_at
+        return self._journal.staged_bytes <= SMALL_BYTES and environment.monotonic() >= self._alone_at
 
     def _commit_here(self, sync: bool) -> int:
-        began = time.monotonic()
+        began = environment.monotonic()
         end = self._journal.commit(sync)
-        ended = time.monotonic()
+        ended = environment.monotonic()
         self._alone_at = ended + (RESPITE_S if ended - began > SLOW_S else IDLE_S)
         return end
 
     def _work(self) -> None:
-        """Commit without waiting for the event loop in between: the requests that came meanwhile are one group."""
-        while (request := self._next()) is not None:
-            number, sync = request
-            try:
-                end = self._journal.commit(sync)
-            except JournalError as error:
-                self._call(self._failed, number, sync, error)
-            else:
-                self._call(self._done, number, end)
-
-    def _next(self) -> tuple[int, bool] | None:
-        """All requests that are queued, as one, once there is one; None at the end."""
-        request = self._requests.get()
-        while request is not None and not self._requests.empty():
-            following = self._requests.get()
-            if following is None:
-                self._requests.put(None)
-                break
-            request = (following[0], request[1] or following[1])
-        return request
+        """Commit without waiting for the event loop: all requests that came by now are one group."""
+        number, sync = 0, False
+        while self._requests:
+            number, is_synced = self._requests.popleft()
+            sync = sync or is_synced
+        if not number:
+            return  # the group before had it
+        try:
+            end = self._journal.commit(sync)
+        except JournalError as error:
+            self._call(self._failed, number, sync, error)
+        else:
+            self._call(self._done, number, end)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
         try:
@@ -132,7 +124,7 @@ class CommitThread:
 
     def _done(self, number: int, end: int) -> None:
         self._durable_to = max(self._durable_to, number)
-        self._alone_at = max(self._alone_at, time.monotonic() + IDLE_S)
+        self._alone_at = max(self._alone_at, environment.monotonic() + IDLE_S)
         self._on_durable(number, end)
 
     def _failed(self, number: int, sync: bool, error: JournalError) -> None:
@@ -150,5 +142,4 @@ class CommitThread:
 
     async def stop(self) -> None:
         """Finish the commit that runs, and end the thread."""
-        self._requests.put(None)
-        await asyncio.to_thread(self._thread.join, 10.0)
+        await self._worker.stop()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 
+from reknit import environment
 from reknit.config import Config
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
+from reknit.store.log.retention import Retention
 from reknit.store.memory import MemoryJournal
-from reknit.store.retention import Retention
 
 
 def open_journal(config: Config) -> tuple[Journal, str]:
@@ -18,7 +18,7 @@ def open_journal(config: Config) -> tuple[Journal, str]:
     retention = Retention(settings.count_max or None, settings.bytes_max or None, settings.age_s_max or None)
     staged_bytes_max = 2 * limits.intake_bytes_max
     if config.journal.kind == "memory":
-        return MemoryJournal(retention, staged_bytes_max=staged_bytes_max), secrets.token_hex(8)
+        return MemoryJournal(retention, staged_bytes_max=staged_bytes_max), environment.token_hex(8)
     directory = config.node.data_dir
     journal = DiskJournal(
         directory,
@@ -36,7 +36,7 @@ def _epoch(directory: os.PathLike[str]) -> str:
         with open(path) as file:
             return file.read().strip()
     except FileNotFoundError:
-        epoch = secrets.token_hex(8)
+        epoch = environment.token_hex(8)
         with open(path, "x") as file:
             file.write(epoch + "\n")
             file.flush()

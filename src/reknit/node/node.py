@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 import msgspec
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
@@ -25,7 +25,6 @@ from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.api import Attachment, Door, GatewayNode
-from reknit.node.clock import time_us
 from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
 from reknit.node.housekeeping import Housekeeping
@@ -82,7 +81,7 @@ class Node:
     ) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self.started_at = time.time()
+        self.started_at = environment.time_us() / 1e6
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is durable."""
         self.doors: dict[str, Door] = {}
@@ -94,7 +93,7 @@ class Node:
         self._connect = connect
         self._make_doors = doors or {}
         self._make_importers = importers
-        self._rng = rng or Random()
+        self._rng = rng or environment.make_random()
         self._paused: set[TcpConnection] = set()
 
     # -- life
@@ -138,8 +137,8 @@ class Node:
             config,
             NodeShell(self.peers.send_buffers, self._committer.request),
             self._rng,
-            now_us=time_us,
-            zero_us=time_us() - int(self._now() * 1e6),
+            now_us=environment.time_us,
+            zero_us=environment.time_us() - int(self._now() * 1e6),
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
         )

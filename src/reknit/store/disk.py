@@ -7,24 +7,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from reknit import environment
 from reknit.entries import Removed
+from reknit.environment import DiskFiles
 from reknit.errors import JournalFull
-from reknit.store.archive import SegmentArchive
-from reknit.store.checkpointer import Checkpointer
-from reknit.store.composed import ComposedJournal
-from reknit.store.directory import Layout
-from reknit.store.journal_files import JournalFiles, closing_on_error
-from reknit.store.lmdb_environment import MAP_BYTES
-from reknit.store.log import PREALLOCATE_BYTES, Files, OsFiles
-from reknit.store.log_state import LogState, wall_clock_us
-from reknit.store.opened_log import OpenedLog
-from reknit.store.opening import open_log
-from reknit.store.retention import Retention
-from reknit.store.segment_writer import SegmentWriter
-from reknit.store.segments import SegmentChunks
-from reknit.store.snapshot import AccountNumbers
-from reknit.store.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
-from reknit.store.trimmer import Trimmer
+from reknit.store.directory.journal_files import JournalFiles, closing_on_error
+from reknit.store.directory.layout import Layout
+from reknit.store.directory.opened_log import OpenedLog
+from reknit.store.directory.opening import open_log
+from reknit.store.engine.archive import SegmentArchive
+from reknit.store.engine.checkpointer import Checkpointer
+from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.segment_writer import SegmentWriter
+from reknit.store.engine.segments import SegmentChunks
+from reknit.store.engine.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
+from reknit.store.engine.trimmer import Trimmer
+from reknit.store.index.lmdb_environment import MAP_BYTES
+from reknit.store.index.snapshot import AccountNumbers
+from reknit.store.log.retention import Retention
+from reknit.store.log.segment_files import PREALLOCATE_BYTES
 
 SEGMENT_BYTES: Final = 256 << 20
 TAIL_CACHE_BYTES: Final = 64 << 20
@@ -60,9 +62,9 @@ class DiskJournal(ComposedJournal):
         tail_cache_bytes: int = TAIL_CACHE_BYTES,
         preallocate_bytes: int = PREALLOCATE_BYTES,
         index_map_bytes: int = MAP_BYTES,
-        now_us: Callable[[], int] = wall_clock_us,
+        now_us: Callable[[], int] = environment.time_us,
         mark_us: int = MARK_US,
-        files: Files | None = None,
+        files: DiskFiles | None = None,
     ) -> None:
         retention = retention or Retention()
         if retention.bytes_max is not None:
@@ -78,7 +80,9 @@ class DiskJournal(ComposedJournal):
             opened = open_log(self.files, now_us())
             last_us = _continue(state, opened, now_us())
             staging.resume(last_us)
-            self._writer = SegmentWriter(self.files, state, files or OsFiles(), preallocate_bytes)
+            self._writer = SegmentWriter(
+                self.files, state, files or environment.current().files, preallocate_bytes
+            )
         index, segments = self.files.index, self.files.segments
         super().__init__(
             self.files.id,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import uuid4
 
+from reknit import environment
 from reknit.entries import Removed
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
-from reknit.store.archive import NoArchive
-from reknit.store.composed import ComposedJournal
+from reknit.store.engine.archive import NoArchive
+from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
+from reknit.store.index.series import remove
 from reknit.store.journal import OpenReport
-from reknit.store.log_state import LogState, wall_clock_us
-from reknit.store.retention import Retention, Segment, removable
-from reknit.store.series import remove
-from reknit.store.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
-from reknit.store.tail import Chunk
+from reknit.store.log.retention import Retention, Segment, removable
+from reknit.store.log.tail import Chunk
 
 SEGMENT_BYTES: Final = 4 << 20
 
@@ -59,7 +59,7 @@ class MemoryJournal(ComposedJournal):
         *,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         segment_bytes: int = SEGMENT_BYTES,
-        now_us: Callable[[], int] = wall_clock_us,
+        now_us: Callable[[], int] = environment.time_us,
         mark_us: int = MARK_US,
         id: str | None = None,
         on_removed: Callable[[Sequence[Chunk]], object] = bool,
@@ -70,7 +70,7 @@ class MemoryJournal(ComposedJournal):
         state = LogState("memory", None)
         limits = SegmentLimits(segment_bytes, self._retention)
         super().__init__(
-            id or uuid4().hex,
+            id or environment.token_hex(16),
             state,
             StagingArea(state, limits, staged_bytes_max=staged_bytes_max, now_us=now_us, mark_us=mark_us),
             writer=MemoryWriter(state),
@@ -117,7 +117,7 @@ class SimJournal(MemoryJournal):
         *,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         segment_bytes: int = SEGMENT_BYTES,
-        now_us: Callable[[], int] = wall_clock_us,
+        now_us: Callable[[], int] = environment.time_us,
         mark_us: int = MARK_US,
         id: str | None = None,
         base: LedgerBase | None = None,

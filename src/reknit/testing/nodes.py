@@ -12,7 +12,7 @@ from reknit.node.core.core import Core
 from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import answer, total
-from reknit.store.retention import Retention
+from reknit.store.log.retention import Retention
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Sequence
 from random import Random
-from time import monotonic, time
 from typing import Final
 
 import msgspec
 
+from reknit import environment
 from reknit.client.group.datagrams import GroupDatagrams, GroupTransport
 from reknit.connection.deadline_timer import DeadlineTimer
+from reknit.environment import monotonic
 from reknit.errors import LocalError, MalformedFrame
 from reknit.protocol.multicast.effects import (
     GroupEffect,
@@ -61,12 +61,14 @@ class GroupDriver:
         await self.transport.listen()
         settings = self._fit_transport(wanted)
         self._ack_s = settings.ack_s
-        me = Member(os.urandom(16), member, self.transport.address)
+        me = Member(environment.token_bytes(16), member, self.transport.address)
         self.id = me.id
         self._datagrams = GroupDatagrams(self._hash, me.id, self.transport)
         rng = Random(me.id)
         membership = GivenMembership(me) if is_given else Membership(me, settings, rng, seeds, monotonic())
-        self.machine = GroupMember(self._topic, settings, membership, rng, time() - monotonic())
+        self.machine = GroupMember(
+            self._topic, settings, membership, rng, environment.time_us() / 1e6 - monotonic()
+        )
         self.multicast = self.machine.multicast
         self.sender = self.multicast.sender
         await self.transport.open(self._on_datagram, self._on_drained)

@@ -17,7 +17,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from time import monotonic
 from types import TracebackType
 
 import msgspec
@@ -31,6 +30,7 @@ from reknit.client.group.ledger import GroupLedger
 from reknit.config import MulticastSettings
 from reknit.connection.deadline_timer import NEVER
 from reknit.connection.futures import resolve
+from reknit.environment import monotonic
 from reknit.errors import Closed, Full, ReknitError
 from reknit.event import Event
 from reknit.frame import Buffer

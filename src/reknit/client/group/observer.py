@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 
+from reknit import environment
 from reknit.client.group.datagrams import GroupTransport
 from reknit.errors import MalformedFrame
 from reknit.view import View
@@ -37,7 +37,7 @@ async def look(
     await transport.listen()
     await transport.open(on_datagram, lambda: None)
     transport.set_peers(seeds)
-    bundler = Bundler(group, os.urandom(16), transport.datagram_bytes)
+    bundler = Bundler(group, environment.token_bytes(16), transport.datagram_bytes)
     try:
         for _ in range(max(1, round(wait_s / ASK_S))):
             bundler.add(GroupAskView())

@@ -6,10 +6,10 @@ The hot path is `send`: it appends to a list and counts bytes. Everything else h
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from reknit import environment
 from reknit.batch import total
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import PublisherOptions
@@ -300,7 +300,7 @@ class Publisher:
         self._sent(futures)
 
     def _put(self, payloads: Sequence[Buffer], lengths: list[int] | None = None, **more: Any) -> None:
-        now_us = time.time_ns() // 1000
+        now_us = environment.time_us()
         batch = self._driver.machine.put(payloads, now_us, lengths=lengths, **self._fields, **more)
         self._recovery.put(batch, now_us)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.client.message_router import MessageRouter
 from reknit.client.recovery.publisher_recovery import cache_bounds
@@ -77,7 +77,7 @@ class Cache:
             async with subscription as events:
                 ready.set_result(None)
                 async for batch in events.batches():
-                    self.held.put(batch, time.time_ns() // 1000)
+                    self.held.put(batch, environment.time_us())
         except (NotConnected, Refused, Closed) as error:
             if not ready.done():
                 ready.set_exception(error)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -12,6 +10,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from reknit import environment
 from reknit.batch import SOURCE_BYTES
 from reknit.client.message_router import MessageRouter
 from reknit.client.publish.batching import check_payload
@@ -93,7 +92,7 @@ class AttributePublisher:
         for part in self._split(pending):
             first_us = part[0].attributes.time_ms * 1000
             fields = fields_of([one.attributes for one in part])
-            now_us = time.time_ns() // 1000
+            now_us = environment.time_us()
             machine.put([one.payload for one in part], min(first_us, now_us), **fields)
             self._driver.wait([one.stored for one in part])
         self._driver.perform()
@@ -187,4 +186,4 @@ class AttributePublishers:
         """A source of its own; a session with a name has the same source after a restart."""
         if self._name:
             return xxhash.xxh3_128_digest(f"{self._name}\0attributes\0{topic}".encode())
-        return secrets.token_bytes(SOURCE_BYTES)
+        return environment.token_bytes(SOURCE_BYTES)

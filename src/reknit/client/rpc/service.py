@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
+from reknit import environment
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.client.rpc.attribute_publisher import PublishAttributes
@@ -165,7 +165,7 @@ class Service:
             self._running[attributes.id] = self._loop.create_task(self._handle(event, attributes))
 
     async def _handle(self, event: Event, attributes: Attributes) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = environment.time_us() // 1000
         remaining_s = (min(attributes.time_ms, now_ms) + attributes.ttl_ms - now_ms) / 1000
         request = Request(event.payload, attributes, self._loop.time() + remaining_s, event.attempt)
         try:

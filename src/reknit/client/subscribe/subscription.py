@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from operator import length_hint
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.checkpoint import Checkpoint
 from reknit.client.message_router import MessageRouter
@@ -220,4 +220,4 @@ def _start(options: SubscribeOptions) -> Start:
 
 def _zero_us() -> int:
     """The time of day, in microseconds since 1970, at which the event loop's clock was 0."""
-    return time.time_ns() // 1000 - int(asyncio.get_running_loop().time() * 1e6)
+    return environment.time_us() - int(asyncio.get_running_loop().time() * 1e6)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import random
 
+from reknit import environment
 from reknit.config import HttpSettings
 from reknit.errors import InvalidTopic
 from reknit.gateway.access import Access
@@ -37,7 +37,7 @@ class PatternTunnels:
         self._access = access
         self._origins = origins
         self._promises = promises
-        self._rng = random.Random()
+        self._rng = environment.make_random()
 
     async def sse(self, connection: HttpConnection, request: HttpRequest) -> None:
         """`GET /sse?topic=PATTERN`. Resumes after `Last-Event-ID`, from the header or else from the query."""

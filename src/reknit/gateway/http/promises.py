@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from reknit import environment
 from reknit.errors import ReknitError
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.journal_place import JournalPlace
@@ -34,14 +34,14 @@ class JournalPromises:
     def held(self, scope: TunnelScope) -> HeldJournal:
         """The part of a tunnel's topics that the journal holds."""
         journal = self._journal
-        known_s = time.time() - self._started_at if self._forgets else float("inf")
+        known_s = environment.time_us() / 1e6 - self._started_at if self._forgets else float("inf")
         return HeldJournal(
             epoch=self._epoch,
             start=journal.start,
             end=self._position(),
             is_whole=lambda: self._is_whole(scope),
             known_s=known_s,
-            position_at=lambda age_s: journal.position_at(time.time_ns() // 1000 - int(age_s * 1e6)),
+            position_at=lambda age_s: journal.position_at(environment.time_us() - int(age_s * 1e6)),
             is_boundary=self._is_boundary,
         )
 

@@ -7,12 +7,12 @@ form one batch. A request is answered when its event is stored.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import xxhash
 
+from reknit import environment
 from reknit.connection.futures import fail_all
 from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.errors import Closed, LocalError, MalformedFrame, Refused
@@ -65,7 +65,7 @@ class _TopicPublisher:
             part = gathered[start:at]
             columns = {"headers": [headers for _, headers, _, _ in part]}
             payloads = [payload for payload, _, _, _ in part]
-            self.driver.machine.put(payloads, time.time_ns() // 1000, ttl_ms=part[0][2], columns=columns)
+            self.driver.machine.put(payloads, environment.time_us(), ttl_ms=part[0][2], columns=columns)
             self.driver.wait([stored for _, _, _, stored in part])
             start = at
         self.driver.perform()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from time import time_ns
 from typing import Final
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.entries import Entry, Run
 from reknit.gateway.http.formats import TunnelBatch
@@ -88,4 +88,4 @@ class JournalReplay:
 def is_expired(entry: Entry) -> bool:
     """Whether the batch's time to live is over. Such a batch is not replayed."""
     head = entry.head
-    return bool(head.ttl_ms) and head.time_us + head.ttl_ms * 1000 < time_ns() // 1000
+    return bool(head.ttl_ms) and head.time_us + head.ttl_ms * 1000 < environment.time_us()

@@ -6,12 +6,12 @@ import base64
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import zenoh
 
+from reknit import environment
 from reknit.errors import InvalidConfig
 from reknit.gateway.zenoh.samples import Origin, ZenohSample
 from reknit.gateway.zenoh.threads import call, leave
@@ -120,7 +120,7 @@ def read_sample(sample: zenoh.Sample) -> ZenohSample:
         headers["zenoh-kind"] = "delete"
     if attachment is not None:
         headers["zenoh-attachment"] = base64.b64encode(attachment.to_bytes()).decode()
-    time_us = int(stamp.get_time().timestamp() * 1e6) if stamp is not None else time.time_ns() // 1000
+    time_us = int(stamp.get_time().timestamp() * 1e6) if stamp is not None else environment.time_us()
     origin = Origin(str(info.source_id.zid), int(info.source_id.eid)) if info is not None else None
     sn = int(info.source_sn) if info is not None else 0
     return ZenohSample(str(sample.key_expr), sample.payload.to_bytes(), time_us, origin, sn, headers)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from reknit import environment
 from reknit.errors import LocalError
 
 PIPELINES_MAX: Final = 32
@@ -50,7 +50,7 @@ class Pipelines:
     [('/lake', 5, 0.0)]
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = environment.monotonic) -> None:
         self._now = now
         self._reports: dict[str, tuple[float, PipelineReport]] = {}
 

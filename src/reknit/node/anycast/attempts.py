@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from reknit import environment
 from reknit.node.anycast.neighbours import Neighbours
 from reknit.node.anycast.trail import PathAttempt, Trail
 from reknit.outcome import Outcome
@@ -23,7 +23,7 @@ class NodeAttempts:
         self._neighbours = neighbours
         self._trail = Trail(attempts_max)
         # The closest pair of several readings of both clocks, so that nodes agree on the order of attempts.
-        self._zero_us = max(time.time_ns() // 1000 - time.monotonic_ns() // 1000 for _ in range(9))
+        self._zero_us = max(environment.time_us() - int(environment.monotonic() * 1e6) for _ in range(9))
 
     def _time_us(self, at: float) -> int:
         return self._zero_us + int(at * 1e6)
@@ -41,7 +41,7 @@ class NodeAttempts:
                 path=tried.path,
                 is_node=tried.path in self._neighbours.routes.known,
                 sent_us=sent_us,
-                ended_us=max(time.time_ns() // 1000, sent_us),
+                ended_us=max(environment.time_us(), sent_us),
                 outcome=tried.outcome,
                 text=tried.text,
             )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from reknit import environment
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.errors import Closed, Full
 from reknit.frame import Buffer
@@ -37,7 +36,7 @@ class GatewaySender:
         on_close: Callable[[bytes], None],
     ) -> None:
         self.topic = check_topic(topic)
-        self.source = source or secrets.token_bytes(SOURCE_BYTES)
+        self.source = source or environment.token_bytes(SOURCE_BYTES)
         self.has_path = has_path
         self.unsettled = 0
         self._unsettled_max = unsettled_max
@@ -54,7 +53,7 @@ class GatewaySender:
             raise Closed(f"the sender on {self.topic!r}")
         if self.unsettled + len(payloads) > self._unsettled_max:
             raise Full(f"{self.unsettled} events have no outcome yet", "anycast.sender_unsettled_max")
-        time_us = fields.pop("time_us", None) or time.time_ns() // 1000
+        time_us = fields.pop("time_us", None) or environment.time_us()
         batch = Batch.build(self.source, self.topic, self._next, payloads, time_us, **fields)
         self._next = batch.stop
         self.unsettled += batch.count

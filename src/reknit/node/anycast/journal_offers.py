@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.config import AnycastSettings
 from reknit.errors import Gone
@@ -79,7 +79,7 @@ class JournalOffers:
         watcher = self._notifier.watchers.get(batch.source)
         deadline = None
         if head.ttl_ms:
-            deadline = now() + (head.time_us + head.ttl_ms * 1000 - time.time_ns() // 1000) / 1e6
+            deadline = now() + (head.time_us + head.ttl_ms * 1000 - environment.time_us()) / 1e6
         resend, keeps = (watcher.resend, False) if watcher is not None else (True, True)
         ranges = [(head.first, head.stop)]
         if batch.position < self._resumed_to:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from reknit import environment
 from reknit.node.anycast.neighbours import Neighbours
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
 from reknit.protocol.anycast.inputs import Attach, Detach, Input
@@ -69,4 +69,4 @@ class LocalPaths:
 
 def now() -> float:
     """The event loop's clock, which may be coarser."""
-    return time.monotonic()
+    return environment.monotonic()

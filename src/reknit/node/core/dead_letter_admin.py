@@ -6,13 +6,13 @@ noticed on the next start, and the dead letters wait again: so each is published
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import xxhash
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.dead_letter import DeadLetterContent, DeadLetterFilter, read_letter
 from reknit.envelope.columns import ID
@@ -199,7 +199,9 @@ def _batch(
         columns["ttl"] = ttls
     columns["headers"] = [_headers(letter) for letter in letters]
     if ID in columns:
-        columns[ID] = [make_id(now_us // 1000, secrets.randbits(74)).bytes for _ in letters]
+        columns[ID] = [
+            make_id(now_us // 1000, int.from_bytes(environment.token_bytes(10))).bytes for _ in letters
+        ]
     payloads = [letter.payload for letter in letters]
     fields: dict[str, Any] = {
         "ttl_ms": max(ttls),

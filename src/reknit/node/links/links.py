@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
@@ -83,7 +83,7 @@ class Links:
         run_machines: Callable[[], None],
     ) -> None:
         self._settings = settings = config.links
-        instance = time.time_ns()
+        instance = environment.time_us() * 1000
         self.routes = Routes(
             node_name, instance, settings.beat_s, settings.timeout_s, settings.edge, settings.nodes_max
         )

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from reknit import environment
 from reknit.batch import Batch, Head
 from reknit.config import Config, LinkSettings
 from reknit.entries import Run
@@ -111,7 +111,7 @@ class OutgoingReplication:
         """Routes changed: another node may have been meant to send recent events, and be gone."""
         if self._cursor >= 0:
             heal_us = int(self._settings.heal_s * 1e6)
-            position = self._journal.position_at(time.time_ns() // 1000 - heal_us)
+            position = self._journal.position_at(environment.time_us() - heal_us)
             self._cursor = min(self._cursor, max(position, self._since, self._journal.start))
             self.pump()
 

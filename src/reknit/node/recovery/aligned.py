@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from typing import Any, Final
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.ledger import Series
@@ -118,7 +118,7 @@ class AlignedEvents:
     def _hot(self) -> list[Series]:
         """The recently changed series, the latest first."""
         journal = self._main
-        position = journal.position_at(time.time_ns() // 1000 - int(HOT_S * 1e6))
+        position = journal.position_at(environment.time_us() - int(HOT_S * 1e6))
         stop = journal.end
         hot: dict[Series, bool] = {}
         for _ in range(HOT_RUNS_MAX):

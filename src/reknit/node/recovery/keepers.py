@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Series
@@ -40,7 +40,7 @@ class JournalKeeper:
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that are held of every series that matches."""
-        oldest_us = time.time_ns() // 1000 - int(age_s * 1e6) if age_s else 0
+        oldest_us = environment.time_us() - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
         for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
             if seqs and pattern.matches(topic):

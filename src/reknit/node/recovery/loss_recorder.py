@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from reknit import environment
 from reknit.ledger import Series
-from reknit.node.clock import time_us
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
@@ -44,7 +44,7 @@ class LossRecorder:
         if fresh := self._ledger.skip(topic, source, start, stop):
             log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)
         for low, high in fresh:
-            self._store(Skipped(topic, source, low, high, text, time_us()))
+            self._store(Skipped(topic, source, low, high, text, environment.time_us()))
         self._core.intake.skip(source, stop)
         for queue in self._durable() if fresh else ():
             account = self._ledger.accounts.get(queue.name)
@@ -80,7 +80,7 @@ class LossRecorder:
         reason = Reason.RETENTION
         for series, start, stop in untold:
             peer.send(Lost(queue.sub, *series, start, stop, str(reason)))
-        code, now_us = int(CODE_OF[reason]), time_us()
+        code, now_us = int(CODE_OF[reason]), environment.time_us()
         rows = [
             OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), TEXT, 0, now_us)
             for series, start, stop in untold

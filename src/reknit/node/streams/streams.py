@@ -6,12 +6,12 @@ holds the bytes and the connections.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import InvalidTopic, MalformedFrame
@@ -163,7 +163,7 @@ class NodeStreams:
             return
         deadline = None
         if batch.head.ttl_ms:
-            deadline = time.monotonic() + batch.head.ttl_ms / 1000
+            deadline = environment.monotonic() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
         self._give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
 

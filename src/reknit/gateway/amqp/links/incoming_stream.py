@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import Callable
 from typing import Any
 
+from reknit import environment
 from reknit.batch import SOURCE_BYTES, Batch
 from reknit.event import FLAG_STREAM, SIZE_COLUMN
 from reknit.gateway.amqp import deliveries
@@ -49,7 +48,7 @@ class IncomingMessageStream:
         self._intake = intake
         self._on_change = on_change
         self._body = BodyIn(start.meta[0], start.size)
-        self._source = secrets.token_bytes(SOURCE_BYTES)
+        self._source = environment.token_bytes(SOURCE_BYTES)
         self._offset = self._room = 0
         self._held = held
         """Read, but not sent: there was no room."""
@@ -63,7 +62,7 @@ class IncomingMessageStream:
         columns: dict[str, list[Any]] = {"amqp": [start.meta], SIZE_COLUMN: [start.size]}
         if start.headers:
             columns["headers"] = [start.headers]
-        now_us = time.time_ns() // 1000
+        now_us = environment.time_us()
         return Batch.build(
             self._source, topic, 1, [b""], now_us, start.ttl_ms, columns=columns, flags=FLAG_STREAM
         )

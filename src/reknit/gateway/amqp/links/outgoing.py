@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from bisect import bisect_left
 from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.delivery import Delivery
 from reknit.event import FLAG_STREAM
@@ -218,7 +218,7 @@ class AmqpOutgoingLink:
         """Send some of a batch. Returns how many events and how many bytes that was."""
         batch, start = queued.batch, queued.at
         if not queued.messages:
-            queued.messages = encode_messages(batch, time.time_ns() // 1000, self._terms.with_topic)
+            queued.messages = encode_messages(batch, environment.time_us(), self._terms.with_topic)
         low = start - batch.first
         messages = queued.messages[low : low + count_max]
         size = sum(map(len, messages))

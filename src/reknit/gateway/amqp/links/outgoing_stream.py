@@ -6,9 +6,9 @@ first. A stream of unknown size is held back until its end, up to the size limit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from reknit import environment
 from reknit.batch import Batch
 from reknit.gateway.amqp import deliveries
 from reknit.gateway.amqp.codec.bodies import BodyOut
@@ -43,7 +43,7 @@ class OutgoingMessageStream:
         self.batch = batch
         self._link = link
         self._tag = tag
-        self._front, self._kind, size = encode_start(batch, time.time_ns() // 1000, with_topic)
+        self._front, self._kind, size = encode_start(batch, environment.time_us(), with_topic)
         self._window = window_bytes
         self._bytes_max = bytes_max
         self._output_room, self._give_room, self._on_begin = output_room, give_room, on_begin

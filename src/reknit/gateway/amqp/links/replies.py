@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from reknit import environment
 
 REPLIES = "reply"
 """The first segment of such addresses."""
@@ -28,7 +28,7 @@ class ReplyAddresses:
 
     def create(self) -> str:
         """A new address that nobody can guess."""
-        address = f"{REPLIES}/{secrets.token_hex(12)}"
+        address = f"{REPLIES}/{environment.token_hex(12)}"
         self._addresses[address] = None
         return address
 

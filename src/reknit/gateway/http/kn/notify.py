@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import OrderedDict
 from typing import Final
 
+from reknit import environment
 from reknit.config import HttpSettings
 from reknit.connection.publish_driver import StoredFuture
 from reknit.gateway.access import Access
@@ -57,13 +57,13 @@ class Notifications:
             if name not in CONTROL and name not in ROUTE and not is_hop_by_hop(name) and name != "token"
         }
         payload = elements.pop(PAYLOAD, "").encode("utf-8", "surrogateescape")
-        ttl_ms = _expire(elements, time.time())
+        ttl_ms = _expire(elements, environment.time_us() / 1e6)
         is_named = bool(elements.get(ID)) and not is_journal(topic)
         elements[ID] = elements.get(ID) or new_id()
         hashed = {name: value.encode("utf-8", "surrogateescape") for name, value in elements.items()}
         event_hash = fingerprint({**hashed, PAYLOAD: payload})
         # assigned before tunnels hash the event, so that two events that are equal on purpose stay two
-        elements.setdefault(TIME, str(int(time.time())))
+        elements.setdefault(TIME, str(int(environment.time_us() / 1e6)))
         newest = self._newest.get((topic, elements[ID])) if is_named else None
         if newest is not None and newest[0] == event_hash and not _has_failed(newest[1]):
             return newest[1]

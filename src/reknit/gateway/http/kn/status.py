@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-
 import msgspec
+
+from reknit import environment
 
 
 class StatusEvent(msgspec.Struct, frozen=True):
@@ -34,4 +33,4 @@ BAD_REQUEST, FORBIDDEN = "400 Bad Request", "403 Forbidden"
 
 def new_id() -> str:
     """A pseudorandom event id."""
-    return f"{int(time.time())}_{secrets.token_hex(8)}"
+    return f"{int(environment.time_us() / 1e6)}_{environment.token_hex(8)}"

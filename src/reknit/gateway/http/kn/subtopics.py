@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from time import time
 
+from reknit import environment
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
 from reknit.gateway.http.kn.topics import children
@@ -63,5 +63,5 @@ class Subtopics:
 
 
 def _event(format: TunnelFormat, parent: str, name: str) -> bytes:
-    elements = {ID: name, TIME: f"{time():.0f}", ROUTED_FROM: f"/{parent}/kn_subtopics"}
+    elements = {ID: name, TIME: f"{environment.time_us() / 1e6:.0f}", ROUTED_FROM: f"/{parent}/kn_subtopics"}
     return format.status(elements, name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reknit.store.directory import DirectoryLock, Layout, SharedEnd
-from reknit.store.index import Index
-from reknit.store.log import SegmentFiles, explained
+from reknit.store.directory.layout import DirectoryLock, Layout, SharedEnd
+from reknit.store.index.index import Index
+from reknit.store.log.segment_files import SegmentFiles, explained
 
 
 class JournalFiles:

@@ -12,8 +12,8 @@ from reknit.attempts import AttemptCount
 from reknit.ledger import Account, HandledLetters, Ledger, Redriven
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
-from reknit.store.retention import Segment
-from reknit.store.series import Extent, SeriesExtents, SeriesTable
+from reknit.store.index.series import Extent, SeriesExtents, SeriesTable
+from reknit.store.log.retention import Segment
 from reknit.topic import Pattern
 
 FORMAT: Final = 1

@@ -15,15 +15,15 @@ import mmap
 import os
 from contextlib import suppress
 from pathlib import Path
-from time import sleep
+from time import sleep  # noqa: TID251 (for 10 ms, when another process looks at the lock)
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 
+from reknit import environment
 from reknit.decoding import UNREADABLE
 from reknit.errors import JournalError, JournalLocked
-from reknit.store.log import sync_directory
+from reknit.store.log.segment_files import sync_directory
 
 FORMAT: Final = 1
 _END_BYTES: Final = 4096
@@ -55,7 +55,7 @@ class Layout:
         if not self.label.exists():
             draft = self.label.with_suffix(".new")
             with draft.open("wb") as file:
-                file.write(msgspec.json.encode(JournalLabel(FORMAT, uuid4().hex)))
+                file.write(msgspec.json.encode(JournalLabel(FORMAT, environment.token_hex(16))))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.label)

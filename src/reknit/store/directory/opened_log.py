@@ -9,13 +9,13 @@ from pathlib import Path
 from reknit.errors import JournalCorrupt, JournalError, MalformedFrame
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
-from reknit.store.index import Index
+from reknit.store.index.index import Index
+from reknit.store.index.rows import IndexState
+from reknit.store.index.series import SeriesTable
 from reknit.store.journal import OpenReport
-from reknit.store.log import segment_path, segment_starts
-from reknit.store.retention import Segment
-from reknit.store.rows import IndexState
-from reknit.store.series import SeriesTable
-from reknit.store.tail import Chunk
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import segment_path, segment_starts
+from reknit.store.log.tail import Chunk
 
 
 @dataclass(slots=True)

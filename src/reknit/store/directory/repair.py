@@ -19,16 +19,16 @@ from reknit.errors import JournalError
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.seqset import SeqSet
-from reknit.store.directory import DirectoryLock, Layout, shared_end
-from reknit.store.index import Index
-from reknit.store.log import SegmentFiles, segment_path, segment_starts, sync_directory
-from reknit.store.log_walk import set_aside
-from reknit.store.retention import Segment
-from reknit.store.rows import Snapshot, segment_row
-from reknit.store.series import Extent, SeriesTable, remove
-from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
-from reknit.store.survey import Damage, LogSurvey, ValidPart
-from reknit.store.tail import Chunk
+from reknit.store.directory.layout import DirectoryLock, Layout, shared_end
+from reknit.store.directory.survey import Damage, LogSurvey, ValidPart
+from reknit.store.index.index import Index
+from reknit.store.index.rows import Snapshot, segment_row
+from reknit.store.index.series import Extent, SeriesTable, remove
+from reknit.store.index.snapshot import AccountNumbers, UnsavedChanges, fill
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts, sync_directory
+from reknit.store.log.tail import Chunk
+from reknit.store.log.walk import set_aside
 
 
 class RepairReport(msgspec.Struct, frozen=True):

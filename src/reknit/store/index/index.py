@@ -27,9 +27,8 @@ import msgspec
 
 from reknit.errors import JournalError
 from reknit.ledger import Account, Ledger
-from reknit.store.lmdb_environment import MAP_BYTES, Environment, explained
-from reknit.store.retention import Segment
-from reknit.store.rows import (
+from reknit.store.index.lmdb_environment import MAP_BYTES, Environment, explained
+from reknit.store.index.rows import (
     EXTENT,
     EXTENT_KEY,
     FORMAT,
@@ -50,7 +49,8 @@ from reknit.store.rows import (
     load_letters,
     load_outcomes,
 )
-from reknit.store.series import Extent, SeriesExtents, SeriesTable
+from reknit.store.index.series import Extent, SeriesExtents, SeriesTable
+from reknit.store.log.retention import Segment
 
 _DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
 _ADDED: Final = ("tallies", "letters")

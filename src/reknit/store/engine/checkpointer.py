@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from threading import RLock
 
-from reknit.store.commit import LogCommitter
-from reknit.store.index import Index
-from reknit.store.log_state import LogState
-from reknit.store.rows import Snapshot, segment_row
-from reknit.store.snapshot import AccountNumbers, UnsavedChanges, fill
+from reknit.store.engine.commit import LogCommitter
+from reknit.store.engine.log_state import LogState
+from reknit.store.index.index import Index
+from reknit.store.index.rows import Snapshot, segment_row
+from reknit.store.index.snapshot import AccountNumbers, UnsavedChanges, fill
 
 
 class Checkpointer:

@@ -11,11 +11,11 @@ from reknit.entries import Entry, Run
 from reknit.errors import Gone, LocalError
 from reknit.records import Record, decode
 from reknit.seqset import SeqSet
-from reknit.store.archive import LogArchive
+from reknit.store.engine.archive import LogArchive
+from reknit.store.engine.log_state import LogState
+from reknit.store.index.series import Extent, SeriesExtents
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus
-from reknit.store.log_state import LogState
-from reknit.store.series import Extent, SeriesExtents
-from reknit.store.tail import Chunk
+from reknit.store.log.tail import Chunk
 
 NOTHING: Final = memoryview(b"")
 

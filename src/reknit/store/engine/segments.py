@@ -7,12 +7,12 @@ from typing import Final
 
 from reknit.errors import JournalError, LocalError, MalformedFrame
 from reknit.frame import peek
-from reknit.store.frames import Damaged, parse
-from reknit.store.index import Index
-from reknit.store.log import SegmentFiles
-from reknit.store.log_walk import corrupt
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.store.index.index import Index
+from reknit.store.log.frames import Damaged, parse
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import SegmentFiles
+from reknit.store.log.tail import Chunk
+from reknit.store.log.walk import corrupt
 
 _RECENT_MAX: Final = 8
 _RECENT_BYTES: Final = 2 << 20

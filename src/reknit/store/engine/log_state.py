@@ -14,21 +14,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from threading import Lock
-from time import time_ns
 
 from reknit.errors import Closed, Gone
 from reknit.ledger import Ledger
 from reknit.records import Record, apply, apply_to_paused
-from reknit.store.retention import Segment
-from reknit.store.series import SeriesTable
-from reknit.store.tail import Chunk, Tail
+from reknit.store.index.series import SeriesTable
+from reknit.store.log.retention import Segment
+from reknit.store.log.tail import Chunk, Tail
 
 _start = attrgetter("start")
-
-
-def wall_clock_us() -> int:
-    """Microseconds since 1970."""
-    return time_ns() // 1000
 
 
 class LogState:

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from reknit.entries import Removed
 from reknit.frame import FRAME_BYTES_MAX
 from reknit.seqset import SeqSet
+from reknit.store.directory.journal_files import JournalFiles
+from reknit.store.directory.opened_log import OpenedLog, load_index
+from reknit.store.index.series import EXTENT_BYTES, Extent, SeriesExtents, remove
 from reknit.store.journal import OpenReport
-from reknit.store.journal_files import JournalFiles
-from reknit.store.log import segment_path, segment_starts
-from reknit.store.log_walk import TornTail, cut, replay, scan
-from reknit.store.opened_log import OpenedLog, load_index
-from reknit.store.retention import Segment
-from reknit.store.series import EXTENT_BYTES, Extent, SeriesExtents, remove
-from reknit.store.tail import Chunk
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import segment_path, segment_starts
+from reknit.store.log.tail import Chunk
+from reknit.store.log.walk import TornTail, cut, replay, scan
 
 VERIFIED_BYTES: Final = 4 << 20
 """How much of the end is verified on opening, even after a clean close."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from reknit.store.directory import Layout, is_locked, shared_end
-from reknit.store.frames import Damaged, valid_frame_after
-from reknit.store.log import SegmentFiles, segment_path, segment_starts
-from reknit.store.log_walk import scan
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.store.directory.layout import Layout, is_locked, shared_end
+from reknit.store.log.frames import Damaged, valid_frame_after
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts
+from reknit.store.log.tail import Chunk
+from reknit.store.log.walk import scan
 
 
 class Damage(msgspec.Struct, frozen=True):

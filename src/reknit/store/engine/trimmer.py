@@ -6,12 +6,12 @@ from contextlib import suppress
 
 from reknit.entries import Removed
 from reknit.errors import JournalFull
-from reknit.store.checkpointer import Checkpointer
-from reknit.store.index import Index
-from reknit.store.log import SegmentFiles, segment_path, sync_directory
-from reknit.store.log_state import LogState
-from reknit.store.retention import Retention, removable
-from reknit.store.series import remove
+from reknit.store.engine.checkpointer import Checkpointer
+from reknit.store.engine.log_state import LogState
+from reknit.store.index.index import Index
+from reknit.store.index.series import remove
+from reknit.store.log.retention import Retention, removable
+from reknit.store.log.segment_files import SegmentFiles, segment_path, sync_directory
 
 
 class Trimmer:

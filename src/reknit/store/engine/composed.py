@@ -18,12 +18,12 @@ from reknit.frame import Buffer
 from reknit.ledger import Ledger
 from reknit.records import Record
 from reknit.seqset import SeqSet
-from reknit.store.archive import LogArchive
-from reknit.store.commit import LogCommitter, LogWriter
+from reknit.store.engine.archive import LogArchive
+from reknit.store.engine.commit import LogCommitter, LogWriter
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.queries import LogQueries
+from reknit.store.engine.staging import StagingArea
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus, OpenReport
-from reknit.store.log_state import LogState
-from reknit.store.queries import LogQueries
-from reknit.store.staging import StagingArea
 
 
 class ComposedJournal:

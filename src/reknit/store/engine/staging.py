@@ -9,9 +9,9 @@ from reknit.batch_layout import Head
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.records import Record, encode
-from reknit.store.log_state import LogState
-from reknit.store.retention import Retention, Segment
-from reknit.store.tail import Chunk
+from reknit.store.engine.log_state import LogState
+from reknit.store.log.retention import Retention, Segment
+from reknit.store.log.tail import Chunk
 
 _SEGMENT_BYTES_MIN: Final = 4096
 STAGED_BYTES_MAX: Final = 64 << 20

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reknit.store.journal_files import JournalFiles
-from reknit.store.log import Appender, Files, explained, segment_path
-from reknit.store.log_state import LogState
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.environment import DiskFiles
+from reknit.store.directory.journal_files import JournalFiles
+from reknit.store.engine.log_state import LogState
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import Appender, explained, segment_path
+from reknit.store.log.tail import Chunk
 
 
 class SegmentWriter:
     """Appends chunks to the file of their segment."""
 
-    def __init__(self, held: JournalFiles, state: LogState, files: Files, preallocate_bytes: int) -> None:
+    def __init__(self, held: JournalFiles, state: LogState, files: DiskFiles, preallocate_bytes: int) -> None:
         self._directory = held.layout.log
         self._files = files
         self._preallocate_bytes = preallocate_bytes

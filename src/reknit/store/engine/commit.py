@@ -8,10 +8,10 @@ from operator import attrgetter
 from threading import Lock
 from typing import Protocol
 
-from reknit.store.log_state import LogState
-from reknit.store.retention import Segment
-from reknit.store.staging import StagingArea
-from reknit.store.tail import Chunk, joined
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.staging import StagingArea
+from reknit.store.log.retention import Segment
+from reknit.store.log.tail import Chunk, joined
 
 _segment = attrgetter("segment")
 

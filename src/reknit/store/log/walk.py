@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from reknit.errors import JournalCorrupt
 from reknit.frame import peek
-from reknit.store.frames import Damaged, parse, valid_frame_after
-from reknit.store.log import SegmentFiles, segment_path, sync_directory
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.store.log.frames import Damaged, parse, valid_frame_after
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import SegmentFiles, segment_path, sync_directory
+from reknit.store.log.tail import Chunk
 
 SCAN_BYTES: Final = 4 << 20
 

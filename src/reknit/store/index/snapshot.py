@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reknit.ledger import Ledger, Series
-from reknit.store.rows import AccountRow, SeriesRow, Snapshot, outcomes_of
-from reknit.store.series import SeriesTable
+from reknit.store.index.rows import AccountRow, SeriesRow, Snapshot, outcomes_of
+from reknit.store.index.series import SeriesTable
 
 
 @dataclass(slots=True)

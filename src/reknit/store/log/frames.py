@@ -12,8 +12,8 @@ from reknit.batch_layout import read_head
 from reknit.entries import Entry
 from reknit.errors import MalformedFrame
 from reknit.frame import KIND_BATCH, KIND_RECORD, PREFIX, PREFIX_BYTES, peek
-from reknit.store.retention import Segment
-from reknit.store.tail import Chunk
+from reknit.store.log.retention import Segment
+from reknit.store.log.tail import Chunk
 
 
 class Damaged(Exception):

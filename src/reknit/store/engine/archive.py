@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from reknit.store.index import Index
-from reknit.store.log_state import LogState
-from reknit.store.segments import SegmentChunks
-from reknit.store.series import Extent, SeriesExtents
-from reknit.store.tail import Chunk
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.segments import SegmentChunks
+from reknit.store.index.index import Index
+from reknit.store.index.series import Extent, SeriesExtents
+from reknit.store.log.tail import Chunk
 
 
 class LogArchive(Protocol):

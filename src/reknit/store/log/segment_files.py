@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from reknit.environment import DiskFiles
 from reknit.errors import JournalError, JournalFull
 from reknit.frame import Buffer
 
@@ -27,34 +28,6 @@ _ZEROS: Final = bytes(1 << 20)
 _ZEROS_BYTES_MIN: Final = 128 << 10
 _IOV_MAX: Final = 512
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class Files(Protocol):
-    """The system calls of the log, so that a test can make one fail."""
-
-    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int: ...
-
-    def fdatasync(self, fd: int) -> None: ...
-
-    def fallocate(self, fd: int, offset: int, size: int) -> None: ...
-
-    def ftruncate(self, fd: int, size: int) -> None: ...
-
-
-class OsFiles:
-    """The system's own calls."""
-
-    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        return os.pwritev(fd, buffers, offset)
-
-    def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
-
-    def fallocate(self, fd: int, offset: int, size: int) -> None:
-        os.posix_fallocate(fd, offset, size)
-
-    def ftruncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
 
 
 def segment_path(directory: Path, start: int) -> Path:
@@ -79,7 +52,7 @@ def sync_directory(directory: Path) -> None:
 class Appender:
     """The file that is being written. Used by one thread at a time."""
 
-    def __init__(self, path: Path, start: int, size: int, files: Files, preallocate_bytes: int) -> None:
+    def __init__(self, path: Path, start: int, size: int, files: DiskFiles, preallocate_bytes: int) -> None:
         self.path, self.start, self.size = path, start, size
         self._files = files
         self._step = preallocate_bytes

@@ -9,7 +9,7 @@ from typing import Final
 
 from reknit.entries import Entry, Run
 from reknit.frame import Buffer
-from reknit.store.retention import Segment
+from reknit.store.log.retention import Segment
 
 ENTRY_BYTES: Final = 256
 """About how much memory an entry with its head takes: for tiny batches more than their bytes."""

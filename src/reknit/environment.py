@@ -1,0 +1,148 @@
+"""What code gets from the machine that it runs on: clocks, randomness, disk operations and background threads.
+
+No other module of a node, a gateway or a client reads a clock, draws randomness, syncs a file or starts a thread by
+itself: it asks the environment in which it runs. That is the real machine, unless a context has another one. The
+simulator gives each of its hosts one with virtual time, so that the code runs there unchanged.
+
+>>> class Frozen(Environment):
+...     def time_us(self) -> int:
+...         return 1_000_000
+>>> Frozen().run(time_us)
+1000000
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
+from queue import SimpleQueue
+from random import Random
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from reknit.frame import Buffer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+JOIN_S: Final = 10.0
+"""How long the end of a worker may take."""
+
+
+class DiskFiles:
+    """The operations on open files that a disk can refuse, delay or lose. A test can make them fail."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwritev(fd, buffers, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fallocate(self, fd: int, offset: int, size: int) -> None:
+        os.posix_fallocate(fd, offset, size)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+
+class Worker(Protocol):
+    """Does work beside the event loop, in the order in which it was given."""
+
+    def put(self, work: Callable[[], None]) -> None:
+        """Do this after everything that was put before."""
+
+    async def stop(self) -> None:
+        """Finish what was put, and end."""
+
+
+class Environment:
+    """The machine that a program runs on. The simulator overrides all of it."""
+
+    files: DiskFiles = DiskFiles()
+
+    def time_us(self) -> int:
+        """The time of day in microseconds since 1970. It may step."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never steps: the one of the event loop."""
+        return time.monotonic()
+
+    def random(self) -> Random:
+        """A new generator for decisions such as back-off, to be kept by its user."""
+        return Random()
+
+    def token_bytes(self, size: int) -> bytes:
+        """Bytes that nobody can guess."""
+        return secrets.token_bytes(size)
+
+    def start_worker(self, name: str) -> Worker:
+        """A thread that does work in order."""
+        return _ThreadWorker(name)
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in this environment, with all tasks and callbacks that it starts."""
+        context = copy_context()
+        context.run(_current.set, self)
+        return context.run(function, *args, **kwargs)
+
+
+_current: ContextVar[Environment] = ContextVar("environment", default=Environment())  # noqa: B039 (it has no state)
+
+
+def current() -> Environment:
+    """The environment of the running code."""
+    return _current.get()
+
+
+def time_us() -> int:
+    """The time of day in microseconds since 1970. It may step."""
+    return _current.get().time_us()
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never steps: the one of the event loop."""
+    return _current.get().monotonic()
+
+
+def make_random() -> Random:
+    """A new generator for decisions such as back-off, to be kept by its user."""
+    return _current.get().random()
+
+
+def token_bytes(size: int) -> bytes:
+    """Bytes that nobody can guess."""
+    return _current.get().token_bytes(size)
+
+
+def token_hex(size: int) -> str:
+    """The same number of bytes as hexadecimal digits.
+
+    >>> len(token_hex(8))
+    16
+    """
+    return token_bytes(size).hex()
+
+
+class _ThreadWorker:
+    """A thread that does work in order."""
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    async def stop(self) -> None:
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join, JOIN_S)
