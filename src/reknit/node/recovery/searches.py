@@ -60,7 +60,6 @@ class PeerSearch:
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         """Pass on at once the events that are still wanted."""
-        self._search.heard(cache, self._loop.time())
         wanted = self._search.wanted(self._series)
         parts = [
             batch.cut(*bounds)
@@ -74,6 +73,7 @@ class PeerSearch:
             self.peer.send_buffers([encode(head), *(part.data for part in parts)])
         for part in parts:
             self._search.found(self._series, part.first, part.stop)
+        self._search.heard(cache, self._loop.time())
         self._run()
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
