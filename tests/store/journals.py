@@ -10,8 +10,8 @@ from reknit.batch import Batch
 from reknit.entries import Entry
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal, Readable
+from reknit.store.log.retention import Retention
 from reknit.store.memory import MemoryJournal, SimJournal
-from reknit.store.retention import Retention
 
 SOURCE_A, SOURCE_B, SOURCE_C = b"a" * 16, b"b" * 16, b"c" * 16
 KINDS = ("memory", "sim", "disk", "tiny")

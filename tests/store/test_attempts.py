@@ -11,9 +11,9 @@ from reknit.attempts import AttemptCount
 from reknit.batch import Batch
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.records import AttemptRow, Attempts, OutcomeRow, Outcomes, SubscriberOpened
+from reknit.store.directory.repair import repair
 from reknit.store.disk import DiskJournal
 from reknit.store.reader import open_reader
-from reknit.store.repair import repair
 
 SOURCE = b"s" * 16
 STREAM = ("plant/a", SOURCE)

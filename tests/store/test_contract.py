@@ -20,8 +20,8 @@ from reknit.records import (
 )
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
+from reknit.store.log.retention import Retention
 from reknit.store.memory import SimJournal
-from reknit.store.retention import Retention
 from tests.store.journals import SOURCE_A, SOURCE_B, Maker, batch, entries, keep, spans, stage
 
 # -- staging and committing

@@ -21,7 +21,7 @@ from reknit.batch import Batch
 from reknit.outcome import FinalOutcome
 from reknit.store.disk import DiskJournal
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
-from reknit.store.retention import Retention
+from reknit.store.log.retention import Retention
 
 directory, seed = sys.argv[1], int(sys.argv[2])
 retention = Retention(bytes_max=200_000 if seed % 2 else None)

@@ -17,11 +17,11 @@ from reknit.entries import Entry, Removed
 from reknit.errors import JournalCorrupt
 from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
-from reknit.store import opening
+from reknit.store.directory import opening
+from reknit.store.directory.repair import repair
+from reknit.store.directory.survey import verify
 from reknit.store.disk import DiskJournal
-from reknit.store.log import segment_path, segment_starts
-from reknit.store.repair import repair
-from reknit.store.survey import verify
+from reknit.store.log.segment_files import segment_path, segment_starts
 from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 LAST = 40

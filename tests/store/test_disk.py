@@ -11,11 +11,11 @@ import pytest
 
 from reknit.errors import JournalError, JournalLocked
 from reknit.records import SubscriberOpened
-from reknit.store.directory import Layout
+from reknit.store.directory.layout import Layout
 from reknit.store.disk import DiskJournal
-from reknit.store.index import Index
-from reknit.store.log import segment_path, segment_starts
-from reknit.store.retention import Retention
+from reknit.store.index.index import Index
+from reknit.store.log.retention import Retention
+from reknit.store.log.segment_files import segment_path, segment_starts
 from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, stage
 
 

@@ -15,10 +15,10 @@ from reknit.environment import DiskFiles
 from reknit.errors import JournalError, JournalFull
 from reknit.frame import Buffer
 from reknit.records import SubscriberOpened
+from reknit.store.directory.survey import verify
 from reknit.store.disk import DiskJournal
-from reknit.store.log import segment_path, segment_starts
-from reknit.store.retention import Retention
-from reknit.store.survey import verify
+from reknit.store.log.retention import Retention
+from reknit.store.log.segment_files import segment_path, segment_starts
 from tests.store.journals import SOURCE_A, batch, entries, keep, stage
 
 

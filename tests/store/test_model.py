@@ -17,8 +17,8 @@ from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
+from reknit.store.log.retention import Retention
 from reknit.store.memory import SimJournal
-from reknit.store.retention import Retention
 from tests.store.journals import SOURCE_A, SOURCE_B, SOURCE_C, Maker, batch, entries, spans, stage
 from tests.store.test_damage import SCRATCH
 

@@ -8,11 +8,11 @@ import pytest
 
 from reknit.errors import Closed, JournalFull
 from reknit.records import SubscriberOpened
-from reknit.store.commit import LogCommitter
-from reknit.store.log_state import LogState
-from reknit.store.retention import Retention, Segment
-from reknit.store.staging import SegmentLimits, StagingArea
-from reknit.store.tail import Chunk
+from reknit.store.engine.commit import LogCommitter
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.staging import SegmentLimits, StagingArea
+from reknit.store.log.retention import Retention, Segment
+from reknit.store.log.tail import Chunk
 from tests.store.journals import SOURCE_A, Clock, batch
 
 

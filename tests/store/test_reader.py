@@ -15,10 +15,10 @@ from reknit.errors import Closed, Gone, JournalError
 from reknit.outcome import FinalOutcome
 from reknit.processes.process import start_tied
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
+from reknit.store.directory.survey import verify
 from reknit.store.disk import DiskJournal
+from reknit.store.log.retention import Retention
 from reknit.store.reader import open_reader
-from reknit.store.retention import Retention
-from reknit.store.survey import verify
 from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
 
 

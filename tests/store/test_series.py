@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.ledger import Ledger
-from reknit.store.series import EXTENT_BYTES, SeriesTable
+from reknit.store.index.series import EXTENT_BYTES, SeriesTable
 from tests.store.journals import SOURCE_A, SOURCE_B, batch
 
 

@@ -49,7 +49,7 @@ def repair(data: Data = DATA, json: AsJson = False) -> None:
     """
     import msgspec
 
-    from reknit.store.repair import repair as repair_directory
+    from reknit.store.directory.repair import repair as repair_directory
 
     report = repair_directory(data)
     if json:

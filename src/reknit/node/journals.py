@@ -8,8 +8,8 @@ from reknit import environment
 from reknit.config import Config
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
+from reknit.store.log.retention import Retention
 from reknit.store.memory import MemoryJournal
-from reknit.store.retention import Retention
 
 
 def open_journal(config: Config) -> tuple[Journal, str]:

@@ -11,22 +11,22 @@ from reknit import environment
 from reknit.entries import Removed
 from reknit.environment import DiskFiles
 from reknit.errors import JournalFull
-from reknit.store.archive import SegmentArchive
-from reknit.store.checkpointer import Checkpointer
-from reknit.store.composed import ComposedJournal
-from reknit.store.directory import Layout
-from reknit.store.journal_files import JournalFiles, closing_on_error
-from reknit.store.lmdb_environment import MAP_BYTES
-from reknit.store.log import PREALLOCATE_BYTES
-from reknit.store.log_state import LogState
-from reknit.store.opened_log import OpenedLog
-from reknit.store.opening import open_log
-from reknit.store.retention import Retention
-from reknit.store.segment_writer import SegmentWriter
-from reknit.store.segments import SegmentChunks
-from reknit.store.snapshot import AccountNumbers
-from reknit.store.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
-from reknit.store.trimmer import Trimmer
+from reknit.store.directory.journal_files import JournalFiles, closing_on_error
+from reknit.store.directory.layout import Layout
+from reknit.store.directory.opened_log import OpenedLog
+from reknit.store.directory.opening import open_log
+from reknit.store.engine.archive import SegmentArchive
+from reknit.store.engine.checkpointer import Checkpointer
+from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.segment_writer import SegmentWriter
+from reknit.store.engine.segments import SegmentChunks
+from reknit.store.engine.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
+from reknit.store.engine.trimmer import Trimmer
+from reknit.store.index.lmdb_environment import MAP_BYTES
+from reknit.store.index.snapshot import AccountNumbers
+from reknit.store.log.retention import Retention
+from reknit.store.log.segment_files import PREALLOCATE_BYTES
 
 SEGMENT_BYTES: Final = 256 << 20
 TAIL_CACHE_BYTES: Final = 64 << 20

@@ -10,14 +10,14 @@ from reknit import environment
 from reknit.entries import Removed
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
-from reknit.store.archive import NoArchive
-from reknit.store.composed import ComposedJournal
+from reknit.store.engine.archive import NoArchive
+from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
+from reknit.store.index.series import remove
 from reknit.store.journal import OpenReport
-from reknit.store.log_state import LogState
-from reknit.store.retention import Retention, Segment, removable
-from reknit.store.series import remove
-from reknit.store.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
-from reknit.store.tail import Chunk
+from reknit.store.log.retention import Retention, Segment, removable
+from reknit.store.log.tail import Chunk
 
 SEGMENT_BYTES: Final = 4 << 20
 

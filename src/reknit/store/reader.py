@@ -31,18 +31,18 @@ from reknit.errors import Closed, JournalError
 from reknit.ledger import Ledger
 from reknit.records import Record
 from reknit.seqset import SeqSet
-from reknit.store.archive import SegmentArchive
-from reknit.store.directory import Layout, SharedEnd, is_locked
-from reknit.store.frames import Damaged
-from reknit.store.index import Index
+from reknit.store.directory.layout import Layout, SharedEnd, is_locked
+from reknit.store.directory.opened_log import OpenedLog, load_index
+from reknit.store.engine.archive import SegmentArchive
+from reknit.store.engine.log_state import LogState
+from reknit.store.engine.queries import LogQueries
+from reknit.store.engine.segments import SegmentChunks
+from reknit.store.index.index import Index
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus
-from reknit.store.log import SegmentFiles, segment_path, segment_starts
-from reknit.store.log_state import LogState
-from reknit.store.log_walk import scan
-from reknit.store.opened_log import OpenedLog, load_index
-from reknit.store.queries import LogQueries
-from reknit.store.retention import Segment
-from reknit.store.segments import SegmentChunks
+from reknit.store.log.frames import Damaged
+from reknit.store.log.retention import Segment
+from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts
+from reknit.store.log.walk import scan
 
 
 def open_reader(directory: Path | str) -> JournalReader:

@@ -10,7 +10,7 @@ from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
-from reknit.store.retention import Retention
+from reknit.store.log.retention import Retention
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World

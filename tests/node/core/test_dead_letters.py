@@ -16,8 +16,8 @@ from reknit.node.core.core import Core
 from reknit.outcome import Code, Outcome, Reason
 from reknit.store.disk import DiskJournal
 from reknit.store.journal import Journal
+from reknit.store.log.retention import Retention
 from reknit.store.memory import MemoryJournal, SimJournal
-from reknit.store.retention import Retention
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames
 from reknit.wire.messages import Ack, Answer, Ask, DispositionRow, Go, Hold, Message, Settle, Start, Subscribe

@@ -10,8 +10,8 @@ from reknit.config import Config, RetentionSettings
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
+from reknit.store.log.retention import Retention
 from reknit.store.memory import SimJournal
-from reknit.store.retention import Retention
 from reknit.wire.codec import Frames
 
 SOURCE = b"s" * 16

@@ -31,7 +31,7 @@ from reknit.spark.sink.options import SinkOptions
 from reknit.spark.stages.audit.lake import audit_lake
 from reknit.spark.stages.dead_letters import dead_letters_by
 from reknit.spark.stages.redrive import redrive
-from reknit.store.repair import repair
+from reknit.store.directory.repair import repair
 from tests.multicast_addresses import multicast_address
 from tests.spark.lakes import ranges
 from tests.spark.running_node import RunningNode, batches

@@ -81,7 +81,6 @@ class PeerSearch:
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         """Pass on at once the events that are still wanted: none once the search is over."""
-        self._search.heard(cache, self._context.now)
         wanted = self._search.wanted(self._series)
         parts = [
             batch.cut(*bounds)
@@ -95,6 +94,7 @@ class PeerSearch:
             self._context.emit(SendFound(self.peer, reply, parts))
         for part in parts:
             self._search.found(self._series, part.first, part.stop)
+        self._search.heard(cache, self._context.now)
         self._run()
 
     def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:

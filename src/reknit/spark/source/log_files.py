@@ -19,8 +19,8 @@ from reknit.batch_layout import COUNT, HEADER
 from reknit.errors import Gone, JournalCorrupt, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
 from reknit.spark.source.frame_scan import ScannedFrames, scan
-from reknit.store.directory import Layout
-from reknit.store.log import segment_path, segment_starts
+from reknit.store.directory.layout import Layout
+from reknit.store.log.segment_files import segment_path, segment_starts
 
 __all__ = ["LogFiles", "SplitPoints", "epoch_of"]
 

@@ -1,0 +1,7 @@
+"""The parts of a running journal. Each does one thing to the state that they share (`log_state.py`).
+
+`composed.py` lists them with their threads: staging, committing and queries for every journal; checkpoints and
+retention for a journal on disk.
+
+May import values and the other rooms of `store/`. Open `composed.py` first, then `log_state.py`.
+"""
