@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reknit.batch import Batch
 from reknit.errors import MalformedFrame
+from reknit.frame import KIND_MESSAGE, wrap
 from reknit.wire import codec
 from reknit.wire.codec import AnyMessage, Decoder, Frames, encode
 from reknit.wire.messages import Ack, Hello
@@ -101,6 +103,20 @@ def test_a_buffer_is_used_again_when_nobody_reads_from_it() -> None:
     assert len(seen) == 2
     held = [decoder.feed(long) for _ in range(20)]
     assert len({id(frames.data.obj) for [frames] in held}) > 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        msgspec.msgpack.encode([21, 1, "XYZW", {}]).replace(b"XYZW", b"\xff\xfeZW"),
+        msgspec.msgpack.encode([21, 1, "ledger", {"a": "XYZW"}]).replace(b"XYZW", b"\xff\xfeZW"),
+        msgspec.msgpack.encode([21, 1, "ledger", {"a": 7}]).replace(b"\x07", b"\x91" * 10_000 + b"\x07"),
+    ],
+    ids=["text", "text in arguments", "nested too deeply"],
+)
+def test_what_no_message_can_be_is_refused_with_one_known_error(body: bytes) -> None:
+    with pytest.raises(MalformedFrame, match="can't be read"):
+        Decoder().feed(wrap(KIND_MESSAGE, body))
 
 
 @pytest.mark.parametrize("lends", [False, True])

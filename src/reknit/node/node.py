@@ -144,7 +144,7 @@ class Node:
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
-        self._losses = LossRecorder(core=core, peers=peers, run_machines=self.run_machines)
+        self._losses = LossRecorder(core=core, run_machines=self.run_machines)
         self.links: Links = Links(
             config=config,
             node_name=self.name,
@@ -175,7 +175,7 @@ class Node:
             report_loss=self._losses.skip,
         )
         self.caches: NodeCaches = NodeCaches(
-            config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
+            config=config, node_name=self.name, core=core, peers=peers, run_machines=self.run_machines
         )
 
     def _make_admin(self) -> AdminResponder:
@@ -285,7 +285,6 @@ class Node:
             self.anycast.left(peer.id)
             self.links.lost_peer(peer.id)
             self.links.subscriptions_changed()
-            self.caches.left(peer)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -368,7 +367,6 @@ class Node:
             log.warning("the journal takes events again")
         self.run_machines()
         self.links.flows.pump()
-        self.caches.durable()
         for watcher in self.watchers:
             watcher()
         while self._paused:

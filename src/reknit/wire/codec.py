@@ -10,6 +10,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.batch_layout import HEADER_BYTES, Head, check_head
+from reknit.decoding import decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
 from reknit.wire.announced import Announced
@@ -35,7 +36,7 @@ _FREE: Final = 2
 AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
 """Every message that a connection carries, beside batches."""
 
-_decoder = msgspec.msgpack.Decoder(AnyMessage)
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -79,11 +80,7 @@ def encode(message: Message) -> bytes:
 
 def decode(frame: bytes | memoryview) -> AnyMessage:
     """The message in a whole frame. Raises `MalformedFrame`."""
-    try:
-        message: AnyMessage = _decoder.decode(unwrap(frame))
-        return message
-    except msgspec.DecodeError as error:
-        raise MalformedFrame(f"a message can't be read ({error})", f"{len(frame)} bytes") from None
+    return decode_packed(_decoder.decode, unwrap(frame), "a message")
 
 
 class Raw(msgspec.Struct, frozen=True):
