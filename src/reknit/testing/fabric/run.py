@@ -27,11 +27,13 @@ from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
+from reknit.testing.fabric.rules import with_rules
 from reknit.topic import Pattern
 
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
@@ -109,7 +111,7 @@ class FabricSimulation:
 
     def _config(self, rng: Random, at: int, urls: list[str]) -> Config:
         links = [urls[other] for other in self._neighbours(at)]
-        return Config(
+        config = Config(
             journal=JournalSettings(
                 kind="memory" if rng.random() < self.plan.memory_share else "disk",
                 segment_bytes=self.plan.segment_bytes,
@@ -126,6 +128,7 @@ class FabricSimulation:
             recovery=RecoverySettings(ask_timeout_s=0.5),
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
         )
+        return with_rules(config, self.plan)
 
     def _neighbours(self, at: int) -> list[int]:
         """The earlier nodes that a node links to."""
@@ -163,6 +166,7 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
+        self.programs += operators(scene)
 
     def _listen(self, program: SubscribingProgram | WorkingProgram | ServingProgram) -> None:
         self.programs.append(program)
