@@ -50,7 +50,7 @@ class HeldEvents:
         self._returning.add(series, start, stop)
 
     def turn_back(self, series: Series, start: int, stop: int, expected: int) -> None:
-        """Give back what is still on its way of `[start, stop)`, when it comes; new events are those from `expected` on."""
+        """Give back what is still on its way of `[start, stop)` when it comes; from `expected` on, nothing came yet."""
         for low, high in self._returning.within(series, start, stop):
             self._unwanted.add(series, low, high)
         if max(start, expected) < stop:

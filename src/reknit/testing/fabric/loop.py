@@ -178,10 +178,14 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.tasks.clear()
 
 
+class _SimulationEnded(BaseException):
+    """Ends a coroutine whose clean-up waits: a task group would catch a cancellation, and wait for its tasks again."""
+
+
 def _close(coro: Any) -> None:
-    """Cancel a coroutine, and again at each place where its clean-up waits for what will never come."""
-    for _ in range(CLOSINGS_MAX):
+    """Cancel a coroutine, and end it at each place where its clean-up waits for what will never come."""
+    for at in range(CLOSINGS_MAX):
         try:
-            coro.throw(asyncio.CancelledError())
+            coro.throw(_SimulationEnded() if at else asyncio.CancelledError())
         except BaseException:
             return
