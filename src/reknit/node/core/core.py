@@ -18,6 +18,8 @@ from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.recovery import CoreRecovery
+from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.start_position import resolve
@@ -75,6 +77,7 @@ Effect = (
     | Scan
     | Send
     | Withhold
+    | RecoveryEffect
 )
 
 
@@ -139,6 +142,16 @@ class Core:
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
+        self.recovery = CoreRecovery(
+            config=config,
+            journal=journal,
+            dispatch=self.dispatch,
+            intake=self.intake,
+            dead_letter_topic=self.dead_letters.topic,
+            send=shell.send,
+            zero_us=zero_us,
+            now_us=now_us,
+        )
         self._writer = JournalWriter(
             journal=journal,
             config=config,
@@ -161,9 +174,13 @@ class Core:
         match item:
             case Frames() | Declare():
                 self.intake.receive(item, peer, now)
-            case Credit() | Settle() | Unsubscribe():
+            case Credit() | Unsubscribe():
+                self.dispatch.receive(item, peer, now)
+            case Settle():
+                self.recovery.receive(item, peer, now)
                 self.dispatch.receive(item, peer, now)
             case Subscribe():
+                self.recovery.receive(item, peer, now)
                 self._subscribe(item, peer, now)
             case _:
                 assert_never(item)
@@ -176,6 +193,7 @@ class Core:
         """A peer's connection is gone."""
         self.intake.receive(PeerLeft(), peer, now)
         self.dispatch.receive(PeerLeft(), peer, now)
+        self.recovery.receive(PeerLeft(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The send buffer to a peer is full, or has room again."""
@@ -215,10 +233,12 @@ class Core:
         """Time passed."""
         self.dispatch.tick(now)
         self.responses.tick(now)
+        self.recovery.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
+        machines = (self.dispatch, self.responses, self.recovery)
+        due = [machine.next_deadline() for machine in machines]
         return min((at for at in due if at is not None), default=None)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
@@ -252,6 +272,8 @@ class Core:
             # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
+            if not effects:  # heartbeats and losses come after the events before them
+                effects += self.recovery.take_effects(now)
             if not effects:
                 break
             for effect in effects:
@@ -283,7 +305,7 @@ class Core:
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
-                assert_never(effect)
+                self.recovery.perform(effect, now)
 
     def _is_awaited(self, topic: str) -> bool:
         """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""

@@ -212,7 +212,7 @@ class Search:
 
     def tick(self, now: float) -> None:
         """Pass over caches that were silent for too long, ask others again, and give up ranges past their patience."""
-        for cache in {one.cache for one in self._requests.values() if one.deadline <= now}:
+        for cache in dict.fromkeys(one.cache for one in self._requests.values() if one.deadline <= now):
             self.unreachable(cache, now)
         self._plan_all(now)
 
