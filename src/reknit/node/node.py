@@ -40,7 +40,7 @@ from reknit.node.recovery.loss_recorder import LossRecorder
 from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.node.replication.remote_session import ConnectSession
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.seqset import SeqSet
@@ -239,7 +239,8 @@ class Node:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
         lost = self.journal.report.lost
         if lost:
-            self.core.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            damage = JournalTrimmed(self.journal.start, list(lost), Reason.DAMAGED)
+            self.core.dispatch.receive(damage, JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:
