@@ -26,6 +26,7 @@ from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
+    JournalDamaged,
     JournalGrown,
     JournalScanned,
     JournalTrimmed,
@@ -133,7 +134,14 @@ class Core:
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         permit = None if edge is None else edge.permit
-        self.intake = Intake(stored, limits.sources_max, limits.batch_events_max, permit, self.inspect)
+        self.intake = Intake(
+            stored,
+            limits.sources_max,
+            limits.batch_events_max,
+            permit,
+            self.inspect,
+            limits.topic_bytes_max,
+        )
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -163,7 +171,7 @@ class Core:
             may_be=self._may_be,
         )
         self._redelivery = RedeliverySender(
-            dispatch=self.dispatch, find=self.find, send=shell.send, perform=self._perform
+            dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self._seen_end = journal.end
 
@@ -266,6 +274,7 @@ class Core:
 
     def run(self, now: float) -> None:
         """Perform the machines' effects until there are none; then request a commit."""
+        self._report_unreadable(now)
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
@@ -303,6 +312,7 @@ class Core:
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
+                self._report_unreadable(now)
                 self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
                 self.recovery.perform(effect, now)
@@ -351,6 +361,12 @@ class Core:
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
+
+    def _report_unreadable(self, now: float) -> None:
+        """Report events that some read of the journal found to be damaged, before anything that follows them."""
+        for part in self.journal.take_unreadable():
+            if part.lost:
+                self.dispatch.receive(JournalDamaged(list(part.lost)), JOURNAL, now)
 
     def failed(self, error: JournalError, now: float) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
