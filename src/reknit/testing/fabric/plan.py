@@ -94,12 +94,29 @@ class FabricPlan:
     pause_rate: float = 0.0
     pause_s_max: float = 1.0
 
+    # gateways
+    posters: int = 0
+    """Programs that publish by HTTP."""
+    tunnels: int = 0
+    """Programs that read with the tunnel client."""
+    web_readers: int = 0
+    """Programs that read by Server-Sent Events or WebSocket."""
+    checkpoint_share: float = 1.0
+    """Nodes whose tunnels resume by checkpoints, not by hashes."""
+
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
         rng = Random(f"fabric plan {seed}")
         draw = _Draw(rng)
-        return cls(seed=seed, **draw.fabric(), **draw.programs(), **draw.network(), **draw.hosts())
+        return cls(
+            seed=seed,
+            **draw.fabric(),
+            **draw.programs(),
+            **draw.network(),
+            **draw.hosts(),
+            **_Draw(Random(f"gateway plan {seed}")).gateways(),
+        )
 
 
 class _Draw:
@@ -179,4 +196,14 @@ class _Draw:
             "full_s_max": rng.uniform(0.1, 2.0),
             "pause_rate": self._some(0.2, 0.1, 0.5),
             "pause_s_max": rng.uniform(0.1, 2.0),
+        }
+
+    def gateways(self) -> dict[str, Any]:
+        rng = self._rng
+        has_web = rng.random() < 0.35
+        return {
+            "posters": rng.randint(1, 2) if has_web else 0,
+            "tunnels": rng.randint(0, 2) if has_web else 0,
+            "web_readers": rng.randint(0, 2) if has_web else 0,
+            "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
         }
