@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from reknit.ledger import LedgerRow
+from reknit.testing.fabric.gateway_checks import GATEWAY_CHECKS
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
@@ -148,6 +149,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     no_error_is_unhandled,
     journals_hold_what_was_stored,
     *RULE_CHECKS,
+    *GATEWAY_CHECKS,
 )
 
 

@@ -119,6 +119,16 @@ class FabricPlan:
     retain_s_max: float = 0.0
     protects_unsettled: bool = True
 
+    # gateways
+    posters: int = 0
+    """Programs that publish by HTTP."""
+    tunnels: int = 0
+    """Programs that read with the tunnel client."""
+    web_readers: int = 0
+    """Programs that read by Server-Sent Events or WebSocket."""
+    checkpoint_share: float = 1.0
+    """Nodes whose tunnels resume by checkpoints, not by hashes."""
+
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
@@ -131,6 +141,7 @@ class FabricPlan:
             **draw.hosts(),
             **administration.requests(),
             **administration.rules(),
+            **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
 
@@ -238,4 +249,14 @@ class _Draw:
             "retain_bytes_max": rng.choice((0, 1, 20_000)) if has_retention else 0,
             "retain_s_max": rng.choice((0.0, 1.0)) if has_retention else 0.0,
             "protects_unsettled": rng.random() < 0.7,
+        }
+
+    def gateways(self) -> dict[str, Any]:
+        rng = self._rng
+        has_web = rng.random() < 0.35
+        return {
+            "posters": rng.randint(1, 2) if has_web else 0,
+            "tunnels": rng.randint(0, 2) if has_web else 0,
+            "web_readers": rng.randint(0, 2) if has_web else 0,
+            "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
         }

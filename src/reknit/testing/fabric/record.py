@@ -30,6 +30,8 @@ class Sent:
     """The program was told that it is durable."""
     result: str = ""
     """What a sender was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; empty while it waits, or without an outcome."""
+    copies_max: int = 1
+    """How often it may be stored: a program without a source of its own repeats what was not confirmed."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,22 @@ class Seen:
     """The last seq of each series in this life."""
 
 
+@dataclass(slots=True)
+class Reading:
+    """What a tunnel's client read from when it was told that it is live, through all that it resumed."""
+
+    name: str
+    pattern: str
+    node: str
+    is_strict: bool
+    """It resumes by checkpoints: nothing comes again, in no life."""
+    live_at: float
+    lives: list[dict[bytes, int]] = field(default_factory=list)
+    """How often each payload came, in each life of the program."""
+    is_over: bool = False
+    """It was told that it can't resume."""
+
+
 class Record:
     """Collects what all programs did and saw, and problems that show at once."""
 
@@ -63,6 +81,7 @@ class Record:
         """For every request the answers that its program got."""
         self.served: dict[str, int] = {}
         """How often each request was carried out."""
+        self.readings: list[Reading] = []
         self.by_id: dict[EventId, bytes] = {}
         self.letters: dict[tuple[str, int], DeadLetterContent] = {}
         """Every dead letter, by its node and number."""
@@ -109,7 +128,7 @@ class Record:
             self.blame(
                 f"{seen.name} received {payload!r} as {topic} {source.hex()} {seq}, which was {before!r}"
             )
-        if sent.id not in (None, event_id):
+        if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1
