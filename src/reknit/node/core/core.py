@@ -373,15 +373,20 @@ class Core:
         self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
-        """Apply retention. Events that a durable subscriber is owed stay, unless the configuration says otherwise."""
+        """Apply retention. Dead letters that wait stay.
+
+        Events that a durable subscriber is owed stay too, unless the configuration says otherwise.
+        """
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return
         floors = [self._seen_end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
             floors += [account.floor for account in self.journal.ledger.accounts.values()]
-            letters = self.dead_letters.floor()
-            floors += [] if letters is None else [letters]
+        letters = (
+            self.dead_letters.floor()
+        )  # they have limits of their own, and nobody would be told of their loss
+        floors += [] if letters is None else [letters]
         removed = self.journal.trim(None, min(floors))
         if removed:
             self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)
