@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from reknit import environment
 from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
@@ -55,7 +54,7 @@ class AnycastLedger:
                 for series, seqs in ledger.published.items()
                 if seqs and pattern.matches(series[0])
             }
-            record = SubscriberOpened.at(name, pattern.text, since, journal.end, environment.time_us())
+            record = SubscriberOpened.at(name, pattern.text, since, journal.end, self._core.now_us())
             self._store(record, now)
         return position
 
@@ -118,7 +117,7 @@ class AnycastLedger:
 
     def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])
-        now_us = environment.time_us()
+        now_us = self._core.now_us()
         if fate.outcome == Outcome.ACCEPTED:
             last = rows[-1] if rows else None
             if (

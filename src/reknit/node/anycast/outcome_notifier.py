@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -10,11 +11,11 @@ from reknit.config import Config
 from reknit.ledger import Series
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
-from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.anycast.machine import AnycastMachine
+from reknit.protocol.machine import Peer
 from reknit.store.journal import Journal
-from reknit.wire.messages import Refuse
+from reknit.wire.messages import Message, Refuse
 from reknit.wire.outcomes import PathThere, RangeOutcome, Told, Want
 
 
@@ -33,7 +34,7 @@ class OutcomeWatcher(msgspec.Struct):
 
     topic: str
     resend: bool
-    peer: int = 0
+    peer: Peer = 0
     sender: ToldSender | None = None
     has_path: bool | None = None
 
@@ -47,15 +48,15 @@ class OutcomeNotifier:
         config: Config,
         node_name: str,
         journal: Journal,
-        peers: Peers,
         machine: AnycastMachine,
         distributions: Distributions,
         ledger: AnycastLedger,
+        say: Callable[[Peer, Message], None],
     ) -> None:
         self._sources_max = config.limits.sources_max
         self._node_name = node_name
         self._journal = journal
-        self._peers = peers
+        self._say = say
         self._machine = machine
         self._distributions = distributions
         self._ledger = ledger
@@ -75,19 +76,19 @@ class OutcomeNotifier:
 
     # -- watchers
 
-    def want(self, want: Want, peer: PeerState) -> None:
+    def want(self, want: Want, peer: Peer) -> None:
         """A publisher wants the outcomes of its events; those that are known already are told at once."""
         sources_max = self._sources_max
         if want.source not in self.watchers and len(self.watchers) >= sources_max:
             text = f"the node already reports outcomes to {sources_max} sources (limits.sources_max)"
-            peer.send(Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
+            self._say(peer, Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
             return
         is_journal = self._distributions.of(want.topic) == JOURNAL
         has_path = self.has_path(want.topic)
-        self.watchers[want.source] = OutcomeWatcher(want.topic, want.resend, peer.id, has_path=has_path)
+        self.watchers[want.source] = OutcomeWatcher(want.topic, want.resend, peer, has_path=has_path)
         if not is_journal:
             self._tell_past((want.topic, want.source), want)
-        peer.send(PathThere(want.source, has_path, is_journal))
+        self._say(peer, PathThere(want.source, has_path, is_journal))
 
     def watch(self, source: bytes, watcher: OutcomeWatcher) -> None:
         """A gateway's sender wants the outcomes of its events."""
@@ -97,9 +98,9 @@ class OutcomeNotifier:
         """The outcomes of a source are not wanted any more."""
         self.watchers.pop(source, None)
 
-    def left(self, peer_id: int) -> None:
+    def left(self, peer: Peer) -> None:
         """A connection is gone."""
-        for source in [source for source, one in self.watchers.items() if one.peer == peer_id]:
+        for source in [source for source, one in self.watchers.items() if one.peer == peer]:
             del self.watchers[source]
 
     def has_path(self, topic: str) -> bool:
@@ -140,8 +141,8 @@ class OutcomeNotifier:
                 continue
             if watcher.sender is not None:
                 watcher.sender.tell(fates)
-            elif (peer := self._peers.get(watcher.peer)) is not None:
-                peer.send(Told(source, fates))
+            else:
+                self._say(watcher.peer, Told(source, fates))
 
     def _tell_paths(self) -> None:
         self._are_paths_changed = False
@@ -155,5 +156,5 @@ class OutcomeNotifier:
             watcher.has_path = has_path
             if watcher.sender is not None:
                 watcher.sender.path(has_path)
-            elif (peer := self._peers.get(watcher.peer)) is not None:
-                peer.send(PathThere(source, has_path))
+            else:
+                self._say(watcher.peer, PathThere(source, has_path))

@@ -12,12 +12,13 @@ from typing import Protocol, assert_never
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.entries import Run
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.parts import Parts
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.start_position import resolve
@@ -41,9 +42,10 @@ from reknit.protocol.effects import (
     Send,
     Withhold,
 )
-from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -60,8 +62,6 @@ from reknit.wire.messages import (
     Unsubscribed,
 )
 from reknit.wire.messages import Deliver as DeliverMessage
-
-GROW_BYTES = 4 << 20
 
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
 Effect = (
@@ -122,7 +122,7 @@ class Core:
         self.journal = journal
         self.config = config
         self._shell = shell
-        self._now_us = now_us
+        self.now_us = now_us
         self._edge = edge
         self._is_elsewhere = is_elsewhere
         """Whether another node subscribes to a topic, as far as this one knows."""
@@ -152,19 +152,27 @@ class Core:
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, send=shell.send, perform=self._perform
         )
-        self._seen_end = journal.end
+        self.tail = JournalTail(journal)
+        self.parts = Parts()
 
     # -- input
 
     def receive(self, item: Input, peer: Peer, now: float) -> None:
         """From a publisher or a subscriber."""
         match item:
-            case Frames() | Declare():
+            case Frames():
                 self.intake.receive(item, peer, now)
-            case Credit() | Settle() | Unsubscribe():
+            case Declare(source=source):
+                self.parts.give(SourceDeclared(source), peer, now)
+                self.intake.receive(item, peer, now)
+            case Credit() | Settle():
                 self.dispatch.receive(item, peer, now)
+            case Unsubscribe():
+                self.dispatch.receive(item, peer, now)
+                self.parts.give(SubscriptionsChanged(), peer, now)
             case Subscribe():
                 self._subscribe(item, peer, now)
+                self.parts.give(SubscriptionsChanged(), peer, now)
             case _:
                 assert_never(item)
 
@@ -176,10 +184,13 @@ class Core:
         """A peer's connection is gone."""
         self.intake.receive(PeerLeft(), peer, now)
         self.dispatch.receive(PeerLeft(), peer, now)
+        self.parts.tell_all(PeerLeft(), peer, now)
+        self.parts.give(SubscriptionsChanged(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The send buffer to a peer is full, or has room again."""
         self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
+        self.parts.tell_all(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """An admin request that changes state: pause or resume topics, redrive or drop dead letters.
@@ -215,11 +226,16 @@ class Core:
         """Time passed."""
         self.dispatch.tick(now)
         self.responses.tick(now)
+        self.parts.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        due = [self.dispatch.next_deadline(), self.responses.next_deadline()]
+        due = [self.dispatch.next_deadline(), self.responses.next_deadline(), *self.parts.deadlines()]
         return min((at for at in due if at is not None), default=None)
+
+    def next_turn(self, now: float) -> None:
+        """Others ran meanwhile: continue what would have taken too long in one turn."""
+        self.parts.tell_all(NextTurn(), JOURNAL, now)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
@@ -236,7 +252,7 @@ class Core:
             self._say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:
-            opened = resolve(request, self.journal, self.epoch, self._now_us())
+            opened = resolve(request, self.journal, self.epoch, self.now_us())
         except LocalError as error:
             self._say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
@@ -245,7 +261,14 @@ class Core:
     # -- effects
 
     def run(self, now: float) -> None:
-        """Perform the machines' effects until there are none; then request a commit."""
+        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
+        self._run_machines(now)
+        while self.parts.is_due:
+            self.parts.perform(now)
+            self._run_machines(now)
+        self._writer.commit()
+
+    def _run_machines(self, now: float) -> None:
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
@@ -256,7 +279,6 @@ class Core:
                 break
             for effect in effects:
                 self._perform(effect, now)
-        self._writer.commit()
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
@@ -299,6 +321,14 @@ class Core:
     def _say(self, peer: Peer, message: Message) -> None:
         self._shell.send(peer, (encode(message),))
 
+    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
+        """Send frames to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
+        self._shell.send(peer, buffers)
+
+    def say(self, peer: Peer, message: Message) -> None:
+        """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
+        self._say(peer, message)
+
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
         found: list[Batch] = []
@@ -317,15 +347,11 @@ class Core:
 
     def durable(self, number: int, end: int, now: float) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
-        runs: list[Run] = []
-        while self._seen_end < end:
-            run = self.journal.read(self._seen_end, end, GROW_BYTES)
-            runs.append(run)
-            self._seen_end = run.next_position
-        self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
+        self.dispatch.receive(JournalGrown(self.tail.advance(end), end), JOURNAL, now)
         committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
         self.dispatch.receive(committed, JOURNAL, now)
+        self.parts.tell_all(committed, JOURNAL, now)
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
@@ -339,7 +365,7 @@ class Core:
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return
-        floors = [self._seen_end]  # what was committed since then is not dispatched yet
+        floors = [self.tail.end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
             floors += [account.floor for account in self.journal.ledger.accounts.values()]
             letters = self.dead_letters.floor()
