@@ -45,6 +45,7 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._chores_at = 0.0
+        self._is_turn_due = False
         self._saving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -65,6 +66,17 @@ class Housekeeping:
         due = self._core.next_deadline()
         if due is not None and due < self._timer_at:
             self._schedule(due)
+
+    def run_soon(self) -> None:
+        """Run the machines in the next turn of the event loop, once."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_turn_due = False
+        self._core.next_turn(self._now())
+        self._run_machines()
 
     def _schedule(self, due: float) -> None:
         """Tick at this time, or after the usual interval if that is earlier."""

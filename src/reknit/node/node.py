@@ -31,6 +31,7 @@ from reknit.node.core.core import Core
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
+from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
@@ -97,7 +98,6 @@ class Node:
         self._make_importers = importers
         self._rng = rng or environment.make_random()
         self._paused: set[TcpConnection] = set()
-        self._is_scheduled = False
 
     # -- life
 
@@ -157,7 +157,6 @@ class Node:
             urls=self.urls,
             core=core,
             distribution=distributions.of,
-            unsettled=lambda name: self.anycast.unsettled(name),
             make_publisher=self.local_publisher,
             run_machines=self.run_machines,
             run_soon=self._run_soon,
@@ -210,7 +209,7 @@ class Node:
             config=config,
             core=core,
             figures=self.figures,
-            links=self.links,
+            links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,
             aligned=self.caches.aligned,
@@ -340,15 +339,7 @@ class Node:
         self._housekeeping.reschedule()
 
     def _run_soon(self) -> None:
-        """Run the machines in the next turn of the event loop, once."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._is_scheduled = False
-        self.core.next_turn(self._now())
-        self.run_machines()
+        self._housekeeping.run_soon()
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""

@@ -8,8 +8,8 @@ from reknit.batch import Batch
 from reknit.entries import Run
 from reknit.errors import Gone
 from reknit.node.core.journal_tail import JournalTail
-from reknit.store.memory import MemoryJournal
 from reknit.store.log.retention import Retention
+from reknit.store.memory import MemoryJournal
 
 SOURCE = b"s" * 16
 

@@ -25,6 +25,7 @@ from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.anycast.ledger_writer import LedgerWriter
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
+from reknit.node.anycast.promises import Promise, Promises
 from reknit.node.anycast.senders import GatewaySenders
 from reknit.node.anycast.shared_subscriptions import SharedSubscriptions
 from reknit.node.core.core import Core
@@ -119,6 +120,7 @@ class NodeAnycast:
             now_us=core.now_us,
         )
         self.writer = LedgerWriter(self.ledger, self.offers)
+        self._promises = Promises()
         self._attempts = NodeAttempts(
             self.machine,
             attempts_max=config.anycast.trail_attempts_max,
@@ -165,8 +167,9 @@ class NodeAnycast:
         return self.mode(topic) in DISTRIBUTIONS and self.machine.has_path(topic, is_stream=True)
 
     def want(self, want: Want, peer: Peer) -> None:
-        """A publisher wants the outcomes of its events; those that are known already are told at once."""
+        """A publisher wants the outcomes of its events: those that are known already come from the ledger."""
         self.writer.write(self.paths.now())
+        self._promises.forget(want.source)
         self.notifier.want(want, peer)
 
     # -- gateways
@@ -209,7 +212,8 @@ class NodeAnycast:
     def receive(self, message: Any, peer: Peer, now: float) -> None:
         """From another part, the journal or a connection."""
         match message:
-            case MadeDurable():
+            case MadeDurable(number=number):
+                self.writer.made_durable(number)
                 self.offers.offer()
             case PeerLeft():
                 self.subscriptions.left(peer)
@@ -237,7 +241,7 @@ class NodeAnycast:
         return min((at for at in due if at is not None), default=None)
 
     def perform(self, now: float) -> None:
-        """Perform the machine's effects, and tell the publishers that wait."""
+        """Perform the machine's effects, write the outcomes, and tell those that are durable."""
         while effects := self.machine.take_effects():
             for effect in effects:
                 match effect:
@@ -251,13 +255,36 @@ class NodeAnycast:
                         self._tried(effect, now)
             self.offers.offer()
         if self.notifier.is_due:
-            self.notifier.tell_all()
-        self.writer.write_soon(now)
+            self.notifier.tell_paths()
+        if self.writer.is_due:
+            self.writer.write(now)
+        self._promise()
+        for promise in self._promises.due(self.writer.durable_number):
+            self.notifier.tell_all(promise.told)
+            self.subscriptions.confirm(promise.settled)
+
+    def _promise(self) -> None:
+        """Outcomes are told when the record of them is durable."""
+        if self._has_news:
+            news = Promise(self.notifier.take_told(), self.subscriptions.take_settled())
+            self._promises.add(self.writer.number, news)
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether there is something to promise. Outcomes that wait to be written can't be promised yet."""
+        has_news = self.notifier.has_outcomes or self.subscriptions.has_settled
+        return has_news and not self.ledger.is_due
 
     @property
     def is_due(self) -> bool:
         """Whether `perform` has something to do."""
-        return self.machine.has_effects or self.notifier.is_due
+        return (
+            self.machine.has_effects
+            or self.notifier.is_due
+            or self.writer.is_due
+            or self._has_news
+            or self._promises.is_due(self.writer.durable_number)
+        )
 
     def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:
         """The events, cut to the range; None if retention has removed them."""
@@ -346,6 +373,7 @@ class NodeAnycast:
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account the events in flight, once all durable events were offered."""
         self.writer.write(self.paths.now())
+        self.paths.soon()  # to make it durable
         return {} if self.offers.is_behind else self.ledger.in_hand()
 
 

@@ -146,16 +146,18 @@ class AnycastLedger:
         """Whether there are outcomes to write."""
         return self._has_news
 
-    def flush(self, cursor: int, now: float) -> None:
-        """Stage the outcomes for the journal: the dead letters first."""
+    def flush(self, cursor: int, now: float) -> int:
+        """Stage the outcomes for the journal: the dead letters first. Returns the number of the last record."""
         self._has_news = False
         dead_letters, self._dead_letters = self._dead_letters, []
         rows_of, self._rows = self._rows, {}
         for dead_letter in dead_letters:
             self._core.stage(dead_letter, now)
         floor = self._floor(cursor)
+        number = 0
         for name, rows in rows_of.items():
-            self._store(Outcomes(name, rows, floor), now)
+            number = self._store(Outcomes(name, rows, floor), now)
+        return number
 
     def move_floor(self, cursor: int, now: float) -> None:
         """Every event before the cursor that is not in flight has ended, or is not on these topics."""
@@ -175,5 +177,7 @@ class AnycastLedger:
             flight.popleft()
         return cursor
 
-    def _store(self, record: SubscriberOpened | Outcomes, now: float) -> None:
-        self._core.stage(AppendRecord(self._core.intake.next_number(), record), now)
+    def _store(self, record: SubscriberOpened | Outcomes, now: float) -> int:
+        number = self._core.intake.next_number()
+        self._core.stage(AppendRecord(number, record), now)
+        return number

@@ -40,7 +40,7 @@ class OutcomeWatcher(msgspec.Struct):
 
 
 class OutcomeNotifier:
-    """Collects the outcomes that one node has to tell its publishers, until `tell_all`."""
+    """Collects the outcomes that one node has to tell its publishers, until `take_told`."""
 
     def __init__(
         self,
@@ -67,8 +67,13 @@ class OutcomeNotifier:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self._told) or self._are_paths_changed
+        """Whether paths came or went, so that publishers may have to be told."""
+        return self._are_paths_changed
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether there are outcomes to tell."""
+        return bool(self._told)
 
     def paths_changed(self) -> None:
         """Paths came or went, here or elsewhere."""
@@ -77,7 +82,8 @@ class OutcomeNotifier:
     # -- watchers
 
     def want(self, want: Want, peer: Peer) -> None:
-        """A publisher wants the outcomes of its events; those that are known already are told at once."""
+        """A publisher wants the outcomes of its events; those that are in the ledger are the first to tell."""
+        self._told.pop(want.source, None)
         sources_max = self._sources_max
         if want.source not in self.watchers and len(self.watchers) >= sources_max:
             text = f"the node already reports outcomes to {sources_max} sources (limits.sources_max)"
@@ -130,11 +136,13 @@ class OutcomeNotifier:
                     series[1], RangeOutcome(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name)
                 )
 
-    def tell_all(self) -> None:
-        """Tell all watchers."""
-        if self._are_paths_changed:
-            self._tell_paths()
+    def take_told(self) -> dict[bytes, list[RangeOutcome]]:
+        """The outcomes to tell, once the record of them is durable."""
         told, self._told = self._told, {}
+        return told
+
+    def tell_all(self, told: dict[bytes, list[RangeOutcome]]) -> None:
+        """Tell the watchers of these sources."""
         for source, fates in told.items():
             watcher = self.watchers.get(source)
             if watcher is None:
@@ -144,7 +152,8 @@ class OutcomeNotifier:
             else:
                 self._say(watcher.peer, Told(source, fates))
 
-    def _tell_paths(self) -> None:
+    def tell_paths(self) -> None:
+        """Tell the watchers whose topic has a subscriber now, or none any more."""
         self._are_paths_changed = False
         known: dict[str, bool] = {}
         for source, watcher in self.watchers.items():

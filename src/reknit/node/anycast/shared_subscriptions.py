@@ -8,6 +8,7 @@ from reknit.config import Config
 from reknit.errors import InvalidTopic
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.local_paths import LocalPaths
+from reknit.node.anycast.promises import SubscriptionKey
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes
@@ -45,7 +46,9 @@ class SharedSubscriptions:
         self._paths = paths
         self._streams = streams
         self._say = say
-        self._patterns: dict[tuple[Peer, int], Pattern] = {}
+        self._patterns: dict[SubscriptionKey, Pattern] = {}
+        self._settled: dict[SubscriptionKey, int] = {}
+        """The last `Settle` of each subscription that is not confirmed yet."""
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -63,7 +66,7 @@ class SharedSubscriptions:
             case Settle(number=number, rows=rows):
                 checked = self._streams.checked(rows) if self._streams.topics else rows
                 self._paths.give(SubscriberOutcomes(checked), key)
-                self._say(peer, Settled(item.sub, number))
+                self._settled[key] = number
             case Unsubscribe():
                 self._drop(key, is_clean=True)
                 self._say(peer, Unsubscribed(item.sub, is_forgotten=item.forget))
@@ -104,7 +107,23 @@ class SharedSubscriptions:
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
-    def _drop(self, key: tuple[Peer, int], is_clean: bool) -> None:
+    @property
+    def has_settled(self) -> bool:
+        """Whether there are settlements to confirm."""
+        return bool(self._settled)
+
+    def take_settled(self) -> dict[SubscriptionKey, int]:
+        """The settlements to confirm, once the outcomes in them are durable."""
+        settled, self._settled = self._settled, {}
+        return settled
+
+    def confirm(self, settled: dict[SubscriptionKey, int]) -> None:
+        """The outcomes of these settlements are durable."""
+        for (peer, sub), number in settled.items():
+            if (peer, sub) in self._patterns:
+                self._say(peer, Settled(sub, number))
+
+    def _drop(self, key: SubscriptionKey, is_clean: bool) -> None:
         self._paths.detach(key, self._patterns.pop(key), is_clean)
 
     def left(self, peer: Peer) -> None:

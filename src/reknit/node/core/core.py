@@ -37,6 +37,7 @@ from reknit.protocol.effects import (
     AppendRecord,
     DeadLetter,
     DeliverRuns,
+    Mark,
     Redeliver,
     Scan,
     Send,
@@ -69,6 +70,7 @@ Effect = (
     | AppendRecord
     | DeadLetter
     | DeliverRuns
+    | Mark
     | Redeliver
     | RefusedBatch
     | Respond
@@ -165,7 +167,11 @@ class Core:
             case Declare(source=source):
                 self.parts.give(SourceDeclared(source), peer, now)
                 self.intake.receive(item, peer, now)
-            case Credit() | Settle():
+            case Settle(sub=sub, rejected=rejected):
+                if rejected:  # their dead letters were staged, and are durable before that is confirmed
+                    self.dispatch.confirm_after(self._mark(now), peer, sub)
+                self.dispatch.receive(item, peer, now)
+            case Credit():
                 self.dispatch.receive(item, peer, now)
             case Unsubscribe():
                 self.dispatch.receive(item, peer, now)
@@ -197,7 +203,6 @@ class Core:
 
         It is answered when the change is durable.
         """
-        before = self.journal.staged_end
         try:
             match ask.what:
                 case "pause" | "resume":
@@ -214,13 +219,20 @@ class Core:
         except (LocalError, KeyError, TypeError, ValueError) as error:
             self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
-        answer = Answer(ask.id, Code.OK, "", body)
-        if self.journal.staged_end == before:
-            self._say(peer, answer)
-            return
+        self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
+        """Send a message once everything that was staged before it is durable."""
+        if self.journal.staged_end == self.journal.end and not self._writer.has_deferred:
+            self._say(peer, message)
+        else:
+            self.dispatch.send_when_durable(self._mark(now), peer, message)
+
+    def _mark(self, now: float) -> int:
+        """A number that is durable when everything staged by now is."""
         number = self.intake.next_number()
-        self._writer.staged(number)
-        self.dispatch.send_when_durable(number, peer, answer)
+        self._writer.write(Mark(number), now)
+        return number
 
     def tick(self, now: float) -> None:
         """Time passed."""
@@ -282,7 +294,7 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter() | RefusedBatch() | Respond():
+            case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
             case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))

@@ -14,7 +14,7 @@ from reknit import environment
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
 from reknit.node.core.core import Core
-from reknit.node.links.checks import objection, parse_link, unsound
+from reknit.node.links.checks import objection, unsound
 from reknit.node.links.flows import Flows
 from reknit.node.links.forwarding_table import ForwardingTable, Origins
 from reknit.node.links.link_connections import IncomingLink, LinkConnection
@@ -82,7 +82,6 @@ class Links:
         urls: Sequence[str],
         core: Core,
         distribution: Callable[[str], str],
-        unsettled: Callable[[str], int],
         make_publisher: MakePublisher,
         run_machines: Callable[[], None],
         run_soon: Callable[[], None],
@@ -98,7 +97,6 @@ class Links:
         )
         self.run_machines = run_machines
         self._parts = core.parts
-        self._unsettled = unsettled
         self._now = clock
         self._file = StateFile(config, FILE, SavedLinks)
         saved, save_soon = self._file.value, self._file.save_soon
@@ -360,7 +358,7 @@ class Links:
             for connection in (one for several in self._connections.values() for one in several):
                 connection.forget_origin(source)
 
-    # -- figures
+    # -- questions
 
     def connection(self, name: str) -> LinkConnection | None:
         """The one in use to a neighbour, if it is connected."""
@@ -371,45 +369,7 @@ class Links:
         """The connections that are in use, one to each neighbour."""
         return [several[0] for several in self._connections.values()]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every link and every node that is known, for people."""
-        ways = self.routes.reachable()
-        rows: list[dict[str, Any]] = [
-            {
-                "node": name,
-                "state": "linked" if name in self._connections else ("reached" if name in ways else "away"),
-                "cost": ways[name].cost if name in ways else None,
-                "via": ways[name].first if name in ways else "",
-                "is_edge": known.state.is_edge,
-                "url": self.url(name),
-                "subscriptions": len(known.interests),
-                "unsettled": self._unsettled(name),
-                "sent": self.flows.sent(name),
-                "received": self.flows.received(name),
-                "problem": "",
-            }
-            for name, known in sorted(self.routes.known.items())
-            if name != self.routes.name
-        ]
-        rows += [
-            {"node": "", "state": "waiting", "cost": one.cost, "via": "", "is_edge": False, "url": one.url}
-            | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": one.problem}
-            for one in self.outgoing
-            if not one.name
-        ]
-        return rows
-
     def url(self, name: str) -> str:
         """The address of a neighbour."""
         connection = self.connection(name)
         return connection.url if connection is not None else ""
-
-    def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a link, for an admin request; returns all links. Raises `InvalidConfig`, `Refused`."""
-        self.outgoing.add(*parse_link(str(args["to"]), self._settings.cost))
-        return self.rows()
-
-    def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Remove a link, for an admin request; returns the links that are left. Raises `InvalidConfig`, `Refused`."""
-        self.outgoing.remove(parse_link(str(args["to"]))[0])
-        return self.rows()
