@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from reknit.config import Config
 from reknit.connection.admin_requests import AdminRequests
 from reknit.connection.cache_replies import reply_from_caches
-from reknit.connection.cache_requests import CacheRequests
 from reknit.connection.node_connection import NodeConnection
 from reknit.errors import LocalError, Refused
 from reknit.protocol.publish import publisher as publishing
 from reknit.protocol.recovery.cache import EventHolder
+from reknit.protocol.recovery.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames, Item, Raw

@@ -114,12 +114,10 @@ class NodeMessages:
 
     def _subscribe(self, item: Subscribe, peer: PeerState, now: float) -> None:
         if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
-            self._caches.watch(item, peer)
             self._core.receive(item, peer.id, now)
 
     def _settle(self, item: Settle, peer: PeerState, now: float) -> None:
         if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
-            self._caches.watch(item, peer)
             self._core.receive(item, peer.id, now)
 
     def _unsubscribe(self, item: Unsubscribe, peer: PeerState, now: float) -> None:

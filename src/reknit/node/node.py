@@ -60,7 +60,7 @@ MakeImporters = Callable[["Node"], list[Attachment]]
 
 
 class NodeShell(msgspec.Struct, frozen=True):
-    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.core.Shell`."""
+    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.shell.Shell`."""
 
     send: Callable[[Peer, Sequence[Buffer]], None]
     commit: Callable[[int, bool], None]
@@ -148,7 +148,7 @@ class Node:
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
-        self._losses = LossRecorder(core=core, peers=peers, run_machines=self.run_machines)
+        self._losses = LossRecorder(core=core, run_machines=self.run_machines)
         distributions = Distributions(config)
         self.links: Links = Links(
             config=config,
@@ -188,7 +188,7 @@ class Node:
             report_loss=self._losses.skip,
         )
         self.caches: NodeCaches = NodeCaches(
-            config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
+            config=config, node_name=self.name, core=core, peers=peers, run_machines=self.run_machines
         )
 
     def _make_admin(self) -> AdminResponder:
@@ -295,7 +295,6 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self.core.left(peer.id, self._now())
-            self.caches.left(peer)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -380,7 +379,6 @@ class Node:
         if was_full and not intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
-        self.caches.durable()
         for watcher in self.watchers:
             watcher()
         self.core.tail.release()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from reknit.batch import Batch
 from reknit.dead_letter import read_letter
+from reknit.errors import MalformedFrame
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
@@ -85,8 +84,8 @@ class Witness:
         for payload in batch.payloads():
             try:
                 letter = read_letter(payload)
-            except msgspec.DecodeError as error:
-                self.blame(f"{name} received an unreadable dead letter: {error}")
+            except MalformedFrame as error:
+                self.blame(f"{name} received an unreadable dead letter: {error.what}")
                 continue
             put = self._put.get((letter.topic, letter.source), {}).get(letter.seq, [])
             if not put or (letter.has_payload and letter.payload not in put):

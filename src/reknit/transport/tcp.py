@@ -13,7 +13,7 @@ from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
 from reknit.transport.servers import common_name, open_server
-from reknit.wire.codec import Decoder
+from reknit.wire.codec import HELLO_BYTES_MAX, Decoder
 
 DEFAULT_PORT: Final = 7440
 WRITE_BUFFER_BYTES: Final = 1 << 20
@@ -45,12 +45,18 @@ def parse_url(url: str) -> tuple[str, str, int]:
 class TcpConnection(asyncio.BufferedProtocol):
     """One side of a TCP connection."""
 
-    def __init__(self, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        bytes_max: int = FRAME_BYTES_MAX,
+        lends: bool = False,
+        hello_bytes_max: int = 0,
+    ) -> None:
         self.peer = "?"
         self.certified, self.is_inside = "", False
         self.received_at = self.sent_at = 0.0
         self._handler = handler
-        self._decoder = Decoder(bytes_max, lends)
+        self._decoder = Decoder(bytes_max, lends, hello_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._is_refused = False
@@ -134,7 +140,13 @@ async def listen(
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
     context = tls if scheme == "tls" else None
-    return await open_server(lambda: TcpConnection(handler, bytes_max), scheme, host, port, tls=context)
+    return await open_server(
+        lambda: TcpConnection(handler, bytes_max, hello_bytes_max=HELLO_BYTES_MAX),
+        scheme,
+        host,
+        port,
+        tls=context,
+    )
 
 
 async def connect(

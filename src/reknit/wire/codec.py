@@ -9,6 +9,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.batch_layout import HEADER_BYTES, Head, check_head
+from reknit.decoding import decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, KIND_MESSAGE, KIND_RECORD, peek, unwrap, wrap
 from reknit.wire.announced import Announced
@@ -19,6 +20,12 @@ from reknit.wire.recovery import RecoveryMessage
 from reknit.wire.streams import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
+SPARE_BUFFERS_MAX: Final = 4
+"""Receive buffers of all connections of a process that wait for the next one that reads."""
+STOWED_BYTES_MAX: Final = 64 << 10
+"""The start of an item that is at most this long waits in bytes of its own size, without a receive buffer."""
+HELLO_BYTES_MAX: Final = 4 << 10
+"""The longest first message of a peer that nobody knows yet."""
 LENT_BYTES_MIN: Final = BUFFER_BYTES // 4
 """A run of batches at least this long may be lent as a part of the receive buffer. A shorter run is copied, so that a
 program that keeps a few bytes does not keep a whole buffer alive."""
@@ -28,8 +35,12 @@ _FREE: Final = 2
 AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | StreamMessage
 """Every message that a connection carries, beside batches."""
 
-_decoder = msgspec.msgpack.Decoder(AnyMessage)
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
+_spare: list[bytearray] = []
+"""Receive buffers that nobody uses. Connections of several threads take from it and add to it."""
+_NO_BUFFER: Final = bytearray()
+_NO_VIEW: Final = memoryview(_NO_BUFFER)
 
 
 class Frames(msgspec.Struct, frozen=True):
@@ -60,11 +71,7 @@ def encode(message: Message) -> bytes:
 
 def decode(frame: bytes | memoryview) -> AnyMessage:
     """The message in a whole frame. Raises `MalformedFrame`."""
-    try:
-        message: AnyMessage = _decoder.decode(unwrap(frame))
-        return message
-    except msgspec.DecodeError as error:
-        raise MalformedFrame(f"a message can't be read ({error})", f"{len(frame)} bytes") from None
+    return decode_packed(_decoder.decode, unwrap(frame), "a message")
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -83,28 +90,58 @@ class Decoder:
     complete. A decoder that lends passes long runs of batches on without a copy. This suits receivers that release
     them soon, so that a few buffers are reused. A receiver that keeps batches, such as a journal, does better with a
     copy of the right size.
+
+    A decoder has a receive buffer only while it reads, or while much of an item has arrived: a connection that is
+    silent costs next to nothing. With `hello_bytes_max`, no more than that is taken before the first message.
     """
 
-    def __init__(self, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False) -> None:
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+    def __init__(
+        self, bytes_max: int = FRAME_BYTES_MAX, lends: bool = False, hello_bytes_max: int = 0
+    ) -> None:
+        self._buffer, self._view = _NO_BUFFER, _NO_VIEW
         self._start = 0
         self._stop = 0
+        self._stowed = b""
+        """The start of an item, while there is no buffer."""
         self._is_lent = False
         """Whether a receiver may read from earlier bytes of the buffer, which must not change then."""
         self._spent: bytearray | None = None
         """The previous buffer, for reuse once nobody reads from it."""
         self._announced: Announced[Answer] = Announced()
-        self._bytes_max = bytes_max
+        self._full_bytes_max = bytes_max
+        self._bytes_max = hello_bytes_max or bytes_max
         self._lends = lends
 
     def space(self) -> memoryview:
         """Where the transport may write the next bytes."""
-        if self._start == self._stop and not self._is_lent:
+        if not self._buffer:
+            self._take_buffer()
+        elif self._start == self._stop and not self._is_lent:
             self._start = self._stop = 0
         elif len(self._buffer) - self._stop < BUFFER_BYTES // 4:
             self._make_room()
+        if self._bytes_max < self._full_bytes_max:
+            return self._view[self._stop : self._bytes_max]
         return self._view[self._stop :]
+
+    def _take_buffer(self) -> None:
+        """Begin to read: into a buffer of the process, after the start of the item that has arrived."""
+        try:
+            self._buffer = _spare.pop()
+        except IndexError:
+            self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start, self._stop = 0, len(self._stowed)
+        self._view[: self._stop] = self._stowed
+
+    def _stow(self) -> None:
+        """Give the buffer back, if no more than the start of an item is in it."""
+        if self._is_lent or self._stop - self._start > STOWED_BYTES_MAX:
+            return
+        self._stowed = bytes(self._view[self._start : self._stop])
+        if len(self._buffer) == BUFFER_BYTES and len(_spare) < SPARE_BUFFERS_MAX:
+            _spare.append(self._buffer)
+        self._buffer, self._view, self._start, self._stop = _NO_BUFFER, _NO_VIEW, 0, 0
 
     def _make_room(self) -> None:
         """Move the incomplete item to the front, in another buffer if this one is lent or too small."""
@@ -142,19 +179,17 @@ class Decoder:
     def take(self) -> list[Item]:
         """Every item that is complete. Raises `MalformedFrame` at the first invalid frame."""
         out: list[Item] = []
-        while True:
-            if self._announced.message is not None:
-                raw = self._take_raw(self._announced.rest)
-                if raw is None:
-                    return out
-                out.append(raw)
-            frames = self._take_batches()
-            if frames is not None:
-                out.append(frames)
-            message = self._take_message()
-            if message is None:
-                return out
-            out.append(message)
+        while (item := self._take_next()) is not None:
+            out.append(item)
+            self._bytes_max = self._full_bytes_max
+        self._stow()
+        return out
+
+    def _take_next(self) -> Item | None:
+        if self._announced.message is not None:
+            return self._take_raw(self._announced.rest)
+        frames = self._take_batches()
+        return self._take_message() if frames is None else frames
 
     def _take_raw(self, size: int) -> Raw | None:
         """The bytes that were announced, once all of them are here."""

@@ -100,7 +100,7 @@ class DrivenNode:
     def publish(self, first: int = 1, count: int = 1, topic: str = ORDERS) -> Batch:
         batch = Batch.build(SOURCE, topic, first, [b"x"] * count, time_us=0)
         self.core.joined(PUBLISHER, self.now)
-        self.give(Frames(batch.data, [batch.head]), PUBLISHER)
+        self.give(Frames(bytes(batch.data), [batch.head]), PUBLISHER)
         return batch
 
     def heard(self, peer: Peer, kind: type[Any]) -> list[Any]:

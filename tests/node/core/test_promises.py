@@ -60,7 +60,7 @@ def test_publisher_hears_of_a_refusal_after_the_commit_that_holds_the_dead_lette
     batch = refused_batch()
     node.core.joined(PUBLISHER, node.now)
     for _ in range(2):  # it is sent again
-        node.give(Frames(batch.data, [batch.head]), PUBLISHER)
+        node.give(Frames(bytes(batch.data), [batch.head]), PUBLISHER)
     assert not node.heard(PUBLISHER, Refuse)
     node.commit_now()
     assert len(node.heard(PUBLISHER, Refuse)) == 2
@@ -71,13 +71,12 @@ def test_recovered_event_that_is_given_up_is_confirmed_after_the_commit_of_its_d
     node = DrivenNode()
     node.subscribe("plant/a")
     batch = Batch.build(BAD, "plant/a", 1, [b"x"], time_us=0)
-    refusal = Refusal(Code.INVALID_ARGUMENT, "rejected", Reason.REJECTED)
-    node.core.stage(RefusedBatch(SUBSCRIBER, batch, refusal), node.now)
     rejected = Rejection(bytes(batch.data), int(Code.INVALID_ARGUMENT), "rejected", 1)
     node.give(Settle(1, 1, [], [rejected]), SUBSCRIBER)
     assert not node.heard(SUBSCRIBER, Settled)
     node.commit_now()
     assert node.heard(SUBSCRIBER, Settled) == [Settled(1, 1)]
+    assert node.core.dead_letter_admin.counts()["waiting"] == 1
 
 
 def test_subscriber_is_forgotten_after_the_commit_that_holds_the_record() -> None:

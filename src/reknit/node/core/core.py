@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from reknit.address import Address
 from reknit.batch import Batch
@@ -19,8 +19,11 @@ from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
 from reknit.node.core.parts import Parts
+from reknit.node.core.recovery import CoreRecovery
+from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
+from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
@@ -77,30 +80,8 @@ Effect = (
     | Scan
     | Send
     | Withhold
+    | RecoveryEffect
 )
-
-
-class Shell(Protocol):
-    """Runs a core: sends its bytes and makes its journal durable."""
-
-    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        """Send these frames to a peer, in one go; nothing happens if it is not connected any more."""
-
-    def commit(self, number: int, sync: bool) -> None:
-        """Make everything staged by now durable; then call `durable(number, …)`, or `failed` and retry."""
-
-
-class Edge(Protocol):
-    """Decides what peers may do; see `reknit.node.peers.permissions`."""
-
-    def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
-        """Why a peer may not publish as a source on a topic."""
-
-    def may_be(self, peer: Peer, address: Address) -> bool:
-        """Whether events from an address may come from a peer."""
-
-    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
-        """Why valid events with attributes may not come from a peer."""
 
 
 class Core:
@@ -141,6 +122,16 @@ class Core:
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
+        self.recovery = CoreRecovery(
+            config=config,
+            journal=journal,
+            dispatch=self.dispatch,
+            intake=self.intake,
+            dead_letter_topic=self.dead_letters.topic,
+            send=shell.send,
+            zero_us=zero_us,
+            now_us=now_us,
+        )
         self._writer = JournalWriter(
             journal=journal,
             config=config,
@@ -168,8 +159,9 @@ class Core:
                 self.parts.give(SourceDeclared(source), peer, now)
                 self.intake.receive(item, peer, now)
             case Settle(sub=sub, rejected=rejected):
-                if rejected:  # their dead letters were staged, and are durable before that is confirmed
-                    self.dispatch.confirm_after(self._mark(now), peer, sub)
+                self.recovery.receive(item, peer, now)
+                if rejected:  # their dead letters are durable before that is confirmed
+                    self.dispatch.confirm_after(self.recovery.mark(), peer, sub)
                 self.dispatch.receive(item, peer, now)
             case Credit():
                 self.dispatch.receive(item, peer, now)
@@ -177,6 +169,7 @@ class Core:
                 self.dispatch.receive(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case Subscribe():
+                self.recovery.receive(item, peer, now)
                 self._subscribe(item, peer, now)
                 self.parts.give(SubscriptionsChanged(), peer, now)
             case _:
@@ -190,6 +183,7 @@ class Core:
         """A peer's connection is gone."""
         self.intake.receive(PeerLeft(), peer, now)
         self.dispatch.receive(PeerLeft(), peer, now)
+        self.recovery.receive(PeerLeft(), peer, now)
         self.parts.tell_all(PeerLeft(), peer, now)
         self.parts.give(SubscriptionsChanged(), peer, now)
 
@@ -238,11 +232,13 @@ class Core:
         """Time passed."""
         self.dispatch.tick(now)
         self.responses.tick(now)
+        self.recovery.tick(now)
         self.parts.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        due = [self.dispatch.next_deadline(), self.responses.next_deadline(), *self.parts.deadlines()]
+        machines = (self.dispatch, self.responses, self.recovery, self.parts)
+        due = [machine.next_deadline() for machine in machines]
         return min((at for at in due if at is not None), default=None)
 
     def next_turn(self, now: float) -> None:
@@ -287,6 +283,8 @@ class Core:
             # Deliveries come before acknowledgements: a subscriber waits for its event.
             effects: list[Effect] = [*self.dispatch.take_effects(), *self.intake.take_effects()]
             effects += self.responses.take_effects()
+            if not effects:  # heartbeats and losses come after the events before them
+                effects += self.recovery.take_effects(now)
             if not effects:
                 break
             for effect in effects:
@@ -317,7 +315,7 @@ class Core:
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
-                assert_never(effect)
+                self.recovery.perform(effect, now)
 
     def _is_awaited(self, topic: str) -> bool:
         """Whether a topic has a subscriber: here, on another node, or a durable one that is away."""

@@ -7,6 +7,7 @@ receiver. After every input the core performs effects in this order, until there
     dispatch    deliveries to subscribers, which wait for their events
     intake      appends and acknowledgements
     responses   answers to requests that nobody answers
+    recovery    answers from the journal and other caches, losses, heartbeats: after the events before them
     links       messages about routes, events for neighbours, outcomes for neighbours
     anycast     deliveries to subscribers that share events, events for neighbours, outcomes for publishers
     streams     chunks of payloads, at once
@@ -119,6 +120,7 @@ class Parts:
         for part in self._parts.values():
             part.tick(now)
 
-    def deadlines(self) -> list[float | None]:
-        """When each part is due next."""
-        return [part.next_deadline() for part in self._parts.values()]
+    def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
+        due = [part.next_deadline() for part in self._parts.values()]
+        return min((at for at in due if at is not None), default=None)

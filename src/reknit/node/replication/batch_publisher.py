@@ -15,7 +15,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.node_connection import NodeConnection
 from reknit.ledger import Series
-from reknit.node.recovery.loss_recorder import TEXT
+from reknit.protocol.recovery.loss_reports import TEXT
 from reknit.wire.codec import Frames, Item
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse, Welcome
 
