@@ -62,9 +62,12 @@ class Flows:
 
     # -- links come and go
 
-    def up(self, name: str) -> None:
-        """A neighbour is connected, and may request events."""
-        if name not in self._outgoing:
+    def up(self, name: str, journal: str) -> None:
+        """A neighbour with this journal is connected, and may request events."""
+        first = self._positions.first_linked(name, journal, self._epoch, self._journal.end)
+        if name in self._outgoing:
+            self._outgoing[name].up(first)
+        else:
             self._outgoing[name] = OutgoingReplication(
                 name,
                 settings=self._config.links,
@@ -74,6 +77,7 @@ class Flows:
                 table=self._table,
                 on_forwarded=self._on_forwarded,
                 pump_soon=self._pump_soon,
+                first=first,
             )
 
     def pull(self, name: str, connection: LinkConnection) -> None:

@@ -221,7 +221,7 @@ class Links:
         now = self._now()
         log.info("linked to %s", name)
         self._were_linked = True
-        self.flows.up(name)
+        self.flows.up(name, connection.hello.journal)
         self.routes.receive(LinkUp(connection.cost), name, now)
         self._parts.give(NeighbourUp(), name, now)
         self.flows.pull(name, connection)

@@ -54,6 +54,7 @@ class OutgoingReplication:
         table: ForwardingTable,
         on_forwarded: Callable[[Head], None],
         pump_soon: Callable[[], None],
+        first: int,
     ) -> None:
         self._name = name
         self._settings = settings
@@ -63,6 +64,8 @@ class OutgoingReplication:
         self._table = table
         self._on_forwarded = on_forwarded
         self._pump_soon = pump_soon
+        self._first = first
+        """A neighbour without a position of its own gets the events from here on: it was linked by then."""
         self._connection: LinkConnection | None = None
         self._cursor = -1
         self._told = self._since = 0
@@ -74,6 +77,10 @@ class OutgoingReplication:
         self.events = 0
         """How many events were sent."""
 
+    def up(self, first: int) -> None:
+        """The neighbour is linked again; `first` is where its events begin if it has no position."""
+        self._first = first
+
     def pull(self, wanted: Pull, connection: LinkConnection) -> None:
         """The neighbour requests events from a position on."""
         journal = self._journal
@@ -82,7 +89,7 @@ class OutgoingReplication:
         self._bytes = 0
         self._passed.clear()
         if wanted.position < 0:
-            self._cursor = journal.end
+            self._cursor = max(self._first, journal.start)
         elif wanted.epoch != self._epoch:
             self._cursor = journal.start
         else:
