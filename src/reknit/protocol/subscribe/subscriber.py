@@ -291,6 +291,7 @@ class Subscriber:
         if self._recovery is None or not self._recovery.caches:
             self._lose(series, start, stop, reason)
         else:
+            self._progress.miss(series, stop, reason)
             self._recovery.miss(series, start, stop, now)
             self._recover()
 
@@ -307,7 +308,7 @@ class Subscriber:
                 case recovering.HeldBatchesDropped(size):
                     self.taken(size)
                 case recovering.UnrecoverableGap(series, start, stop):
-                    self._lose(series, start, stop, GAP_REASON)
+                    self._lose(series, start, stop, self._progress.reason_of(series, start, GAP_REASON))
                 case AskCache() | recovering.SurveyCache():
                     self.node.emit(effect)
                 case _:
