@@ -30,7 +30,7 @@ class Everything:
     def is_wanted(self, name: str, series: object) -> bool:
         return True
 
-    def of(self, source: bytes) -> str:
+    def told(self, source: bytes) -> str | None:
         return "a"
 
 
