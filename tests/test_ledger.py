@@ -39,7 +39,7 @@ def test_no_step_adds_up_more_than_its_share_of_series(monkeypatch: pytest.Monke
     steps = [0]
 
     class CountedSum(RowSum):
-        def add(self, *args: object) -> None:  # type: ignore[override]
+        def add(self, *args: object) -> None:
             steps[-1] += 1
             super().add(*args)  # type: ignore[arg-type]
 
