@@ -44,6 +44,7 @@ class _Opening:
 
     def __init__(self, files: JournalFiles) -> None:
         self._layout, self._index, self._files = files.layout, files.index, files.segments
+        self._index_damage = files.index_damage
         self.opened = load_index(self._index, self._layout.log)
         shared_end, self._synced_end = files.shared.read()
         self._exposed = max(self.opened.indexed_to, shared_end)
@@ -80,14 +81,17 @@ class _Opening:
     def _replayed(self) -> OpenReport:
         opened = self.opened
         replayed = opened.end - opened.indexed_to
-        last = opened.segments[-1]
+        last, damage = opened.segments[-1], self._index_damage
+        is_whole = replayed == 0 and last.start + self._files.size(last.start) == opened.end
         return OpenReport(
-            clean=replayed == 0 and last.start + self._files.size(last.start) == opened.end,
+            clean=is_whole and damage is None,
             replayed_from=opened.indexed_to,
             replayed_bytes=max(0, replayed),
             replayed_batches=opened.batches,
             replayed_records=opened.records,
             index_rebuilt=self._index.state() is None and replayed > 0,
+            index_damage="" if damage is None else damage.why,
+            index_aside="" if damage is None else damage.aside,
         )
 
     def report_removed_log(self) -> None:
