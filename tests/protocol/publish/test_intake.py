@@ -110,6 +110,17 @@ def test_invalid_topic_is_refused_for_good() -> None:
 NOT_YOU = Refusal(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
 
 
+def test_topic_over_the_node_s_limit_is_refused_for_good() -> None:
+    intake = Intake({}, topic_bytes_max=len("plant/temp") - 1)
+    one = Batch.build(SOURCE, "plant/temp", 1, [b"x"], time_us=0)
+    refusal, dead = give(intake, one)
+    assert isinstance(refusal, Send)
+    assert isinstance(refusal.message, Refuse)
+    assert "limits.topic_bytes_max" in refusal.message.text
+    assert isinstance(dead, RefusedBatch)
+    assert give(Intake({}, topic_bytes_max=len("plant/temp")), one) != [refusal, dead]
+
+
 def test_publisher_without_permission_is_refused_and_its_events_become_dead_letters() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
     refusal, dead = give(intake, batch(1))

@@ -134,7 +134,14 @@ class Core:
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         permit = None if edge is None else edge.permit
-        self.intake = Intake(stored, limits.sources_max, limits.batch_events_max, permit, self.inspect)
+        self.intake = Intake(
+            stored,
+            limits.sources_max,
+            limits.batch_events_max,
+            permit,
+            self.inspect,
+            limits.topic_bytes_max,
+        )
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)

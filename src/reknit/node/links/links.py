@@ -97,7 +97,9 @@ class Links:
         self.table = ForwardingTable(
             routes=self.routes,
             core=core,
-            origins=Origins(saved.origins, node_name, save_soon),
+            origins=Origins(
+                saved.origins, node_name, save_soon, {source for _, source in core.journal.ledger.published}
+            ),
             distribution=lambda topic: self._anycast.mode(topic),
             announce=self.interest,
         )

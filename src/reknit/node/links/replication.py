@@ -147,8 +147,10 @@ class OutgoingReplication:
         for index, entry in enumerate(run.entries):
             if self._is_wanted(entry.head):
                 low = index if low < 0 else low
-                if not connection.knows_origin(entry.head.source):
-                    origins.append((entry.head.source, self._table.origins.of(entry.head.source)))
+                source = entry.head.source
+                origin = None if connection.knows_origin(source) else self._table.origins.told(source)
+                if origin is not None:
+                    origins.append((source, origin))
                 continue
             if low >= 0:
                 pieces.append(run.cut(low, index))

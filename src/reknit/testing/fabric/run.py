@@ -79,7 +79,7 @@ class FabricSimulation:
     async def run(self) -> list[str]:
         """The problems, at the end."""
         rng = self.fabric.rng("scene")
-        await self._start_nodes(rng)
+        await self.start_nodes(rng)
         self._make_programs(rng)
         faults = Faults(self.scene, self.programs)
         try:
@@ -99,7 +99,7 @@ class FabricSimulation:
 
     # -- building
 
-    async def _start_nodes(self, rng: Random) -> None:
+    async def start_nodes(self, rng: Random) -> None:
         urls: list[str] = []
         for at in range(self.plan.nodes):
             node = self.fabric.node(f"n{at}")
@@ -175,7 +175,7 @@ class FabricSimulation:
         for program in self._listeners:
             program.start()
         deadline = self.fabric.loop.now + READY_S
-        while not (all(one.is_open for one in self._listeners) and self._is_linked()):
+        while not (all(one.is_open for one in self._listeners) and self.is_linked()):
             if self.fabric.loop.now > deadline:
                 raise RuntimeError("the fabric was never ready")
             await asyncio.sleep(LOOK_S)
@@ -183,7 +183,7 @@ class FabricSimulation:
         for seen in self.scene.record.seen.values():
             seen.ready_at = self.fabric.loop.now
 
-    def _is_linked(self) -> bool:
+    def is_linked(self) -> bool:
         """Whether every node reaches every other one."""
         nodes = self.fabric.nodes.values()
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
@@ -208,7 +208,7 @@ class FabricSimulation:
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
                 if row.in_flight:
                     return f"{node.name} has events in flight: {row}"
-        if self._is_linked():
+        if self.is_linked():
             return next(owed_events_arrive(self.scene), "")
         return "not every node is reachable"
 
