@@ -23,7 +23,7 @@ VERIFIED_BYTES: Final = 4 << 20
 """How much of the end is verified on opening, even after a clean close."""
 
 
-def open_log(files: JournalFiles, now_us: int) -> OpenedLog:
+def open_log(files: JournalFiles) -> OpenedLog:
     """Load the index, replay the log from there, and cut off a torn tail."""
     opening = _Opening(files)
     opening.drop_leftovers()
@@ -33,10 +33,7 @@ def open_log(files: JournalFiles, now_us: int) -> OpenedLog:
         opening.cut(tail)
     opening.end_log()
     opening.close_removals()
-    opened = opening.opened
-    for segment in opened.segments:
-        segment.stored_between(segment.first_us or now_us, segment.last_us or now_us)
-    return opened
+    return opening.opened
 
 
 class _Opening:

@@ -163,7 +163,8 @@ class Index:
             self._put_or_delete(txn, "tallies", EXTENT_KEY.pack(*place), tally)
         for source, letters in snapshot.letters.items():
             self._put_row(txn, "letters", source, encode(letters))
-        self._put_state(txn, IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused))
+        state = IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused, snapshot.offset_us)
+        self._put_state(txn, state)
 
     def _put_or_delete(self, txn: Any, database: str, key: bytes, row: object) -> None:
         if row is None:
@@ -334,6 +335,11 @@ class Index:
         """The first known start of a batch after a position."""
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
             return NUMBER.unpack(cursor.key())[0] if cursor.set_range(NUMBER.pack(position + 1)) else None
+
+    def last_mark_us(self) -> int:
+        """The time of the last mark, or 0."""
+        with self._environment.reading() as txn, txn.cursor(db=self._dbs["marks"]) as cursor:
+            return NUMBER.unpack(cursor.key())[0] if cursor.last() else 0
 
     def mark_before(self, time_us: int) -> int:
         """The position of the last mark at or before a time, or 0."""

@@ -68,6 +68,8 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
     start: int
     """The log begins here; earlier files are left over from an interrupted removal."""
     paused: list[str]
+    offset_us: int = 0
+    """The journal's own time minus the time of day."""
 
 
 class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -153,6 +155,7 @@ class Snapshot(msgspec.Struct):
     segments: list[tuple[bytes, bytes]]
     marks: list[tuple[int, int]]
     paused: list[str]
+    offset_us: int = 0
     series: dict[int, SeriesRow] = msgspec.field(default_factory=dict)
     accounts: dict[int, AccountRow | None] = msgspec.field(default_factory=dict)
     """None: the account is gone; `ends` has its outcomes."""
