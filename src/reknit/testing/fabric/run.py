@@ -22,18 +22,24 @@ from reknit.config import (
     TopicSettings,
     TransportSettings,
 )
+from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
+from reknit.testing.fabric.gateway_checks import tunnels_resume
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.administration import operators
+from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
+from reknit.testing.fabric.rules import with_rules
 from reknit.topic import Pattern
 
+Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
+"""A program that is ready before others begin."""
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
 PATTERNS: Final = ("plant/**", "plant/a", "car/*", "plant/*")
 JOBS: Final = "jobs/x"
@@ -74,7 +80,7 @@ class FabricSimulation:
         self.fabric, self.plan = fabric, plan
         self.scene = Scene(fabric, plan)
         self.programs: list[Program] = []
-        self._listeners: list[SubscribingProgram | WorkingProgram | ServingProgram] = []
+        self._listeners: list[Listening] = []
 
     async def run(self) -> list[str]:
         """The problems, at the end."""
@@ -109,7 +115,7 @@ class FabricSimulation:
 
     def _config(self, rng: Random, at: int, urls: list[str]) -> Config:
         links = [urls[other] for other in self._neighbours(at)]
-        return Config(
+        config = Config(
             journal=JournalSettings(
                 kind="memory" if rng.random() < self.plan.memory_share else "disk",
                 segment_bytes=self.plan.segment_bytes,
@@ -125,7 +131,9 @@ class FabricSimulation:
             dispatch=DispatchSettings(retry_backoff_s_min=0.05, retry_backoff_s_max=0.5),
             recovery=RecoverySettings(ask_timeout_s=0.5),
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
+            **gateways.settings(self.plan, self.fabric.rng(f"gateways {at}")),
         )
+        return with_rules(config, self.plan)
 
     def _neighbours(self, at: int) -> list[int]:
         """The earlier nodes that a node links to."""
@@ -163,8 +171,13 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
+        for program in [*operators(scene), *gateways.programs(scene)]:
+            if isinstance(program, ListeningProgram):
+                self._listen(program)
+            else:
+                self.programs.append(program)
 
-    def _listen(self, program: SubscribingProgram | WorkingProgram | ServingProgram) -> None:
+    def _listen(self, program: Listening) -> None:
         self.programs.append(program)
         self._listeners.append(program)
 
@@ -209,7 +222,7 @@ class FabricSimulation:
                 if row.in_flight:
                     return f"{node.name} has events in flight: {row}"
         if self.is_linked():
-            return next(owed_events_arrive(self.scene), "")
+            return next(owed_events_arrive(self.scene), "") or next(tunnels_resume(self.scene), "")
         return "not every node is reachable"
 
 
