@@ -26,6 +26,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
 from reknit.node.core.journal_tail import JournalTail
@@ -83,7 +84,7 @@ class Node:
     ) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self.started_at = environment.time_us() / 1e6
+        self.started_at = environment.monotonic()
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is durable."""
         self.doors: dict[str, Door] = {}
@@ -233,7 +234,7 @@ class Node:
         )
         self._housekeeping = Housekeeping(
             core=core,
-            chores=(self.peers.check, core.trim),
+            chores=(self.peers.check, core.trim, ClockWatch().check),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,

@@ -88,7 +88,7 @@ class NodeFigures:
             **self._identity,
             "pid": os.getpid(),
             "listen": list(self._urls),
-            "uptime_s": environment.time_us() / 1e6 - self._started_at,
+            "uptime_s": environment.monotonic() - self._started_at,
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "rss_bytes": _rss_bytes(),
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
