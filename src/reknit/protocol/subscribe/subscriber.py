@@ -304,8 +304,9 @@ class Subscriber:
                         if not batch.counted:
                             self._recovered.deliver(batch)
                     self._deliver_all(batches)
-                case recovering.HeldBatchesDropped(size):
+                case recovering.HeldBatchesDropped(series, ranges, size):
                     self.taken(size)
+                    self._leave_to_caches(series, ranges)
                 case recovering.UnrecoverableGap(series, start, stop):
                     self._lose(series, start, stop, GAP_REASON)
                 case AskCache() | recovering.SurveyCache():
@@ -313,6 +314,13 @@ class Subscriber:
                 case _:
                     assert_never(effect)
         self._recovery.pause(self.node.credit.is_full_of_recovered)
+
+    def _leave_to_caches(self, series: Series, ranges: list[Range]) -> None:
+        """The application has these from a cache, or will get them from one: the node need not wait for an outcome."""
+        delivered = self._held.held_of(series).difference(self._recovered.seqs_of(series))
+        for low, high in [part for bounds in ranges for part in delivered.missing(*bounds)]:
+            self.node.outcomes.accept(series, low, high)
+        self.flush()
 
     def taken_recovered(self, size: int, now: float) -> None:
         """The application took recovered batches of this many bytes: more can be recovered."""
