@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from reknit.decoding import decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import (
     FRAME_BYTES_MAX,
@@ -210,10 +211,7 @@ def _malformed(what: str, offset: int) -> MalformedFrame:
 
 def decode_columns(packed: memoryview) -> dict[str, list[Any]]:
     """The columns section. Raises `MalformedFrame`."""
-    try:
-        return _columns_decoder.decode(packed)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedFrame(f"the columns can't be decoded ({error})", "a batch") from None
+    return decode_packed(_columns_decoder.decode, packed, "a batch's columns")
 
 
 def read_head(view: memoryview, at: int) -> Head:

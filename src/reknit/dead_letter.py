@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from reknit.attempts import Attempt
+from reknit.decoding import decode_packed
 from reknit.outcome import Code
 from reknit.topic import Pattern
 
@@ -70,13 +71,13 @@ _decoder = msgspec.msgpack.Decoder(DeadLetterContent)
 
 
 def read_letter(payload: bytes) -> DeadLetterContent:
-    """The dead letter in an event's payload. Raises `msgspec.DecodeError` for anything else.
+    """The dead letter in an event's payload. Raises `MalformedFrame` for anything else.
 
     >>> made = DeadLetterContent("a", b"s", 7, 0, b"x", "audit", 4, "expired", "", 0, "n", 0)
     >>> read_letter(msgspec.msgpack.encode(made)).seq
     7
     """
-    return _decoder.decode(payload)
+    return decode_packed(_decoder.decode, payload, "a dead letter")
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from random import Random
 from typing import Final, ParamSpec, Protocol, TypeVar
@@ -91,12 +91,18 @@ class Environment:
         return context.run(function, *args, **kwargs)
 
 
-_current: ContextVar[Environment] = ContextVar("environment", default=Environment())  # noqa: B039 (it has no state)
+_MACHINE: Final = Environment()
+_current: ContextVar[Environment] = ContextVar("environment", default=_MACHINE)
 
 
 def current() -> Environment:
     """The environment of the running code."""
     return _current.get()
+
+
+def of(context: Context) -> Environment:
+    """The environment of a context."""
+    return context.get(_current, _MACHINE)
 
 
 def time_us() -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from reknit.attempts import Attempt, AttemptCount
-from reknit.errors import MalformedFrame
+from reknit.decoding import decode_packed
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
 from reknit.ledger import Ledger, Redriven, Series
 from reknit.outcome import FinalOutcome, Outcome
@@ -175,11 +175,7 @@ def encode(record: Record) -> bytes:
 
 def decode(frame: Buffer) -> Record:
     """The record in a whole frame, its checksum verified. Raises `MalformedFrame`."""
-    body = unwrap(frame)
-    try:
-        return _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise MalformedFrame(f"a record can't be read ({error})", f"{len(body)} bytes") from None
+    return decode_packed(_decoder.decode, unwrap(frame), "a record")
 
 
 def _open_account(ledger: Ledger, record: SubscriberOpened) -> None:

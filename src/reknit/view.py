@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import msgspec
 from xxhash import xxh3_64_intdigest
 
@@ -12,6 +14,21 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     id: bytes
     name: str = ""
     address: str = ""
+    """Where it receives datagrams, as `IP:PORT`; empty: only where its datagrams come from. Never a host's name: to look
+    one up would hold up everybody for as long as a stranger's name server likes."""
+
+    def __post_init__(self) -> None:
+        if self.address and not _is_address(self.address):
+            raise ValueError(f"a member's address is IP:PORT, not {self.address[:80]!r}")
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):

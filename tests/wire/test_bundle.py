@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from reknit.batch import Batch
 from reknit.errors import MalformedFrame
 from reknit.view import Member, View
-from reknit.wire.bundle import Bundler, unbundle
+from reknit.wire.bundle import ENVELOPE, Bundler, unbundle
 from reknit.wire.groups import GroupAck, GroupAnnounce, GroupHello, GroupInstall, GroupPiece, GroupRecover
 
 ME = b"m" * 16
@@ -91,3 +93,27 @@ def test_a_damaged_datagram_is_refused_or_read_as_something_else(at: int, value:
     damaged[at % len(damaged)] = value
     with contextlib.suppress(MalformedFrame):
         unbundle(bytes(damaged[: max(1, cut)]), 7)
+
+
+def packed(message: list[object]) -> bytes:
+    """A datagram with one message that nobody checked."""
+    body = msgspec.msgpack.encode(message)
+    return ENVELOPE.pack(0x4752, 1, 0, 0, 7, ME, 0) + struct.Struct("<BBHI").pack(2, 0, 0, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.256:1", "a.test:7", ":7"],
+)
+def test_a_member_whose_address_is_no_address_is_refused(address: str) -> None:
+    assert unbundle(packed([16, [ME, "a", "10.0.0.1:7"]]), 7)[1] == [
+        GroupHello(Member(ME, "a", "10.0.0.1:7"))
+    ]
+    with pytest.raises(MalformedFrame, match="address"):
+        unbundle(packed([16, [ME, "a", address]]), 7)
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    datagram = packed([24, "why?"]).replace(b"why?", b"\xff\xfey?")
+    with pytest.raises(MalformedFrame, match="utf-8"):
+        unbundle(datagram, 7)

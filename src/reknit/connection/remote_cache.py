@@ -8,10 +8,10 @@ import ssl
 from collections.abc import Callable
 
 from reknit.config import Config
-from reknit.connection.cache_requests import CacheRequester, CacheRequests
 from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.ledger import Series
+from reknit.protocol.recovery.cache_requests import CacheRequester, CacheRequests
 from reknit.seqset import Range
 from reknit.wire.codec import Frames, Item
 from reknit.wire.messages import Message, Welcome

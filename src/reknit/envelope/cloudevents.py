@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from reknit.address import Address
+from reknit.decoding import UNREADABLE
 from reknit.envelope.attributes import TTL_MS_MAX, Attributes, Format, Kind, Priority, check
 from reknit.envelope.ids import parse_id
 from reknit.errors import InvalidAddress, InvalidAttributes
@@ -98,7 +99,7 @@ def _data(form: Format, payload: bytes) -> dict[str, Any]:
             return {"data": raw}
         if form is Format.TEXT:
             return {"data": payload.decode()}
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         pass
     return {"data_base64": base64.b64encode(payload).decode()} if payload or form else {}
 
@@ -148,7 +149,7 @@ def from_json(data: bytes | str) -> tuple[Attributes, bytes]:
         rows = _rows.decode(data)
         content = rows.pop("data", None)
         found: dict[str, Any] = {name: _json.decode(raw) for name, raw in rows.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidAttributes("specversion", f"can't be read: {error}") from None
     found = {name: value for name, value in found.items() if value is not None}
     if found.get("specversion") != SPEC_VERSION:

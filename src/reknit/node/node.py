@@ -24,15 +24,18 @@ from reknit.ledger import Series
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
+from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
 from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
+from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
-from reknit.node.peers.peers import Peers
+from reknit.node.peers.peers import Hold, Peers, PeerState
 from reknit.node.peers.permissions import Permissions
 from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import NodeCaches
@@ -40,13 +43,12 @@ from reknit.node.recovery.loss_recorder import LossRecorder
 from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.node.replication.remote_session import ConnectSession
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
-from reknit.transport.tcp import TcpConnection
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
 
@@ -57,7 +59,7 @@ MakeImporters = Callable[["Node"], list[Attachment]]
 
 
 class NodeShell(msgspec.Struct, frozen=True):
-    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.core.Shell`."""
+    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.shell.Shell`."""
 
     send: Callable[[Peer, Sequence[Buffer]], None]
     commit: Callable[[int, bool], None]
@@ -94,7 +96,7 @@ class Node:
         self._make_doors = doors or {}
         self._make_importers = importers
         self._rng = rng or environment.make_random()
-        self._paused: set[TcpConnection] = set()
+        self._paused: set[PeerState] = set()
 
     # -- life
 
@@ -145,27 +147,36 @@ class Node:
 
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
-        self._losses = LossRecorder(core=core, peers=peers, run_machines=self.run_machines)
+        self._losses = LossRecorder(core=core, run_machines=self.run_machines)
+        distributions = Distributions(config)
         self.links: Links = Links(
             config=config,
             node_name=self.name,
             epoch=self.epoch,
             urls=self.urls,
             core=core,
+            distribution=distributions.of,
             make_publisher=self.local_publisher,
             run_machines=self.run_machines,
+            run_soon=self._run_soon,
+            clock=self._now,
         )
         self.anycast: NodeAnycast = NodeAnycast(
             config=config,
             node_name=self.name,
             core=core,
-            peers=peers,
-            neighbours=self.links,
+            routes=self.links.routes,
+            url_of=self.links.url,
+            distributions=distributions,
             make_publisher=self.local_publisher,
-            run_machines=self.run_machines,
+            run_soon=self._run_soon,
+            call_soon=asyncio.get_running_loop().call_soon,
+            clock=self._now,
             rng=self._rng,
         )
-        self.links.feed(self.anycast)
+        core.parts.add("links", self.links)
+        core.parts.add("anycast", self.anycast)
+        core.parts.add("streams", self.anycast.streams)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,
@@ -176,7 +187,7 @@ class Node:
             report_loss=self._losses.skip,
         )
         self.caches: NodeCaches = NodeCaches(
-            config=config, node_name=self.name, core=core, peers=peers, losses=self._losses
+            config=config, node_name=self.name, core=core, peers=peers, run_machines=self.run_machines
         )
 
     def _make_admin(self) -> AdminResponder:
@@ -197,7 +208,7 @@ class Node:
             config=config,
             core=core,
             figures=self.figures,
-            links=self.links,
+            links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,
             aligned=self.caches.aligned,
@@ -221,7 +232,7 @@ class Node:
             table=router.table(),
         )
         self._housekeeping = Housekeeping(
-            machines=(core, self.anycast.machine, self.links.routes),
+            core=core,
             chores=(self.peers.check, core.trim),
             run_machines=self.run_machines,
             sample=self.figures.sample,
@@ -240,7 +251,8 @@ class Node:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
         lost = self.journal.report.lost
         if lost:
-            self.core.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            damage = JournalTrimmed(self.journal.start, list(lost), Reason.DAMAGED)
+            self.core.dispatch.receive(damage, JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:
@@ -279,14 +291,10 @@ class Node:
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._paused.discard(connection)
         peer = self.peers.remove(connection)
         if peer is not None:
+            self._paused.discard(peer)
             self.core.left(peer.id, self._now())
-            self.anycast.left(peer.id)
-            self.links.lost_peer(peer.id)
-            self.links.subscriptions_changed()
-            self.caches.left(peer)
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -299,9 +307,10 @@ class Node:
         """A connection's send buffer is full, or has room again."""
         peer = self.peers.of(connection)
         if peer is not None:
+            peer.blocked(is_blocked)
             self.core.blocked(peer.id, is_blocked, self._now())
-            self.anycast.subscriptions.blocked(peer.id, is_blocked)
-            self.links.blocked(peer.id, is_blocked)
+            if not is_blocked and peer.waiting:
+                self._reception.resume(peer, self._now())
             self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
@@ -309,36 +318,33 @@ class Node:
         peer = self.peers.of(connection)
         if peer is None or peer.is_leaving:
             return
-        now = self._now()
-        for item in items:
-            if peer.is_welcome:
-                self._reception.take(item, peer, now)
-            else:
-                self._reception.greet(item, peer)
-            if peer.is_leaving:
-                break
+        if peer.waiting:
+            peer.wait(items)
+            return
+        self._reception.receive(items, peer, self._now())
         self.run_machines()
-        if self.journal.staged_bytes > self.config.limits.intake_bytes_max and isinstance(
-            connection, TcpConnection
-        ):
-            connection.pause_reading()
-            self._paused.add(connection)
+        if self.journal.staged_bytes > self.config.limits.intake_bytes_max:
+            peer.hold(Hold.JOURNAL)
+            self._paused.add(peer)
 
     # -- effects
 
     def run_machines(self) -> None:
         """Perform the effects of all machines, and schedule their next tick."""
-        now = self._now()
-        self.core.run(now)
-        while self.anycast.is_due or self.links.is_due:
-            self.links.run(now)
-            self.anycast.run(now)
-            self.core.run(now)
+        self.core.run(self._now())
         self._housekeeping.reschedule()
+
+    def _run_soon(self) -> None:
+        self._housekeeping.run_soon()
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
         return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
+
+    @property
+    def tail(self) -> JournalTail:
+        """Reads the journal for everybody who follows it: what is new is read once."""
+        return self.core.tail
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -367,16 +373,14 @@ class Node:
         intake = self.core.intake
         was_full = intake.is_full
         self.core.durable(number, end, self._now())
-        self.anycast.durable()
         if was_full and not intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
-        self.links.flows.pump()
-        self.caches.durable()
         for watcher in self.watchers:
             watcher()
+        self.core.tail.release()
         while self._paused:
-            self._paused.pop().resume_reading()
+            self._paused.pop().release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""

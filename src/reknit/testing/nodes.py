@@ -11,9 +11,7 @@ from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSett
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
-from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.machine import Peer
-from reknit.protocol.recovery.cache import answer, total
 from reknit.store.log.retention import Retention
 from reknit.testing.checks.rest import cores_forget, deadlines_are_met, queues_are_those_of_subscriptions
 from reknit.testing.clock import START_US, Timer
@@ -35,7 +33,7 @@ from reknit.wire.messages import (
     Unsubscribe,
     Welcome,
 )
-from reknit.wire.recovery import Recover, Recovered
+from reknit.wire.recovery import Recover
 
 COMMIT_RETRY_S = 0.1
 MEMORY_RULE = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
@@ -174,9 +172,7 @@ class SimNode:
                 self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
-                batches, covered = answer(JournalKeeper(self.journal), item)
-                head = encode(Recovered(item.id, total(batches), covered))
-                self.send(end.number, [head, *(batch.data for batch in batches)])
+                self.core.recovery.receive(item, end.number, self._world.clock.now)
             case Ping() | Bye():
                 pass
             case _:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from reknit.batch import Batch
-from reknit.connection.cache_requests import CacheRequests
+from reknit.protocol.recovery.cache_requests import CacheRequests
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World

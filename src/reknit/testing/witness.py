@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-import msgspec
-
 from reknit.batch import Batch
 from reknit.dead_letter import read_letter
+from reknit.errors import MalformedFrame
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
@@ -148,8 +147,8 @@ class Witness:
         for payload in batch.payloads():
             try:
                 letter = read_letter(payload)
-            except msgspec.DecodeError as error:
-                self.blame(f"{name} received an unreadable dead letter: {error}")
+            except MalformedFrame as error:
+                self.blame(f"{name} received an unreadable dead letter: {error.what}")
                 continue
             of = letter.payload if letter.has_payload else None
             if not self._is_known((letter.topic, letter.source), letter.seq, of):

@@ -64,13 +64,13 @@ class UdpConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4096)
 def parse_address(text: str) -> HostPort:
-    """Host and port.
+    """Host and port. Raises `InvalidConfig`.
 
     >>> parse_address("239.1.2.3:7475")
     ('239.1.2.3', 7475)
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16):
         raise InvalidConfig("group.address", "the call", f"must be HOST:PORT, not {text!r}")
     return host, int(port)
 
@@ -230,8 +230,8 @@ class UdpTransport:
                 self._own.sendmsg(parts, [], 0, address)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError:
-            self.dropped += 1  # no route, or the peer's port is closed: the same as a loss on the network
+        except (OSError, UnicodeError):
+            self.dropped += 1  # no such host, no route, or a closed port: the same as a loss on the network
         return True
 
     def _send_rest(self) -> None:

@@ -47,14 +47,15 @@ class TcpDatagrams:
         self._on_datagram: OnDatagram = lambda data, address: None
         self._on_turn: Callable[[], None] = lambda: None
         self._server: asyncio.Server | None = None
-        self._port = config.port
+        self._host, self._port = config.interface, config.port
         self._peers: list[HostPort] = []
         self._out: dict[HostPort, _Outgoing] = {}
         self._incoming: set[asyncio.Transport] = set()
 
     @property
     def address(self) -> str:
-        return f"{self.config.interface}:{self._port}"
+        """Where members connect to, as `IP:PORT`, also if the interface was given by its name."""
+        return f"{self._host}:{self._port}"
 
     async def open(self, on_datagram: OnDatagram, on_turn: Callable[[], None]) -> None:
         self._on_datagram, self._on_turn = on_datagram, on_turn
@@ -69,7 +70,7 @@ class TcpDatagrams:
                 self.config.interface,
                 self.config.port,
             )
-            self._port = self._server.sockets[0].getsockname()[1]
+            self._host, self._port = self._server.sockets[0].getsockname()[:2]
 
     async def close(self) -> None:
         if self._server is not None:
@@ -137,7 +138,7 @@ class _Outgoing(asyncio.Protocol):
     async def _connect(self) -> None:
         try:
             await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
-        except OSError:
+        except (OSError, UnicodeError):
             self._waiting.clear()  # the same as a loss on the network
             await asyncio.sleep(_RETRY_S)
         finally:

@@ -20,6 +20,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from reknit.batch import SOURCE_BYTES, Batch
+from reknit.decoding import decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.seqset import Range
@@ -40,7 +41,7 @@ OVERHEAD_BYTES: Final = ENVELOPE.size + PIECE.size + SOURCE_BYTES
 
 _KIND_PIECE: Final = 1
 _KIND_MESSAGE: Final = 2
-_decoder = msgspec.msgpack.Decoder(AnyGroupMessage)
+_decoder: msgspec.msgpack.Decoder[AnyGroupMessage] = msgspec.msgpack.Decoder(AnyGroupMessage)
 _encoder = msgspec.msgpack.Encoder()
 
 Item = GroupPiece | AnyGroupMessage
@@ -163,8 +164,4 @@ def _piece(
 def _message(body: memoryview, length: int) -> AnyGroupMessage:
     if len(body) != length:
         raise MalformedFrame(f"a message of {length} bytes is cut off after {len(body)}", "a datagram")
-    try:
-        message: AnyGroupMessage = _decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise MalformedFrame(f"a group's message can't be read ({error})", "a datagram") from None
-    return message
+    return decode_packed(_decoder.decode, body, "a group's message")

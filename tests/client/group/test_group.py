@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -14,7 +16,9 @@ from reknit.errors import Closed, Full
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.transport.udp import UdpConfig
 from reknit.transport.udp_over_tcp import TcpConfig
-from reknit.view import View
+from reknit.view import Member, View
+from reknit.wire.bundle import Bundler, group_hash
+from reknit.wire.groups import GroupHello
 from tests.multicast_addresses import multicast_address
 
 pytestmark = pytest.mark.real
@@ -256,5 +260,68 @@ def test_survivors_of_a_sender_that_stops_dead_have_the_same_of_it_in_their_ledg
             assert one.delivered + one.lost == one.last >= 1000
             for task in reading:
                 task.cancel()
+
+    run(main)
+
+
+def test_a_reader_that_runs_while_its_group_is_closed_sees_no_hole() -> None:
+    async def main() -> None:
+        udp = lan()
+        a, b = (Group.join("robots", udp=udp, member=name, settings=QUICK) for name in "ab")
+        async with a:
+            draining = asyncio.create_task(read(a, 10_000_000))
+            await b.__aenter__()
+            await until(lambda: len(a.members) == 2)
+            got: list[int] = []
+
+            async def slow_reader() -> None:
+                async for event in b:
+                    got.append(event.seq)
+                    if len(got) % 50 == 0:
+                        await asyncio.sleep(0.001)  # an application that does a little work
+
+            async def flood() -> None:
+                with contextlib.suppress(Closed):
+                    while True:
+                        await a.send_many([b"x" * 100] * 200)
+
+            reading, flooding = asyncio.create_task(slow_reader()), asyncio.create_task(flood())
+            await until(lambda: len(got) >= 1000)
+            await b.close()
+            await reading
+            assert got == list(range(1, len(got) + 1))
+            [row] = [row for row in b.ledger.rows() if row.source == a.id]
+            assert row.unread > 0
+            assert b.ledger.unread(a.id) == [(len(got) + 1, row.last + 1)]
+            assert (row.delivered, row.lost) == (len(got), 0)
+            draining.cancel()
+        await flooding
+
+    run(main)
+
+
+def test_a_stranger_whose_address_is_no_address_does_not_stop_a_busy_group() -> None:
+    stranger = os.urandom(16)
+    bundler = Bundler(group_hash("robots"), stranger, 1400)
+    bundler.add(GroupHello(Member(stranger, "evil", "10.0.0.99:7777")))
+    [datagram] = bundler.take(0)
+
+    async def main() -> None:
+        udp = lan()
+        host, _, port = udp.group.rpartition(":")
+        a, b = (Group.join("robots", udp=udp, member=name, settings=QUICK) for name in "ab")
+        async with a, b:
+            await until(lambda: len(a.members) == len(b.members) == 2)
+            sending = asyncio.create_task(a.send_many([b"x" * 50] * 20_000))
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(udp.interface))
+                for bad in (b"nonsense777777", b"10.0.0.99:7x77", b"10.0.0.999:777", b"10.0.0.99:-777"):
+                    sock.sendto(datagram.replace(b"10.0.0.99:7777", bad), (host, int(port)))
+            readings = [asyncio.create_task(read(group, 20_000)) for group in (a, b)]
+            assert [len(await reading) for reading in readings] == [20_000, 20_000]
+            await sending
+            await a.settled()
+            assert b.counts["dropped"] >= 4
+            assert len(a.members) == 2
 
     run(main)

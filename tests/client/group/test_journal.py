@@ -243,7 +243,7 @@ def test_the_blocking_session_has_groups_too(node: Node) -> None:
             assert got == [b"hello", *(b"%d" % number for number in range(100))]
             assert len(list(zip(range(101), a, strict=False))) == 101
             assert [member.name for member in b.members] == ["a", "b"]
-            assert a.ledger.rows()[0][1:] == (101, 0, 101)
+            assert a.ledger.rows()[0][1:] == (101, 0, 101, 0)
             a.settled()
             source = a.me.id
         assert views[0] == 1

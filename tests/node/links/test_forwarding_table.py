@@ -128,3 +128,17 @@ def test_subscriptions_are_announced_when_they_come_and_withdrawn_when_they_go()
     middle.table.announce_changes()
     interest = ("office/*", "journal")
     assert middle.announced == [([interest], []), ([], [interest])]
+
+
+def test_an_origin_that_a_crash_may_have_undone_is_not_told_to_others() -> None:
+    origins = Origins({ONE.hex(): "a"}, "b", lambda: None, old=(ONE, TWO))
+    assert [origins.told(source) for source in (ONE, TWO, THREE)] == ["a", None, "b"]
+    assert origins.of(TWO) == "b", "events of it go everywhere until it is known again"
+    origins.learn(TWO, "c")
+    assert origins.told(TWO) == "c"
+
+
+def test_an_old_source_that_is_declared_here_is_this_nodes() -> None:
+    origins = Origins({}, "b", lambda: None, old=(ONE,))
+    origins.forget(ONE)
+    assert origins.told(ONE) == "b"

@@ -16,7 +16,7 @@ from reknit.client.recovery.caches import Cache
 from reknit.client.session import Session
 from reknit.config import Config, DispatchSettings, TopicSettings
 from reknit.dead_letter import DeadLetterContent, read_letter
-from reknit.node.recovery.keepers import JournalKeeper
+from reknit.node.core.keepers import JournalKeeper
 from reknit.outcome import Code
 from reknit.processes.process import free_port
 from reknit.protocol.recovery.cache import CacheBounds, answer
@@ -68,7 +68,7 @@ def test_a_journal_answers_for_exactly_what_it_speaks_of(bytes_max: int) -> None
     wanted = [(1, 300)]
     while wanted:
         asked = Recover(1, TOPIC, SOURCE, wanted, bytes_max)
-        batches, [(_, reached)] = answer(JournalKeeper(journal), asked)
+        batches, [(_, reached)] = answer(JournalKeeper(journal, lambda: 0), asked)
         got += [int(payload) for batch in batches for payload in batch.payloads()]
         wanted = [(reached, 300)] if reached < 300 else []
     assert got == list(range(1, 106))

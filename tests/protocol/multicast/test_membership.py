@@ -27,6 +27,14 @@ from reknit.wire.groups import (
 from tests.protocol.multicast.network import Instant
 
 
+def address_of(name: str) -> str:
+    return f"10.0.0.{ord(name)}:1"
+
+
+def name_at(address: str) -> str:
+    return chr(int(address.removeprefix("10.0.0.").removesuffix(":1")))
+
+
 class Lan:
     """Membership machines that hear each other, except those that are cut off."""
 
@@ -39,7 +47,7 @@ class Lan:
         self.said: list[tuple[str, object]] = []
 
     def start(self, name: str, seeds: tuple[str, ...] = ()) -> Membership:
-        me = Member(name.encode().ljust(16, b"\0"), name, f"{name}:1")
+        me = Member(name.encode().ljust(16, b"\0"), name, address_of(name))
         settings = GroupSettings()
         self.machines[name] = Membership(me, settings, Random(name), seeds, self.now)
         return self.machines[name]
@@ -81,7 +89,7 @@ class Lan:
                     assert peer is not None
                     self.carry(name, [peer.rstrip(b"\0").decode()], message)
                 case SendToAddress(address, message):
-                    self.carry(name, [address.split(":")[0]], message)
+                    self.carry(name, [name_at(address)], message)
                 case LeftGroup(why):
                     self.left[name] = why
                 case ViewInstalled():
@@ -138,7 +146,7 @@ def test_a_joiner_finds_the_group_through_seeds_without_multicast() -> None:
     lan.start("a")
     lan.run(1.0)
     for name in "bc":
-        lan.start(name, seeds=("a:1",))
+        lan.start(name, seeds=(address_of("a"),))
     lan.run(3.0)
     assert {frozenset(view) for view in lan.views().values()} == {frozenset("abc")}
 
@@ -147,9 +155,9 @@ def test_a_seed_that_does_not_coordinate_refers_to_the_coordinator() -> None:
     lan = Lan(multicast=False)
     lan.start("a")
     lan.run(1.0)
-    lan.start("b", seeds=("a:1",))
+    lan.start("b", seeds=(address_of("a"),))
     lan.run(2.0)
-    lan.start("c", seeds=("b:1",))
+    lan.start("c", seeds=(address_of("b"),))
     lan.run(2.0)
     assert lan.views() == dict.fromkeys("abc", "abc")
 
@@ -341,7 +349,7 @@ def test_a_coordinator_that_did_not_make_its_view_is_known_as_one_and_merged(
     lan = Lan(multicast=multicast)
     everyone = "".join(groups)
     for name in everyone:
-        lan.start(name, tuple(f"{seed}:1" for seed in everyone))
+        lan.start(name, tuple(address_of(seed) for seed in everyone))
     for ranks, maker in groups.items():
         view = View(6, lan.machines[maker].me.id, tuple(lan.machines[name].me for name in ranks))
         for name in ranks:

@@ -13,7 +13,7 @@ from reknit.wire.groups import GroupHello
 ADDRESSES_MAX: Final = 4096
 """How many addresses are remembered that datagrams came from or went to, members or not."""
 
-_TO_ALL: Final = ""
+_TO_ALL: Final = "*"
 _NOWHERE: Final = "?"
 
 
@@ -49,7 +49,7 @@ class GroupDatagrams:
 
     def set_members(self, members: Iterable[Member]) -> None:
         """The group has these members now."""
-        self._addresses = {member.id: member.address for member in members}
+        self._addresses = {member.id: member.address for member in members if member.address}
         self._transport.set_peers(list(self._addresses.values()))
 
     def learn(self, sender: bytes, item: object, address: tuple[str, int]) -> None:
@@ -58,7 +58,7 @@ class GroupDatagrams:
             return
         if self._transport.is_reply_possible:
             self._addresses[sender] = f"{address[0]}:{address[1]}"
-        elif isinstance(item, GroupHello):
+        elif isinstance(item, GroupHello) and item.member.address:
             self._addresses[sender] = item.member.address
 
     def to_peer(self, peer: bytes | None) -> Bundler:
@@ -66,7 +66,8 @@ class GroupDatagrams:
         return self.to_address(_TO_ALL if peer is None else self._addresses.get(peer, _NOWHERE))
 
     def to_address(self, address: str) -> Bundler:
-        """The messages for an address."""
+        """The messages for an address; without one, they go nowhere."""
+        address = address or _NOWHERE
         bundler = self._bundlers.get(address)
         if bundler is None:
             datagram_bytes = self._transport.datagram_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -25,8 +26,11 @@ from reknit.protocol.multicast.effects import (
 from reknit.protocol.multicast.member import GivenMembership, GroupMember
 from reknit.protocol.multicast.membership import Membership
 from reknit.protocol.multicast.settings import GroupSettings
+from reknit.transport.udp import parse_address
 from reknit.view import Member
 from reknit.wire.bundle import group_hash, unbundle
+
+log = logging.getLogger("reknit.group")
 
 PIECES_MAX: Final = 43
 """A batch is cut into at most this many pieces: as many of an Ethernet frame's size as one system call sends."""
@@ -45,12 +49,15 @@ class GroupDriver:
         self._on_effect = on_effect
         self._timer = DeadlineTimer(self.turn)
         self._is_stopped = False
+        self._failures = 0
 
     async def start(
         self, member: str, seeds: Sequence[str], wanted: GroupSettings, *, is_given: bool = False
     ) -> None:
         """Open the transport and make the machine. With `is_given`, `give` sets the members."""
         self._loop = asyncio.get_running_loop()
+        for seed in seeds:
+            parse_address(seed)
         await self.transport.listen()
         settings = self._fit_transport(wanted)
         self._ack_s = settings.ack_s
@@ -157,8 +164,20 @@ class GroupDriver:
     def _perform_all(self, now: float) -> None:
         while effects := self.machine.take_effects():
             for effect in effects:
-                self._perform(effect)
-        self._datagrams.flush(self.sender.outbox.window.acked)
+                try:
+                    self._perform(effect)
+                except Exception:
+                    self._failed(effect)
+        try:
+            self._datagrams.flush(self.sender.outbox.window.acked)
+        except Exception:
+            self._failed("sending")
+
+    def _failed(self, what: object) -> None:
+        """An effect or a message failed. It is logged, and the others of the turn are performed all the same."""
+        self._failures += 1
+        if self._failures.bit_count() == 1:  # the 1st, 2nd, 4th … so that a stranger can't fill the log
+            log.exception("%s: %.200r failed (failure %d)", self._topic, what, self._failures)
 
     def _perform(self, effect: GroupEffect) -> None:
         match effect:
@@ -191,4 +210,7 @@ class GroupDriver:
         self._datagrams.learn(sender, items[0] if items else None, address)
         now = monotonic()
         for item in items:
-            self.machine.receive(item, sender, now)
+            try:
+                self.machine.receive(item, sender, now)
+            except Exception:
+                self._failed(item)

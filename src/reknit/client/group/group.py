@@ -129,7 +129,7 @@ class Group:
             name=member, seeds=seeds, settings=settings or GroupSettings(), is_given=is_given
         )
         self._journal = journal
-        self._inbox = GroupInbox(self._driver.acknowledge, journal)
+        self._inbox = GroupInbox(self._driver.acknowledge, self.ledger.leave_unread, journal)
         self._discard_own = discard_own
 
     @classmethod
@@ -185,7 +185,10 @@ class Group:
         await self.close(settle_s=0.0 if error is not None else SETTLE_S)
 
     async def close(self, settle_s: float = SETTLE_S) -> None:
-        """Wait until the members have every event that was sent, then leave."""
+        """Wait until the members have every event that was sent, then leave.
+
+        This ends readers of the group at once. Events that arrived and were not read are in the ledger, as unread.
+        """
         if self.why_left is None:
             if settle_s and not self._driver.sender.outbox.is_closed:
                 await self._settle(settle_s)
@@ -203,9 +206,8 @@ class Group:
             await asyncio.sleep(self._options.settings.ack_s / 4)
 
     async def _settle(self, settle_s: float) -> None:
-        """Discard unread events, so that they do not hold up the senders, and wait for the members."""
-        self._discard_own = True
-        self._inbox.discard()
+        """End the reader, so that unread events do not hold up the senders, and wait for the members."""
+        self._inbox.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settle_s):
                 await self.settled()
@@ -325,10 +327,13 @@ class Group:
                 pass  # for the network or the membership
 
     def _deliver(self, item: Batch | LostEvents) -> None:
-        if self._discard_own and item.source == self._driver.id:
-            self._driver.acknowledge_soon(item.source, item.stop - 1)
-        else:
+        is_unwanted = self._discard_own and item.source == self._driver.id
+        if not is_unwanted and not self._inbox.is_ended:
             self._inbox.add(item)
+            return
+        if not is_unwanted and isinstance(item, Batch):
+            self.ledger.leave_unread(item.source, item.first, item.stop)
+        self._driver.acknowledge_soon(item.source, item.stop - 1)
 
     def _lose(self, lost: LostEvents) -> None:
         """Nobody has these events any more: report that in the log, the ledger and to the application."""

@@ -1,4 +1,4 @@
-"""The outcomes of a group's events at one member: every event is delivered or lost, counted in ranges."""
+"""The outcomes of a group's events at one member: every event is delivered, unread or lost, counted in ranges."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ class GroupRow(NamedTuple):
     lost: int
     last: int
     """Its last seq that this member knows."""
+    unread: int = 0
+    """How many of its events arrived and were not read, because this member closed the group."""
 
 
 class GroupLedger:
-    """Delivered and lost events by source; this member's dead-lettered events by member.
+    """Delivered, unread and lost events by source; this member's dead-lettered events by member.
 
     >>> ledger = GroupLedger()
     >>> ledger.deliver(b"s", 1, 5)
     >>> ledger.lose(b"s", 5, 8)
+    >>> ledger.leave_unread(b"s", 4, 5)
     >>> ledger.rows()
-    [GroupRow(source=b's', delivered=4, lost=3, last=7)]
+    [GroupRow(source=b's', delivered=3, lost=3, last=7, unread=1)]
     >>> ledger.lost(b"s")
     [(5, 8)]
     """
 
     def __init__(self) -> None:
         self._delivered: dict[bytes, SeqSet] = {}
+        self._unread: dict[bytes, SeqSet] = {}
         self._lost: dict[bytes, SeqSet] = {}
         self._dead: dict[bytes, SeqSet] = {}
 
@@ -46,7 +50,12 @@ class GroupLedger:
                 oldest = next(iter(self._delivered))
                 del self._delivered[oldest]
                 self._lost.pop(oldest, None)
+                self._unread.pop(oldest, None)
         seqs.add(start, stop)
+
+    def leave_unread(self, source: bytes, start: int, stop: int) -> None:
+        """Events that were delivered here are not read any more."""
+        self._unread.setdefault(source, SeqSet()).add(start, stop)
 
     def lose(self, source: bytes, start: int, stop: int) -> None:
         self._lost.setdefault(source, SeqSet()).add(start, stop)
@@ -59,6 +68,10 @@ class GroupLedger:
         """The lost events of a source."""
         return self._lost.get(source, SeqSet()).ranges()
 
+    def unread(self, source: bytes) -> list[Range]:
+        """The events of a source that arrived and were not read."""
+        return self._unread.get(source, SeqSet()).ranges()
+
     def dead_letters(self, member: bytes) -> list[Range]:
         """This member's events that are dead letters for another member."""
         return self._dead.get(member, SeqSet()).ranges()
@@ -70,4 +83,5 @@ class GroupLedger:
     def _row(self, source: bytes) -> GroupRow:
         delivered, lost = self._delivered.get(source, SeqSet()), self._lost.get(source, SeqSet())
         last = max(seqs.last for seqs in (delivered, lost) if seqs)
-        return GroupRow(source, delivered.count, lost.count, last)
+        unread = self._unread.get(source, SeqSet()).count
+        return GroupRow(source, delivered.count - unread, lost.count, last, unread)

@@ -12,9 +12,9 @@ import msgspec
 from reknit.client.message_router import MessageRouter
 from reknit.client.options import SubscribeOptions
 from reknit.config import Config, RecoverySettings
-from reknit.connection.cache_requests import CacheRequester
 from reknit.connection.remote_cache import RemoteCache
 from reknit.protocol.machine import Peer
+from reknit.protocol.recovery.cache_requests import CacheRequester
 from reknit.protocol.recovery.held_series import HoldLimits
 from reknit.protocol.recovery.history import History
 from reknit.protocol.recovery.recovery import Recovery, SurveyCache

@@ -13,6 +13,7 @@ import msgspec
 
 from reknit.client.session import Session
 from reknit.config import Config
+from reknit.decoding import UNREADABLE
 from reknit.envelope.attributes import Attributes
 from reknit.envelope.cloudevents import from_json
 from reknit.errors import Full, InvalidAttributes, Refused
@@ -100,6 +101,6 @@ def _read(request: HttpRequest) -> list[tuple[Attributes, bytes]]:
         return [from_json(request.body)]
     try:
         rows = _batch.decode(request.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise InvalidAttributes("data", f"is not a JSON list: {error}") from None
     return [from_json(bytes(row)) for row in rows]

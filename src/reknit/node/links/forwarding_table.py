@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from reknit.ledger import ANYCAST, Series
@@ -18,10 +18,17 @@ ORIGINS_MAX: Final = 100_000
 
 
 class Origins:
-    """By source, as hex: the node on which it is published. `save_soon` writes `known` to a file."""
+    """By source, as hex: the node on which it is published. `save_soon` writes `known` to a file.
 
-    def __init__(self, known: dict[str, str], node_name: str, save_soon: Callable[[], None]) -> None:
+    After a crash the newest of these may be forgotten. So the origin of an `old` source, one that the journal had when
+    the node started, is told to other nodes only if it is in the file, or comes up again: they may know better.
+    """
+
+    def __init__(
+        self, known: dict[str, str], node_name: str, save_soon: Callable[[], None], old: Iterable[bytes] = ()
+    ) -> None:
         self._known = known
+        self._unsure = {source for source in old if source.hex() not in known}
         self._node_name = node_name
         self._save_soon = save_soon
         self._is_warned = False
@@ -30,8 +37,13 @@ class Origins:
         """The node on which a source is published; this one, as far as nothing else is known."""
         return self._known.get(source.hex(), self._node_name)
 
+    def told(self, source: bytes) -> str | None:
+        """What other nodes are told about the origin of a source; None if it may be forgotten."""
+        return None if source in self._unsure else self.of(source)
+
     def learn(self, source: bytes, origin: str) -> None:
         """A source is published on another node."""
+        self._unsure.discard(source)
         name = source.hex()
         if origin == self._node_name:
             return
@@ -52,6 +64,7 @@ class Origins:
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
+        self._unsure.discard(source)
         if self._known.pop(source.hex(), None) is None:
             return False
         self._save_soon()

@@ -1,5 +1,5 @@
-"""Recovery on a node: answers requests for past events, searches other caches, and records what is lost.
+"""Recovery on a node: its connections to further nodes, and the journal of events that an alignment fetched.
 
-The machines are in `reknit.protocol.recovery`. This room may import `connection`, `node/core`, `node/peers`
-and `node/journals.py`. Start with `caches.py`.
+What decides is in `reknit.protocol.recovery`, and `node/core/recovery.py` runs it. This room may import `connection`,
+`node/core`, `node/peers` and `node/journals.py`. Start with `caches.py`.
 """

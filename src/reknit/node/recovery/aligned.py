@@ -15,8 +15,8 @@ from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.ledger import Series
+from reknit.node.core.keepers import JournalKeeper
 from reknit.node.journals import open_journal
-from reknit.node.recovery.keepers import JournalKeeper
 from reknit.protocol.recovery import alignment
 from reknit.seqset import SeqSet
 from reknit.store.journal import Journal
@@ -81,11 +81,15 @@ class AlignedEvents:
         """The events of `[start, stop)` that are held here, cut to it, in seq order."""
         if self._journal is None:
             return []
-        return JournalKeeper(self._journal).find(topic, source, start, stop, bytes_max)
+        return JournalKeeper(self._journal, environment.time_us).find(topic, source, start, stop, bytes_max)
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that are held here of every series that matches."""
-        return [] if self._journal is None else JournalKeeper(self._journal).survey(pattern, age_s)
+        return (
+            []
+            if self._journal is None
+            else JournalKeeper(self._journal, environment.time_us).survey(pattern, age_s)
+        )
 
     # -- both journals, to be compared with another node's
 

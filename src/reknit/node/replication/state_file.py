@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from reknit.config import Config
+from reknit.decoding import UNREADABLE
 
 log = logging.getLogger("reknit.node")
 
@@ -30,7 +31,7 @@ class StateFile(Generic[T]):
             return kind()
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=kind)
-        except (msgspec.DecodeError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             log.error("%s can't be read and is ignored: %s", self._path, error)
             return kind()
 

@@ -253,8 +253,8 @@ class Recovery:
         """An input from a cache, about a cache, or about a publisher."""
         match message:
             case BatchesRecovered(batches=batches):
-                self._search.heard(peer, now)
                 self._recovered(batches, now)
+                self._search.heard(peer, now)
             case CacheAnswered(number=number, covered=covered, is_last=is_last):
                 self._search.answered(number, covered, is_last, now)
             case CacheSurveyed(number=number, spans=spans, is_last=is_last):

@@ -1,13 +1,14 @@
 """Search the caches for missing ranges: the nearest cache first, then the next one for the rest.
 
 A cache answers with what it holds, and so denies what it does not hold. A silent cache is passed over, and asked
-again after a back-off. A range is given up when every cache has denied it, or when it has waited for silent caches
-for too long.
+again after a back-off; so is one whose answers neither bring nor deny anything. A range is given up when every cache
+has denied it, or when it has waited for such caches for too long.
 
     want, want_all      AskCache for what is not searched for yet
     found               nobody is asked for it any more
     answered            what the cache did not have: AskCache for the next one; after the last one: Missing
-    heard               the cache is sending: its timeout starts again
+                        an answer without events or denials: the next one, and this one after a back-off
+    heard               the cache sent events that are searched for: its timeout starts again
     unreachable         others are asked; the cache is asked again after a back-off
     reachable           the cache is asked again, also for what it denied
     pause, resume       no AskCache meanwhile
@@ -20,17 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
-from reknit.protocol.recovery.series_search import SeriesSearch
+from reknit.protocol.recovery.series_search import RETRY_S_MAX, RETRY_S_MIN, SeriesSearch
 from reknit.seqset import Range, SeqSet
-
-RETRY_S_MIN: Final = 0.1
-RETRY_S_MAX: Final = 5.0
 
 
 class SearchSettings(msgspec.Struct, frozen=True):
@@ -72,10 +69,17 @@ class _Request:
     series: Series
     left: SeqSet
     deadline: float
+    begun: int
+    """The progress of the search when the request was made…"""
+    seen: int
+    """…and when the cache was last given more time."""
 
-    def extend(self, deadline: float) -> None:
-        """The cache is sending: wait for it longer."""
-        self.deadline = deadline
+    def extend(self, progress: int, deadline: float) -> bool:
+        """Wait longer for a cache that sends events, or denies them. False if it did neither since the last time."""
+        if progress == self.seen:
+            return False
+        self.seen, self.deadline = progress, deadline
+        return True
 
 
 class Search:
@@ -148,22 +152,28 @@ class Search:
         request = self._requests.get(number)
         if request is None:
             return
-        request.extend(now + self._settings.timeout_s)
-        self._away.pop(request.cache, None)
         wanted = self._wanted[request.series]
         for start, stop in covered:
             for low, high in request.left.overlap(start, stop) if 0 < start < stop else ():
                 request.left.discard(low, high)
                 wanted.answered(request.cache, low, high)
+        if request.extend(wanted.progress, now + self._settings.timeout_s):
+            self._away.pop(request.cache, None)
+            wanted.answered_something(request.cache)
         if is_last:
             self._end(number)
+            if wanted.progress == request.begun:
+                wanted.answered_nothing(request.cache, now)
         self._plan(request.series, wanted, now)
 
     def heard(self, cache: Peer, now: float) -> None:
-        """Part of an answer came: the cache is sending."""
-        for request in self._requests.values():
-            if request.cache == cache:
-                request.extend(now + self._settings.timeout_s)
+        """Part of an answer came, and its events were `found`: the cache is sending, and its other answers follow."""
+        theirs = [request for request in self._requests.values() if request.cache == cache]
+        deadline = now + self._settings.timeout_s
+        has_progressed = [one.extend(self._wanted[one.series].progress, deadline) for one in theirs]
+        if any(has_progressed):
+            for request in theirs:
+                request.deadline = deadline
 
     def _end(self, number: int) -> None:
         request = self._requests.pop(number)
@@ -202,7 +212,7 @@ class Search:
 
     def tick(self, now: float) -> None:
         """Pass over caches that were silent for too long, ask others again, and give up ranges past their patience."""
-        for cache in {one.cache for one in self._requests.values() if one.deadline <= now}:
+        for cache in dict.fromkeys(one.cache for one in self._requests.values() if one.deadline <= now):
             self.unreachable(cache, now)
         self._plan_all(now)
 
@@ -236,7 +246,7 @@ class Search:
             part = wanted.not_denied(cache, rest)
             if not part:
                 continue
-            retry_at = self._away.get(cache, (now, 0.0))[0]
+            retry_at = max(self._away.get(cache, (now, 0.0))[0], wanted.backed_off_until(cache))
             if retry_at > now:
                 silent = silent.union(part)
                 wanted.retry_at(retry_at)
@@ -255,5 +265,6 @@ class Search:
         self._number += 1
         ranges, size = wanted.request(part, self._settings.bytes_max)
         deadline = now + self._settings.timeout_s
-        self._requests[self._number] = _Request(cache, series, SeqSet.from_ranges(ranges), deadline)
+        left, begun = SeqSet.from_ranges(ranges), wanted.progress
+        self._requests[self._number] = _Request(cache, series, left, deadline, begun, begun)
         self._effects.append(AskCache(cache, self._number, series, ranges, size))

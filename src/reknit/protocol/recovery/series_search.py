@@ -1,4 +1,7 @@
-"""The search in one series: which events are missing, which caches deny them, and how long to wait for silent ones."""
+"""The search in one series: which events are missing, which caches deny them, and how long to wait for silent ones.
+
+A cache that answers without saying anything about the question is treated as if it were silent, for this series.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ FIRST_BYTES: Final = 1 << 20
 """The size of the first request; each further one is twice as large. The first events are processed meanwhile."""
 RANGES_MAX: Final = 1024
 """How many ranges one request names."""
+RETRY_S_MIN: Final = 0.1
+RETRY_S_MAX: Final = 5.0
+"""The back-off before a cache is asked again that was silent, or that answered without answering the question."""
 NEVER: Final = float("inf")
 
 
@@ -34,6 +40,10 @@ class SeriesSearch:
     """Events that were requested a second time."""
     _request_bytes: int = FIRST_BYTES
     """The size of the next request."""
+    _backoffs: dict[Peer, tuple[float, float]] = field(default_factory=dict)
+    """By cache that answered without answering the question: when it is asked again, and the next back-off."""
+    progress: int = 0
+    """Grows whenever events come, or a cache denies them."""
     _patience: list[tuple[float, int, int]] = field(default_factory=list)
     """(until, start, stop): how long a range waits for silent caches."""
 
@@ -45,7 +55,7 @@ class SeriesSearch:
 
     def found(self, start: int, stop: int) -> None:
         """These events came."""
-        self.seqs.discard(start, stop)
+        self.progress += self.seqs.discard(start, stop)
 
     # -- requests
 
@@ -60,6 +70,7 @@ class SeriesSearch:
 
     def answered(self, cache: Peer, start: int, stop: int) -> None:
         """A cache answered for this range: it does not hold the events that are still missing."""
+        self.progress += 1
         self._asked.discard(start, stop)
         for gap in self.seqs.overlap(start, stop):
             self._denied.setdefault(cache, SeqSet()).add(*gap)
@@ -69,9 +80,23 @@ class SeriesSearch:
         for bounds in ranges:
             self._asked.discard(*bounds)
 
+    def answered_nothing(self, cache: Peer, now: float) -> None:
+        """A cache answered a request completely, and neither sent nor denied anything: it has to wait."""
+        wait_s = self._backoffs.get(cache, (0.0, RETRY_S_MIN))[1]
+        self._backoffs[cache] = (now + wait_s, min(wait_s * 2, RETRY_S_MAX))
+
+    def answered_something(self, cache: Peer) -> None:
+        """A cache answers the questions."""
+        self._backoffs.pop(cache, None)
+
+    def backed_off_until(self, cache: Peer) -> float:
+        """When the cache may be asked for this series."""
+        return self._backoffs[cache][0] if cache in self._backoffs else 0.0
+
     def forget_denials(self, cache: Peer) -> None:
         """The cache may have been filled meanwhile."""
         self._denied.pop(cache, None)
+        self._backoffs.pop(cache, None)
 
     # -- planning
 

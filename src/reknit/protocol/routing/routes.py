@@ -55,6 +55,16 @@ class Interests(msgspec.Struct, frozen=True):
     removed: list[Interest] = []
 
 
+class SubscriptionsChanged(msgspec.Struct, frozen=True):
+    """Somebody subscribed or unsubscribed on this node: its interests may have changed."""
+
+
+class SourceDeclared(msgspec.Struct, frozen=True):
+    """A publisher with a lasting source is on this node now, wherever it was before."""
+
+    source: bytes
+
+
 class SendToNeighbour(msgspec.Struct, frozen=True):
     """Send a message to a neighbour."""
 
@@ -72,6 +82,7 @@ class Rerouted(msgspec.Struct, frozen=True):
     """Routes changed; or only subscriptions of other nodes."""
 
     has_new_routes: bool
+    """Whether recent events may have been passed over, because a route or a subscription was gone for a while."""
 
 
 Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
@@ -320,8 +331,11 @@ class Routes:
             self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
             self._index[mode].add(Pattern(pattern), news.node)
+        # A subscriber without a name comes back a moment after its node restarted. Events that were published
+        # elsewhere meanwhile were passed over: look back for them.
+        is_back = bool(known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
-        self._effects.append(Rerouted(False))
+        self._effects.append(Rerouted(is_back))
 
     # -- messages
 

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import msgspec
 
+from reknit.decoding import UNREADABLE
 from reknit.errors import LocalError
 from reknit.spark.lake.tables import FORMAT, TABLE_OF, TABLES
 
@@ -150,7 +151,7 @@ class StageLog:
             except FileNotFoundError:  # it was folded just now
                 newest = max(n for n in self._names() if n.endswith(".folded.json"))
                 return self._read(newest)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 where = str(self.folder / name)
                 raise LakeError(where, f"can't be read ({error})", "restore it from a copy") from None
             self._known[name] = commit
@@ -174,7 +175,7 @@ class Lake:
             what = "there is no lake" if self.root.exists() else "there is no such folder"
             do = "use the folder that `reknit pipeline run --lake` wrote"
             raise LakeError(str(root), what, do) from None
-        except (msgspec.DecodeError, NotADirectoryError) as error:
+        except (*UNREADABLE, NotADirectoryError) as error:
             raise LakeError(
                 str(root), f"lake.json can't be read ({error})", "restore it from a copy"
             ) from None

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.dead_letter import read_letter
+from reknit.errors import MalformedFrame
 from reknit.spark.lake.columns import struct
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.lake.spark_tables import Transaction
@@ -64,12 +65,12 @@ def letter_row(event: dict[str, Any]) -> dict[str, Any]:
     own = {"letter_source": event["source"], "letter_seq": event["seq"]}
     try:
         letter = read_letter(event["payload"])
-    except msgspec.DecodeError as error:
+    except MalformedFrame as error:
         return {
             **{name: event[name] for name in ("topic", "source", "seq", "time", "payload")},
             **own,
             "reason": "malformed",
-            "text": f"not a dead letter: {error}",
+            "text": f"not a dead letter: {error.what}",
             "died": event["time"],
         }
     fields = msgspec.structs.asdict(letter)

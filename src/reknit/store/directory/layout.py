@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from reknit import environment
+from reknit.decoding import UNREADABLE
 from reknit.errors import JournalError, JournalLocked
 from reknit.store.log.segment_files import sync_directory
 
@@ -69,7 +70,7 @@ class Layout:
             error = JournalError("there is no journal", str(self.root))
             error.do = "check the directory, or start a node there to create one"
             raise error from None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise JournalError(f"the label can't be read ({error})", str(self.label)) from None
         if label.format != FORMAT:
             mismatch = JournalError(f"format {label.format} is not format {FORMAT}", str(self.label))

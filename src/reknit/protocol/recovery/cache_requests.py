@@ -117,8 +117,7 @@ class CacheRequests:
         """The connection is gone, and its replies with it: tell every requester, once for each cache."""
         requests, self._open = self._open, {}
         self._announced.clear()
-        told: set[tuple[int, Peer]] = set()
-        for requester, cache, _ in requests.values():
-            if (id(requester), cache) not in told:
-                told.add((id(requester), cache))
-                requester.unreachable(cache)
+        for requester, cache in dict.fromkeys(
+            (requester, cache) for requester, cache, _ in requests.values()
+        ):
+            requester.unreachable(cache)

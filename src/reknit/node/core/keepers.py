@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from reknit import environment
 from reknit.batch import Batch
 from reknit.errors import Gone
 from reknit.ledger import Series
@@ -18,8 +17,9 @@ from reknit.wire.recovery import Span
 class JournalKeeper:
     """A journal as a cache: it survives restarts, and retention bounds it."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, now_us: Callable[[], int]) -> None:
         self._journal = journal
+        self._now_us = now_us
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
         """The events of `[start, stop)` that are held, cut to it, in seq order."""
@@ -40,13 +40,14 @@ class JournalKeeper:
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that are held of every series that matches."""
-        oldest_us = environment.time_us() - int(age_s * 1e6) if age_s else 0
+        oldest_us = self._now_us() - int(age_s * 1e6) if age_s else 0
         spans: list[Span] = []
         for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
             if seqs and pattern.matches(topic):
                 first = self._first(topic, source, seqs.last + 1, oldest_us)
+                held = seqs.difference(self._journal.lost(topic, source))
                 spans.append(
-                    Span(topic, source, seqs.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
+                    Span(topic, source, held.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
                 )
         return spans
 

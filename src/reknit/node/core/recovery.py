@@ -1,0 +1,207 @@
+"""The recovery machines of a core: which of them takes an input, and how their effects are performed.
+
+machine      file (in protocol/recovery)   decides
+caches       cache_service.py              which cache answers a request, and when the answer is complete
+losses       loss_reports.py               what is lost for good, and who is told
+stored       stored_events.py              which storage acks publishers get
+heartbeats   heartbeat_forwarding.py       when subscribers get heartbeats
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol, assert_never
+
+from reknit.config import Config
+from reknit.frame import Buffer
+from reknit.node.core.keepers import JournalKeeper, Keepers
+from reknit.outcome import Code
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.effects import AppendRecord, Mark, Send
+from reknit.protocol.machine import JOURNAL, Peer, PeerLeft
+from reknit.protocol.publish.intake import Intake, RefusedBatch
+from reknit.protocol.recovery import cache_inputs
+from reknit.protocol.recovery.cache import EventHolder, answer
+from reknit.protocol.recovery.cache_inputs import (
+    AskRemote,
+    Dismiss,
+    Listed,
+    ListHeld,
+    LookedUp,
+    LookUp,
+    SendFound,
+    SurveyRemote,
+)
+from reknit.protocol.recovery.cache_service import CacheService
+from reknit.protocol.recovery.heartbeat_forwarding import CaughtUp, HeartbeatForwarder
+from reknit.protocol.recovery.loss_reports import LossNoted, LossReports, NeverArrives, Opened, SkipSource
+from reknit.protocol.recovery.rejections import rejections
+from reknit.protocol.recovery.search import SearchSettings
+from reknit.protocol.recovery.stored_events import CacheSubscribed, StoredEvents
+from reknit.store.journal import Journal
+from reknit.topic import Pattern
+from reknit.wire.codec import encode
+from reknit.wire.messages import Settle, Subscribe
+from reknit.wire.recovery import Heartbeat, Require
+
+log = logging.getLogger("reknit.node")
+
+Input = cache_inputs.Input | Heartbeat | Require | NeverArrives | Subscribe | Settle
+Own = LookUp | ListHeld | SendFound | AskRemote | SurveyRemote | Dismiss | SkipSource | LossNoted
+"""Effects that are performed here…"""
+Effect = Own | AppendRecord | Mark | RefusedBatch | Send
+"""…and those that the core performs, like the effects of its other machines."""
+
+
+class RecoveryShell(Protocol):
+    """What recovery needs beside a connection's bytes: further nodes, and what is known of peers."""
+
+    def ask_remote(self, effect: AskRemote) -> None:
+        """Ask a further node for events; its answers are inputs."""
+
+    def survey_remote(self, effect: SurveyRemote) -> None:
+        """Ask a further node which events it holds; its answers are inputs."""
+
+    def dismiss(self, peer: Peer, code: Code, text: str) -> None:
+        """Tell a peer why, and close its connection."""
+
+    def name_of(self, peer: Peer) -> str:
+        """The name under which a peer introduced itself."""
+
+
+class NoFurtherNodes:
+    """The shell of a core that has no further nodes to ask."""
+
+    def ask_remote(self, effect: AskRemote) -> None:
+        """Never asked for."""
+
+    def survey_remote(self, effect: SurveyRemote) -> None:
+        """Never asked for."""
+
+    def dismiss(self, peer: Peer, code: Code, text: str) -> None:
+        log.warning("%s broke the protocol: %s: %s", peer, code.name, text)
+
+    def name_of(self, peer: Peer) -> str:
+        return str(peer)
+
+
+class CoreRecovery:
+    """The machines, and the journals that answer requests: the node's own first."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        journal: Journal,
+        dispatch: Dispatcher,
+        intake: Intake,
+        dead_letter_topic: str,
+        send: Callable[[Peer, Sequence[Buffer]], None],
+        zero_us: int,
+        now_us: Callable[[], int],
+    ) -> None:
+        # Further caches get half of the peer's timeout, so that the peer is answered in time.
+        timeout_s, bytes_max = config.recovery.ask_timeout_s / 2, config.recovery.ask_bytes_max
+        self.caches = CacheService(SearchSettings(timeout_s, timeout_s, bytes_max))
+        self.losses = LossReports(journal.ledger, dispatch.queues, intake.next_number, zero_us)
+        self.stored = StoredEvents(journal.ledger)
+        self.heartbeats = HeartbeatForwarder(dispatch.queues)
+        self.holder: EventHolder = JournalKeeper(journal, now_us)
+        self._shell: RecoveryShell = NoFurtherNodes()
+        self._journal = journal
+        self._dispatch = dispatch
+        self._intake = intake
+        self._dead_letter_topic = dead_letter_topic
+        self._send = send
+        self._effects: list[Effect] = []
+
+    def attach(self, shell: RecoveryShell, holders: Sequence[EventHolder]) -> None:
+        """Use this shell, and search these holders of events after the journal."""
+        self._shell = shell
+        self.holder = Keepers([self.holder, *holders])
+
+    # -- inputs
+
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
+        """From a peer, or about lost events."""
+        match message:
+            case Subscribe():
+                self.losses.receive(message, peer, now)
+                if message.is_cache:
+                    name = message.name or f"{self._shell.name_of(peer)}/{message.sub}"
+                    self.stored.receive(CacheSubscribed(message.sub, name), peer, now)
+            case Settle():
+                if message.rejected:
+                    self._reject(message, peer)
+                self.stored.receive(message, peer, now)
+            case Heartbeat():
+                self.heartbeats.receive(message, peer, now)
+            case Require():
+                self.stored.receive(message, peer, now)
+            case NeverArrives():
+                self.losses.receive(message, peer, now)
+            case PeerLeft():
+                self.losses.receive(message, peer, now)
+                self.stored.receive(message, peer, now)
+                self.caches.receive(message, peer, now)
+            case _:
+                self.caches.receive(message, peer, now)
+
+    def _reject(self, message: Settle, peer: Peer) -> None:
+        queue = self._dispatch.queues.get((peer, message.sub))
+
+        def gets(topic: str) -> bool:
+            return queue is not None and queue.pattern.matches(topic) and topic != self._dead_letter_topic
+
+        self._effects += rejections(message, peer, gets)
+
+    def mark(self) -> int:
+        """A number that is durable when everything that was rejected by now is."""
+        number = self._intake.next_number()
+        self._effects.append(Mark(number))
+        return number
+
+    def tick(self, now: float) -> None:
+        """Time passed."""
+        self.caches.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
+        return self.caches.next_deadline()
+
+    def take_effects(self, now: float) -> list[Effect]:
+        """The effects to perform, in order. To be called when those of the dispatcher were performed."""
+        if self.losses.is_waiting:
+            self.losses.receive(Opened(), JOURNAL, now)
+        if self.heartbeats.is_waiting and self._journal.staged_end <= self._journal.end:
+            self.heartbeats.receive(CaughtUp(), JOURNAL, now)
+        effects, self._effects = self._effects, []
+        effects += self.losses.take_effects()
+        effects += self.stored.take_effects()
+        effects += self.caches.take_effects()
+        effects += self.heartbeats.take_effects()
+        return effects
+
+    def perform(self, effect: Own, now: float) -> None:
+        """Perform an effect of these machines."""
+        match effect:
+            case LookUp(peer=peer, request=request):
+                self.caches.receive(LookedUp(request, *answer(self.holder, request)), peer, now)
+            case ListHeld(peer=peer, request=survey):
+                spans = self.holder.survey(Pattern(survey.pattern), survey.age_s)
+                self.caches.receive(Listed(survey, spans), peer, now)
+            case SendFound(peer=peer, reply=reply, batches=batches):
+                self._send(peer, [encode(reply), *(batch.data for batch in batches)])
+            case AskRemote():
+                self._shell.ask_remote(effect)
+            case SurveyRemote():
+                self._shell.survey_remote(effect)
+            case Dismiss(peer=peer, code=code, text=text):
+                self._shell.dismiss(peer, code, text)
+            case SkipSource(source=source, seq=seq):
+                self._intake.skip(source, seq)
+            case LossNoted(series=(topic, source), start=start, stop=stop, text=text):
+                log.error("lost [%d, %d) of %s on %s: %s", start, stop, source.hex(), topic, text)
+            case _:
+                assert_never(effect)

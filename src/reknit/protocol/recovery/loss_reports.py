@@ -1,0 +1,156 @@
+"""Events that never reached this node, because nobody had them: recorded, and reported to every durable subscriber once.
+
+A relay or a gateway that meets such a range continues after it. Subscribers without a name notice the gap themselves,
+and may know a cache that has it. This node is responsible for durable subscribers: it owes them the range, which ends as
+lost when it is reported, at once or when the subscriber is connected again.
+
+    NeverArrives    new to the ledger: AppendRecord(Skipped), LossNoted, and a report to each durable subscriber that is
+                    connected and owed it. In any case: SkipSource
+    Subscribe       the durable subscription gets its reports when it is open
+    Opened          subscriptions were opened: their reports, each as Send(Lost) and AppendRecord(Outcomes)
+    PeerLeft        the subscriptions that it requested are not waited for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, assert_never
+
+import msgspec
+
+from reknit.ledger import Ledger, Series
+from reknit.outcome import CODE_OF, FinalOutcome, Reason
+from reknit.protocol.effects import AppendRecord, Send
+from reknit.protocol.machine import Machine, Peer, PeerLeft
+from reknit.protocol.recovery.subscription_view import SubscriptionView, SubscriptionViews
+from reknit.records import OutcomeRow, Outcomes, Record, Skipped
+from reknit.wire.messages import Lost, Subscribe
+
+TEXT: Final = "nobody has it any more"
+
+
+class NeverArrives(msgspec.Struct, frozen=True):
+    """`[start, stop)` of a series will never arrive, and why."""
+
+    series: Series
+    start: int
+    stop: int
+    text: str = TEXT
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """Subscriptions may have been opened since they were requested."""
+
+
+class SkipSource(msgspec.Struct, frozen=True):
+    """The intake continues with this seq of a source."""
+
+    source: bytes
+    seq: int
+
+
+class LossNoted(msgspec.Struct, frozen=True):
+    """Events are lost that were not known to be: for the log."""
+
+    series: Series
+    start: int
+    stop: int
+    text: str
+
+
+Input = NeverArrives | Subscribe | Opened | PeerLeft
+Effect = AppendRecord | Send | SkipSource | LossNoted
+
+
+class LossReports:
+    """The lost ranges of one node. `zero_us` is the time of day at `now` 0."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        subscriptions: SubscriptionViews,
+        next_number: Callable[[], int],
+        zero_us: int = 0,
+    ) -> None:
+        self._ledger = ledger
+        self._subscriptions = subscriptions
+        self._next_number = next_number
+        self._zero_us = zero_us
+        self._time_us = zero_us
+        self._opening: dict[tuple[Peer, int], None] = {}
+        """Durable subscriptions that were requested and are not open."""
+        self._effects: list[Effect] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `Opened` would have an effect."""
+        return any(key in self._subscriptions for key in self._opening)
+
+    def receive(self, message: Input, peer: Peer, now: float) -> None:
+        """About events that are lost, or from a subscriber."""
+        self._time_us = self._zero_us + int(now * 1e6)
+        match message:
+            case NeverArrives():
+                self._skip(message)
+            case Subscribe(name=name, sub=sub):
+                if name and self._ledger.skipped:
+                    self._opening[peer, sub] = None
+            case Opened():
+                self._report_opened()
+            case PeerLeft():
+                self._opening = {key: None for key in self._opening if key[0] != peer}
+            case _:
+                assert_never(message)
+
+    def _skip(self, lost: NeverArrives) -> None:
+        series, start, stop = lost.series, lost.start, lost.stop
+        fresh = self._ledger.skip(*series, start, stop)
+        if fresh:
+            self._effects.append(LossNoted(series, start, stop, lost.text))
+        for low, high in fresh:
+            self._store(Skipped(*series, low, high, lost.text, self._time_us))
+        self._effects.append(SkipSource(series[1], stop))
+        for subscription in self._subscriptions.values() if fresh else ():
+            account = self._ledger.accounts.get(subscription.name) if subscription.is_durable else None
+            if account is not None:
+                parts = [part for bounds in fresh for part in account.open_within(series, *bounds)]
+                self._report(subscription, [(series, *part) for part in parts])
+
+    def _report_opened(self) -> None:
+        for key in [key for key in self._opening if key in self._subscriptions]:
+            del self._opening[key]
+            subscription = self._subscriptions[key]
+            self._report(subscription, self._ledger.untold(subscription.name))
+
+    def _report(self, subscription: SubscriptionView, untold: list[tuple[Series, int, int]]) -> None:
+        """Report ranges to a connected subscriber, and record them as lost to it."""
+        if not untold:
+            return
+        reason = Reason.RETENTION
+        for series, start, stop in untold:
+            lost = Lost(subscription.sub, *series, start, stop, str(reason))
+            self._effects.append(Send(subscription.peer, lost))
+        code = int(CODE_OF[reason])
+        rows = [
+            OutcomeRow(*series, start, stop, FinalOutcome.LOST, code, str(reason), TEXT, 0, self._time_us)
+            for series, start, stop in untold
+        ]
+        self._store(Outcomes(subscription.name, rows))
+
+    def _store(self, record: Record) -> None:
+        self._effects.append(AppendRecord(self._next_number(), record))
+
+    def tick(self, now: float) -> None:
+        """Nothing has a deadline."""
+
+    def next_deadline(self) -> float | None:
+        """Never."""
+        return None
+
+    def take_effects(self) -> list[Effect]:
+        """The effects to perform, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+
+_MACHINE: type[Machine[Input, Effect]] = LossReports

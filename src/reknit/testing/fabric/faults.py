@@ -1,0 +1,167 @@
+"""Makes the faults of a plan happen: to the network, to hosts, to disks, and to programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reknit.testing.fabric.hosts import Host
+from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.programs.program import Program, Scene
+
+
+class Faults:
+    """Injects faults at random times, until `stop`."""
+
+    def __init__(self, scene: Scene, programs: list[Program]) -> None:
+        self._scene, self._programs = scene, programs
+        self._network, self._rng = scene.fabric.network, scene.fabric.rng("faults")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[Any]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        plan = self._scene.plan
+        self._network.delay_s_range = (0.0001, plan.delay_s_max)
+        self._network.split_share, self._network.socket_bytes = plan.split_share, plan.socket_bytes
+        for node in self._nodes():
+            node.host.disk.stall_s_max = plan.stall_s_max
+        for rate, fault in (
+            (plan.reset_rate, self._reset),
+            (plan.cut_rate, self._cut),
+            (plan.slow_rate, self._slow),
+            (plan.crash_rate, self._crash_node),
+            (plan.freeze_rate, self._freeze),
+            (plan.program_crash_rate, self._crash_program),
+            (plan.step_rate, self._step_clock),
+            (plan.full_rate, self._fill_disk),
+            (plan.sync_failure_rate, self._fail_syncs),
+        ):
+            if rate:
+                self._tasks.append(asyncio.create_task(self._repeat(rate, fault)))
+
+    async def stop(self) -> None:
+        """No more faults: everything heals and runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._running)
+        self._network.heal_all()
+        for node in self._nodes():
+            node.host.disk.heal()
+            if not node.is_up:
+                await node.start()
+        for program in self._programs:
+            if not program.host.is_alive:
+                program.start()
+
+    async def _repeat(self, rate: float, fault: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(self._rng.expovariate(rate))
+            self._running = [task for task in self._running if not task.done()]
+            self._running.append(asyncio.ensure_future(fault()))
+
+    def _nodes(self) -> list[FabricNode]:
+        return list(self._scene.fabric.nodes.values())
+
+    def _hosts(self) -> list[Host]:
+        return [node.host for node in self._nodes()] + [program.host for program in self._programs]
+
+    def _tell(self, *what: object) -> None:
+        self._network.trace("fault", *what)
+
+    # -- the network
+
+    def _two(self) -> tuple[str, str]:
+        node = self._rng.choice(self._nodes()).host
+        others = [host for host in self._hosts() if host is not node]
+        return node.address, self._rng.choice(others).address
+
+    async def _reset(self) -> None:
+        one, other = self._two()
+        self._tell("reset", one, other, self._network.reset(one, other))
+
+    async def _cut(self) -> None:
+        pairs = [self._two()]
+        if self._rng.random() < 0.3:  # a whole host is cut off
+            one = self._rng.choice(self._nodes()).host.address
+            pairs = [(one, host.address) for host in self._hosts() if host.address != one]
+        if self._rng.random() >= self._scene.plan.one_way_share:
+            pairs += [(stop, start) for start, stop in pairs]
+        self._tell("cut", pairs)
+        for start, stop in pairs:
+            self._network.cut(start, stop)
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.cut_s_max))
+        self._tell("heal", pairs)
+        for start, stop in pairs:
+            self._network.heal(start, stop)
+
+    async def _slow(self) -> None:
+        one, other = self._two()
+        self._tell("slow", one, other)
+        self._network.slow(one, other, self._rng.uniform(0.0, self._scene.plan.slow_s_max))
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.cut_s_max))
+        self._network.slow(one, other, 0.0)
+
+    # -- hosts
+
+    async def _crash_node(self) -> None:
+        plan = self._scene.plan
+        node = self._rng.choice(self._nodes())
+        if not node.is_up or node.config.journal.kind == "memory":
+            return
+        if self._rng.random() < plan.stop_share:
+            self._tell("stop", node.name)
+            await node.stop()
+        else:
+            is_power_lost = self._rng.random() < plan.power_share
+            self._tell("crash", node.name, is_power_lost)
+            node.crash(is_power_lost=is_power_lost)
+        await self._start(node)
+
+    async def _start(self, node: FabricNode) -> None:
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.down_s_max))
+        self._tell("start", node.name)
+        node.host.disk.is_full = node.host.disk.is_failing = False
+        await node.start()
+
+    async def _freeze(self) -> None:
+        host = self._rng.choice(self._hosts())
+        seconds = self._rng.uniform(0.0, self._scene.plan.freeze_s_max)
+        if host.life is not None and host.is_alive:
+            self._tell("freeze", host.name, seconds)
+            host.life.freeze(seconds)
+
+    async def _crash_program(self) -> None:
+        program = self._rng.choice(self._programs)
+        if not program.host.is_alive:
+            return
+        self._tell("crash", program.name)
+        program.crash()
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.program_down_s_max))
+        program.start()
+
+    async def _step_clock(self) -> None:
+        host = self._rng.choice(self._hosts())
+        seconds = self._rng.uniform(-1.0, 1.0) * self._scene.plan.step_s_max
+        self._tell("clock", host.name, seconds)
+        host.step_clock(seconds)
+
+    async def _fill_disk(self) -> None:
+        node = self._rng.choice(self._nodes())
+        self._tell("full", node.name)
+        node.host.disk.is_full = True
+        await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.full_s_max))
+        node.host.disk.is_full = False
+
+    async def _fail_syncs(self) -> None:
+        node = self._rng.choice(self._nodes())
+        if not node.is_up or node.config.journal.kind == "memory":
+            return
+        self._tell("failing", node.name)
+        node.host.disk.is_failing = True
+        await asyncio.sleep(self._rng.uniform(0.0, 1.0))
+        if node.is_up:
+            node.crash(is_power_lost=self._rng.random() < self._scene.plan.power_share)
+            await self._start(node)

@@ -1,0 +1,262 @@
+"""Every fault of a simulated fabric, and how often it happens: one frozen plan, drawn from a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+Shape = Literal["mesh", "chain", "ring", "star"]
+Order = Literal["none", "source", "key"]
+Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricPlan:
+    """Every parameter of a simulated fabric. A rate is per second of the run; a share is a probability.
+
+    It has more than 15 fields because all faults are in one place: a replay prints the whole plan as one value, and
+    a test sets a single field.
+
+    >>> FabricPlan.from_seed(7) == FabricPlan.from_seed(7)
+    True
+    """
+
+    seed: int
+
+    # the fabric
+    nodes: int = 1
+    shape: Shape = "mesh"
+    cost_max: int = 1
+    """Links have a random cost up to this one."""
+    memory_share: float = 0.0
+    """Nodes with their journal in memory. They are never restarted."""
+    segment_bytes: int = 1 << 16
+    run_s: float = 5.0
+    """How long faults happen and programs publish. Afterwards everything must come to rest."""
+
+    # programs
+    publishers: int = 2
+    lasting_share: float = 0.5
+    """Publishers with a name, which keep their source when the program restarts."""
+    put_rate: float = 5.0
+    burst_max: int = 5
+    payload_bytes_max: int = 200
+    durables: int = 2
+    ephemerals: int = 1
+    senders: int = 0
+    """Publishers on balanced topics, which ask for the outcome of each event."""
+    workers: int = 0
+    resend_share: float = 0.5
+    """Senders whose released events go to the next worker first."""
+    requesters: int = 0
+    services: int = 0
+    think_s_max: float = 0.05
+    release: float = 0.0
+    fail: float = 0.0
+    reject: float = 0.0
+    """The weights of an application's dispositions, beside 1 for accepting."""
+    leave_share: float = 0.0
+    """Restarts of a subscriber's program in which it leaves in order."""
+
+    # the network
+    delay_s_max: float = 0.005
+    split_share: float = 0.0
+    socket_bytes: int = 1 << 16
+    reset_rate: float = 0.0
+    cut_rate: float = 0.0
+    cut_s_max: float = 3.0
+    one_way_share: float = 0.3
+    slow_rate: float = 0.0
+    slow_s_max: float = 1.0
+
+    # hosts
+    crash_rate: float = 0.0
+    power_share: float = 0.5
+    """Crashes of a node's host in which the power fails, so that writes that were not synced may be lost."""
+    stop_share: float = 0.2
+    """Restarts of a node that are in order."""
+    down_s_max: float = 2.0
+    freeze_rate: float = 0.0
+    freeze_s_max: float = 4.0
+    program_crash_rate: float = 0.0
+    program_down_s_max: float = 1.0
+    step_rate: float = 0.0
+    step_s_max: float = 3600.0
+    """Steps of a host's clock."""
+
+    # disks
+    sync_failure_rate: float = 0.0
+    """Syncs fail for a moment; a node stops its intake then until it is restarted, which follows."""
+    stall_s_max: float = 0.0
+    full_rate: float = 0.0
+    full_s_max: float = 1.0
+
+    # administration
+    pause_rate: float = 0.0
+    pause_s_max: float = 1.0
+    redrive_rate: float = 0.0
+    drop_rate: float = 0.0
+    link_rate: float = 0.0
+    """Links that are removed or added while the nodes run."""
+    away_s_max: float = 2.0
+    """How long a link that was removed is away at most."""
+
+    # rules
+    order: Order = "none"
+    """On `plant/**`."""
+    attempts_max: int = 0
+    lease_s: float = 0.0
+    hang: float = 0.0
+    """The weight of events that a durable subscriber never settles, until its lease ends."""
+    ttl_ms: int = 0
+    """Of events on `car/*`."""
+    queue_events_max: int = 0
+    overflow: Overflow = "withhold"
+    """What happens on `plant/a` then."""
+    retain_events_max: int = 0
+    retain_bytes_max: int = 0
+    retain_s_max: float = 0.0
+    protects_unsettled: bool = True
+
+    # gateways
+    posters: int = 0
+    """Programs that publish by HTTP."""
+    tunnels: int = 0
+    """Programs that read with the tunnel client."""
+    web_readers: int = 0
+    """Programs that read by Server-Sent Events or WebSocket."""
+    checkpoint_share: float = 1.0
+    """Nodes whose tunnels resume by checkpoints, not by hashes."""
+
+    @classmethod
+    def from_seed(cls, seed: int) -> FabricPlan:
+        """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
+        draw, administration = _Draw(Random(f"fabric plan {seed}")), _Draw(Random(f"administration {seed}"))
+        return cls(
+            seed=seed,
+            **draw.fabric(),
+            **draw.programs(),
+            **draw.network(),
+            **draw.hosts(),
+            **administration.requests(),
+            **administration.rules(),
+            **_Draw(Random(f"gateway plan {seed}")).gateways(),
+        )
+
+
+class _Draw:
+    """Draws a plan's fields, in an order that never changes: new fields go to the end."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def _some(self, share: float, low: float, high: float) -> float:
+        """A value in a share of the plans, otherwise 0."""
+        chosen, value = self._rng.random() < share, self._rng.uniform(low, high)
+        return value if chosen else 0.0
+
+    def fabric(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "nodes": rng.choice((1, 1, 2, 2, 3, 3, 3, 4, 5, 6, 9)),
+            "shape": rng.choice(("mesh", "chain", "ring", "star")),
+            "cost_max": rng.choice((1, 1, 10)),
+            "memory_share": self._some(0.2, 0.2, 1.0),
+            "segment_bytes": rng.choice((4096, 1 << 14, 1 << 20)),
+            "run_s": rng.uniform(2.0, 6.0),
+        }
+
+    def programs(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "publishers": rng.randint(1, 3),
+            "lasting_share": rng.choice((0.0, 0.5, 1.0)),
+            "put_rate": rng.uniform(2.0, 10.0),
+            "burst_max": rng.choice((1, 5, 20)),
+            "payload_bytes_max": rng.choice((20, 200, 2000)),
+            "durables": rng.randint(0, 3),
+            "ephemerals": rng.randint(0, 2),
+            "senders": rng.choice((0, 1, 1, 2)),
+            "workers": rng.randint(1, 4),
+            "resend_share": rng.choice((0.0, 1.0)),
+            "requesters": rng.choice((0, 0, 1, 2)),
+            "services": rng.choice((0, 1, 1)),
+            "think_s_max": rng.choice((0.0, 0.05, 0.3)),
+            "release": self._some(0.5, 0.1, 1.0),
+            "fail": self._some(0.3, 0.1, 0.5),
+            "reject": self._some(0.3, 0.05, 0.3),
+            "leave_share": self._some(0.5, 0.2, 0.8),
+        }
+
+    def network(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "delay_s_max": rng.choice((0.001, 0.005, 0.05)),
+            "split_share": self._some(0.5, 0.05, 0.5),
+            "socket_bytes": rng.choice((1 << 12, 1 << 16, 1 << 16)),
+            "reset_rate": self._some(0.5, 0.1, 1.0),
+            "cut_rate": self._some(0.5, 0.1, 0.8),
+            "cut_s_max": rng.choice((0.5, 3.0, 8.0)),
+            "one_way_share": rng.choice((0.0, 0.3, 1.0)),
+            "slow_rate": self._some(0.3, 0.1, 0.5),
+            "slow_s_max": rng.uniform(0.05, 1.0),
+        }
+
+    def hosts(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "crash_rate": self._some(0.5, 0.05, 0.4),
+            "power_share": rng.choice((0.0, 0.5, 1.0)),
+            "stop_share": rng.choice((0.0, 0.2, 0.5)),
+            "down_s_max": rng.choice((0.2, 2.0, 6.0)),
+            "freeze_rate": self._some(0.3, 0.05, 0.3),
+            "freeze_s_max": rng.choice((1.0, 4.0, 20.0)),
+            "program_crash_rate": self._some(0.5, 0.1, 0.6),
+            "program_down_s_max": rng.choice((0.2, 2.0)),
+            "step_rate": self._some(0.2, 0.1, 0.5),
+            "step_s_max": rng.choice((1.0, 3600.0)),
+            "sync_failure_rate": self._some(0.2, 0.1, 0.4),
+            "stall_s_max": self._some(0.3, 0.005, 0.5),
+            "full_rate": self._some(0.2, 0.1, 0.4),
+            "full_s_max": rng.uniform(0.1, 2.0),
+            "pause_rate": self._some(0.2, 0.1, 0.5),
+            "pause_s_max": rng.uniform(0.1, 2.0),
+        }
+
+    def requests(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "redrive_rate": self._some(0.3, 0.2, 1.0),
+            "drop_rate": self._some(0.2, 0.1, 0.5),
+            "link_rate": self._some(0.2, 0.1, 0.6),
+            "away_s_max": rng.uniform(0.1, 3.0),
+        }
+
+    def rules(self) -> dict[str, Any]:
+        rng = self._rng
+        lease_s = self._some(0.2, 0.3, 2.0)
+        has_retention = rng.random() < 0.3
+        return {
+            "order": rng.choice(("none", "none", "source", "key")),
+            "attempts_max": rng.choice((0, 0, 2, 5)),
+            "lease_s": lease_s,
+            "hang": rng.uniform(0.05, 0.3) if lease_s else 0.0,
+            "ttl_ms": rng.choice((0, 0, 500, 3000)),
+            "queue_events_max": rng.choice((0, 0, 0, 10, 100)),
+            "overflow": rng.choice(("withhold", "refuse_newest", "drop_oldest")),
+            "retain_events_max": rng.choice((0, 1, 50)) if has_retention else 0,
+            "retain_bytes_max": rng.choice((0, 1, 20_000)) if has_retention else 0,
+            "retain_s_max": rng.choice((0.0, 1.0)) if has_retention else 0.0,
+            "protects_unsettled": rng.random() < 0.7,
+        }
+
+    def gateways(self) -> dict[str, Any]:
+        rng = self._rng
+        has_web = rng.random() < 0.35
+        return {
+            "posters": rng.randint(1, 2) if has_web else 0,
+            "tunnels": rng.randint(0, 2) if has_web else 0,
+            "web_readers": rng.randint(0, 2) if has_web else 0,
+            "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
+        }

@@ -1,0 +1,104 @@
+"""A program on a host of its own: it lives, crashes, and is started again until the simulation ends."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from random import Random
+from typing import Any, Final
+
+from reknit.config import Config, RecoverySettings, TransportSettings
+from reknit.errors import Closed, NotConnected, Refused, ReknitError
+from reknit.testing.fabric.fabric import Fabric
+from reknit.testing.fabric.hosts import Host
+from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.record import Record
+
+AGAIN_S: Final = 0.3
+"""How long a service manager waits before it starts a program that failed."""
+EXPECTED: Final = (OSError, NotConnected, Refused, Closed, TimeoutError)
+"""How a program may fail while faults happen."""
+
+CLIENT: Final = Config(
+    transport=TransportSettings(
+        heartbeat_s=0.5, peer_timeout_s=2.0, hello_timeout_s=2.0, reconnect_backoff_s_max=0.5
+    ),
+    recovery=RecoverySettings(ask_timeout_s=0.5, patience_s=20.0),
+)
+
+
+class Scene:
+    """What all programs of a simulation share."""
+
+    def __init__(self, fabric: Fabric, plan: FabricPlan) -> None:
+        self.fabric, self.plan = fabric, plan
+        self.record = Record(lambda: fabric.loop.now)
+        self.homes: dict[str, str] = {}
+        """The node of each program."""
+        self.is_calm = False
+        """The faults are over: nobody publishes any more, and every event is accepted."""
+
+
+class Program:
+    """One program. Subclasses say what it does in `live`."""
+
+    def __init__(self, scene: Scene, name: str, node: FabricNode) -> None:
+        self.scene, self.name, self.node = scene, name, node
+        self.host: Host = scene.fabric.host(name)
+        self.rng: Random = scene.fabric.rng(name)
+        scene.homes[name] = node.name
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def now(self) -> float:
+        return self.scene.fabric.loop.now
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        return True
+
+    def start(self) -> None:
+        """Start in a new life of the host, if it crashed."""
+        life = self.host.life if self.host.is_alive else self.host.start()
+        assert life is not None
+        self._task = life.create_task(self._run())
+
+    def crash(self) -> None:
+        """End at once."""
+        self.host.crash(is_power_lost=self.rng.random() < 0.5)
+        self.scene.fabric.network.crashed(self.host)
+
+    def session(self, name: str = "", **more: Any) -> Any:
+        """A session with this program's node."""
+        return self.scene.fabric.session(self.node.url, name, config=CLIENT, wait_s=30.0, **more)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.live()
+                return
+            except EXPECTED:
+                await asyncio.sleep(AGAIN_S)
+            except Exception as error:
+                text = (
+                    "".join(traceback.format_exception(error)) if not isinstance(error, ReknitError) else ""
+                )
+                self.scene.record.blame(f"{self.name} failed: {error!r} {text}")
+                return
+
+    async def live(self) -> None:
+        """What it does from a start to its end."""
+        raise NotImplementedError
+
+
+class ListeningProgram(Program):
+    """A program that is ready before others begin."""
+
+    is_open = False
+    """Whether it is."""
+
+    def crash(self) -> None:
+        self.is_open = False
+        super().crash()

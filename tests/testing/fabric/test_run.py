@@ -1,0 +1,35 @@
+"""Whole fabrics: a seed gives the same steps every time, and every promise holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from reknit.testing.fabric.run import run
+
+FINGERPRINTS = (
+    "from reknit.testing.fabric.run import run; print([run(seed).fingerprint for seed in (0, 5, 8)])"
+)
+
+
+@pytest.mark.real
+def test_a_seed_gives_the_same_steps_with_every_hash_seed() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", FINGERPRINTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 5, 8, 9])
+def test_every_promise_holds(seed: int) -> None:
+    assert run(seed).problems == []
