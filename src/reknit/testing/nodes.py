@@ -75,6 +75,7 @@ class SimNode:
             staged_bytes_max=plan.staged_bytes_max,
             segment_bytes=plan.segment_bytes,
             now_us=world.clock.now_us,
+            id=f"{name}'s journal",
         )
         self.core: Core
         self._life = 0

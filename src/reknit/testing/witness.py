@@ -141,7 +141,7 @@ class Witness:
         return self.published.is_known(series, seq, payload)
 
     def _redrive_sources(self, topic: str) -> list[bytes]:
-        return [redrive_source(f"n{number}", topic) for number in range(self._plan.nodes)]
+        return [redrive_source(name, topic, node.journal.id) for name, node in self._nodes.items()]
 
     def _check_dead_letters(self, name: str, batch: Batch) -> None:
         for payload in batch.payloads():

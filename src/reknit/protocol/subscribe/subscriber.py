@@ -46,7 +46,7 @@ from reknit.protocol.subscribe.node_subscription import NodeSubscription
 from reknit.protocol.subscribe.recovered_in_flight import RecoveredInFlight
 from reknit.protocol.subscribe.resume_point import ResumePoint
 from reknit.protocol.subscribe.series_progress import SeriesProgress
-from reknit.seqset import SeqSet
+from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Held, Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
 __all__ = [

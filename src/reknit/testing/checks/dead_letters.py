@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import xxhash
-
+from reknit.lineage import lasting_source
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.seqset import SeqSet
 from reknit.testing.checks.promise import promise
@@ -32,13 +31,13 @@ def redriven_letters_are_published(letters: DeadLetters) -> Iterator[str]:
     again = sum(
         seqs.count
         for (topic, source), seqs in published.items()
-        if source == redrive_source(letters.node, topic)
+        if source == redrive_source(letters.node, topic, letters.journal.id)
     )
     redriven = letters.letters.redriven.count
     if again != redriven:
         yield f"{redriven} dead letters were redriven, and {again} events were published for them"
 
 
-def redrive_source(node: str, topic: str) -> bytes:
+def redrive_source(node: str, topic: str, journal: str) -> bytes:
     """The source under which a node publishes redriven events on a topic."""
-    return xxhash.xxh3_128_digest(f"redrive\0{node}\0{topic}".encode())
+    return lasting_source(f"redrive\0{node}\0{topic}", journal)
