@@ -202,9 +202,7 @@ class Witness:
 
     def _judge_letters(self, node: JudgedNode) -> None:
         letters = node.core.dead_letters
-        if self._plan.retain_owed or not self._plan.retain_events:
-            written = self.letters.written(node.name)
-            self.blame_all(node.name, open_dead_letters_survive(letters, written))
+        self.blame_all(node.name, open_dead_letters_survive(letters, self.letters.written(node.name)))
         self.blame_all(node.name, waiting_dead_letters_are_counted(letters))
         self.blame_all(node.name, redriven_letters_are_published(letters))
 

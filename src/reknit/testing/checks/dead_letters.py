@@ -10,7 +10,7 @@ from reknit.seqset import SeqSet
 from reknit.testing.checks.promise import promise
 
 
-@promise("A dead letter that nobody redrove or dropped survives retention, if retention spares what is owed.")
+@promise("A dead letter that nobody redrove or dropped survives retention.")
 def open_dead_letters_survive(letters: DeadLetters, written: SeqSet) -> Iterator[str]:
     """`written` has the seqs of all dead letters that were ever durable."""
     held = letters.journal.held(letters.topic, letters.source)

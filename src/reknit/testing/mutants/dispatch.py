@@ -278,7 +278,7 @@ MUTANTS: Final = (
     Mutant(
         name="loss-not-reported",
         module=LOSSES,
-        old="            self._send_lost(queue, [self._lost(series, one) for one in ended])",
+        old="            self._send_lost(queue, [self._lost(series, one, reason) for one in ended])",
         new="            del ended",
         breaks="a subscriber is told which events it will never get",
     ),

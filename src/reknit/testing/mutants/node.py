@@ -11,13 +11,14 @@ WRITER: Final = "reknit.node.core.journal_writer"
 REDELIVERY: Final = "reknit.node.core.redelivery"
 LETTERS: Final = "reknit.node.core.dead_letters"
 ADMIN: Final = "reknit.node.core.dead_letter_admin"
+TAIL: Final = "reknit.node.core.journal_tail"
 START: Final = "reknit.node.core.start_position"
 
 MUTANTS: Final = (
     Mutant(
         name="dead-letter-floor-forgotten",
         module=CORE,
-        old="            floors += [] if letters is None else [letters]",
+        old="        floors += [] if letters is None else [letters]",
         new="",
         breaks="dead letters that nobody handled survive retention",
     ),
@@ -25,7 +26,7 @@ MUTANTS: Final = (
         name="subscriber-floor-forgotten",
         module=CORE,
         old="            floors += [account.floor for account in self.journal.ledger.accounts.values()]",
-        new="",
+        new="            pass",
         breaks="retention spares events that a durable subscriber is owed",
     ),
     Mutant(
@@ -37,9 +38,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="durable-but-not-dispatched",
-        module=CORE,
-        old="        while self._seen_end < end:",
-        new="        if self._seen_end < end:",
+        module=TAIL,
+        old="        while self.end < end:",
+        new="        if self.end < end:",
         breaks="everything that a commit covers is dispatched",
     ),
     Mutant(
