@@ -20,7 +20,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.frame import Buffer
-from reknit.ledger import Series
+from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
@@ -203,7 +203,7 @@ class Node:
             peers=self.peers,
             bridges=self.bridges,
             doors=self.doors,
-            in_hand=self.in_hand,
+            held_by=self.held_by,
         )
         return AdminResponder(
             config=config,
@@ -342,6 +342,13 @@ class Node:
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
         return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
+
+    def held_by(self, name: str) -> Held | None:
+        """The same for one account, by series; None if nobody knows."""
+        if not name.startswith(ANYCAST):
+            return self.core.dispatch.held_by(name)
+        seqs = self.anycast.in_hand().get(name)
+        return None if seqs is None else lambda series: seqs.get(series, SeqSet())
 
     @property
     def tail(self) -> JournalTail:

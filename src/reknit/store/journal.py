@@ -191,6 +191,10 @@ class Journal(Readable, Protocol):
         """
         ...
 
+    def check_room(self, size: int) -> None:
+        """Raise `JournalFull` unless so many bytes can be staged now."""
+        ...
+
     def stage_record(self, record: Record) -> int:
         """Take a record and apply it to the ledger; returns its position. Raises `JournalFull`."""
         ...

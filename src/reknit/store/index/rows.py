@@ -95,7 +95,7 @@ class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         series = table.make(self.topic, self.source, number)
         series.restore(self.first_held, self.last, self.span_max)
         if self.published:
-            ledger.published[self.topic, self.source] = SeqSet.from_ranges(self.published)
+            ledger.restore_published((self.topic, self.source), SeqSet.from_ranges(self.published))
         if self.skipped:
             ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
         return series
