@@ -47,13 +47,14 @@ def _config(config: Config, kind: str, feed: Feed, upstream: FabricNode) -> Conf
     elif feed == "align":
         recovery = replace(recovery, caches=(upstream.url,), align_s=ALIGN_S)
     journal = replace(config.journal, kind=kind)
+    plain = tuple(rule for rule in config.topics if rule.distribution == "journal")  # nobody works here
     return replace(
         config,
         links=replace(config.links, to=()),
         recovery=recovery,
         journal=journal,
         http=HttpSettings(),
-        topics=config.topics,
+        topics=plain,
     )
 
 
