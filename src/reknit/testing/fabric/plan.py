@@ -129,6 +129,10 @@ class FabricPlan:
     checkpoint_share: float = 1.0
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
 
+    # damage
+    flip_share: float = 0.0
+    """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
+
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
