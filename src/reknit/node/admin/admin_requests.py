@@ -15,7 +15,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
-from reknit.node.links.links import Links
+from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.aligned import AlignedEvents
 from reknit.node.replication.batch_publisher import ReportLoss
@@ -42,7 +42,7 @@ class AdminResponder:
         config: Config,
         core: Core,
         figures: NodeFigures,
-        links: Links,
+        links: LinkAdmin,
         anycast: NodeAnycast,
         bridges: Bridges,
         aligned: AlignedEvents,
@@ -87,7 +87,7 @@ class AdminResponder:
             "skip": self._skip,
         }
 
-    def _others(self, links: Links, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
+    def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
         core = self._core
         return {
             "dead_letters": lambda args: (core.dead_letter_admin.page(args), []),

@@ -112,6 +112,8 @@ class Dispatcher:
         """The next position to sweep. A sweep notes ttls and sizes of events that were in the journal at the start."""
         self._sweep_to = end
         self._floor_due: float | None = None
+        self._paused_number = 0
+        """The number of the last record about topics that are paused."""
         self._judge_queues()
 
     # -- the contract
@@ -200,6 +202,10 @@ class Dispatcher:
     def send_when_durable(self, number: int, peer: Peer, message: Message) -> None:
         """Send a message when the append with this number is durable."""
         self._state.send_when_durable(number, peer, message)
+
+    def confirm_after(self, number: int, peer: Peer, sub: int) -> None:
+        """The next `Settle` of a subscription is confirmed when the append with this number is durable, or later."""
+        self.settlement.confirm_after(number, (peer, sub))
 
     # -- questions
 
@@ -328,9 +334,10 @@ class Dispatcher:
             is_changed = self.pauses.resume(pattern)
             record = TopicResumed(pattern, state.time_us)
         body = {"paused": self.pauses.patterns, "changed": is_changed}
-        number = state.append(record) if is_changed else state.durable_number
-        if number > state.durable_number:
-            state.send_when_durable(number, peer, Answer(message.id, Code.OK, "", body))
+        if is_changed:
+            self._paused_number = state.append(record)
+        if self._paused_number > state.durable_number:
+            state.send_when_durable(self._paused_number, peer, Answer(message.id, Code.OK, "", body))
         else:
             state.send(peer, Answer(message.id, Code.OK, "", body))
         for queue in list(self.queues.values()):

@@ -55,6 +55,16 @@ class Interests(msgspec.Struct, frozen=True):
     removed: list[Interest] = []
 
 
+class SubscriptionsChanged(msgspec.Struct, frozen=True):
+    """Somebody subscribed or unsubscribed on this node: its interests may have changed."""
+
+
+class SourceDeclared(msgspec.Struct, frozen=True):
+    """A publisher with a lasting source is on this node now, wherever it was before."""
+
+    source: bytes
+
+
 class SendToNeighbour(msgspec.Struct, frozen=True):
     """Send a message to a neighbour."""
 

@@ -29,11 +29,13 @@ from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import tunnels_resume
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
+from reknit.testing.fabric.rules import with_rules
 from reknit.topic import Pattern
 
 Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
@@ -115,7 +117,7 @@ class FabricSimulation:
 
     def _config(self, rng: Random, at: int, urls: list[str]) -> Config:
         links = [urls[other] for other in self._neighbours(at)]
-        return Config(
+        config = Config(
             journal=JournalSettings(
                 kind="memory" if rng.random() < self.plan.memory_share else "disk",
                 segment_bytes=self.plan.segment_bytes,
@@ -133,6 +135,7 @@ class FabricSimulation:
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
             **gateways.settings(self.plan, self.fabric.rng(f"gateways {at}")),
         )
+        return with_rules(config, self.plan)
 
     def _neighbours(self, at: int) -> list[int]:
         """The earlier nodes that a node links to."""
@@ -170,7 +173,7 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
-        for program in gateways.programs(scene):
+        for program in [*operators(scene), *gateways.programs(scene)]:
             if isinstance(program, ListeningProgram):
                 self._listen(program)
             else:
