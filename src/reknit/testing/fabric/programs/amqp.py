@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reknit.testing.fabric.nodes import AMQP_PORT, FabricNode
 from reknit.testing.fabric.programs.amqp_client import AmqpClient
@@ -16,6 +16,20 @@ SOURCE_CHARACTERS: Final = 22
 """A delivery's tag is the event's id: its source in base64, then its seq in hexadecimal digits."""
 
 
+class ReceivedMessage(NamedTuple):
+    """A message, as the event that it is."""
+
+    payload: bytes
+    topic: str
+    source: bytes
+    seq: int
+    headers: dict[str, str]
+
+    @property
+    def id(self) -> str:
+        return f"{self.source.hex()}:{self.seq}"
+
+
 class AmqpSendingProgram(Program):
     """Sends messages without waiting, and takes note of the outcome of each."""
 
@@ -23,6 +37,7 @@ class AmqpSendingProgram(Program):
         super().__init__(scene, name, node)
         self.topic, self.is_balanced = topic, is_balanced
         self._count = 0
+        self._client: AmqpClient
         self._open: dict[str, Sent] = {}
 
     @property
@@ -35,7 +50,7 @@ class AmqpSendingProgram(Program):
 
     async def live(self) -> None:
         self._open.clear()
-        client = AmqpClient(self.name, self._on_event)
+        client = self._client = AmqpClient(self.name, self._on_event)
         try:
             session = await client.open(self.node.host.address, AMQP_PORT)
             link = session.sender(self.name)
@@ -77,8 +92,8 @@ class AmqpSendingProgram(Program):
 
     def _on_event(self, name: str, what: Any) -> None:
         if name == "PN_LINK_REMOTE_CLOSE":
-            raise ConnectionError("the node closed the link")
-        if name == "PN_DELIVERY" and what.settled:
+            self._client.abort()
+        elif name == "PN_DELIVERY" and what.settled:
             sent = self._open.pop(what.tag, None)
             if sent is not None:
                 self._ended(sent, what.remote_state.name)
@@ -180,9 +195,9 @@ class AmqpReceivingProgram(ListeningProgram):
         if data is None or delivery.aborted:
             delivery.settle()
             return
-        payload, topic = _decode(data, self.pattern)
-        source = base64.urlsafe_b64decode(tag[:SOURCE_CHARACTERS] + "==")
-        self.scene.record.received(self.seen, topic, source, int(tag[SOURCE_CHARACTERS:], 16), payload)
+        event = _decode(data, self.pattern, tag)
+        payload = self.scene.record.name(event)
+        self.scene.record.received(self.seen, event.topic, event.source, event.seq, payload)
         think_s = self.rng.uniform(0.0, self.scene.plan.think_s_max)
         asyncio.get_running_loop().call_later(think_s, self._settle, self._attached, delivery, payload)
 
@@ -215,11 +230,12 @@ def _encode(payload: bytes) -> bytes:
     return bytes(Message(body=payload, inferred=True).encode())
 
 
-def _decode(data: bytes, pattern: str) -> tuple[bytes, str]:
-    """The payload and the topic of a message."""
+def _decode(data: bytes, pattern: str, tag: str) -> ReceivedMessage:
     from proton import Message
 
     message = Message()
     message.decode(data)
-    annotations = message.annotations or {}
-    return bytes(message.body), str(annotations.get("x-opt-reknit-topic", pattern))
+    topic = (message.annotations or {}).get("x-opt-reknit-topic", pattern)
+    source = base64.urlsafe_b64decode(tag[:SOURCE_CHARACTERS] + "==")
+    headers = {str(name): str(value) for name, value in (message.properties or {}).items()}
+    return ReceivedMessage(bytes(message.body), str(topic), source, int(tag[SOURCE_CHARACTERS:], 16), headers)
