@@ -223,6 +223,7 @@ def test_an_event_whose_ttl_ends_while_the_target_is_away_becomes_a_dead_letter_
                 assert {letter["reason"] for _, letter in letters["letters"]} == {"expired"}
                 assert [row["waiting_bytes"] for row in await session.routes()] == [0]
                 made.nodes["b"].start()
+            async with connect(a) as session:
                 await session.publisher("plant/short", source=publisher.source).publish(b"10")
             async with connect(b, wait_s=60) as there, there.subscribe("plant/short", history=True) as events:
                 assert await take(events, 1) == [10], "what is past its ttl is not copied"

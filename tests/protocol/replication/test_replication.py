@@ -108,11 +108,11 @@ def test_what_expired_while_nobody_looked_is_given_back_and_not_sent() -> None:
 
 
 def test_what_was_sent_may_be_durable_and_is_not_given_back() -> None:
-    copy = Copy(expiring(1, 3))
-    copy.give(TargetDown())
-    assert copy.machine.next_deadline() is None
-    copy.now = 9.0
-    assert copy.give(TargetUp()) == [SendBatches([expiring(1, 3)])]
+    for copy in (Copy(expiring(1, 3)), Copy(expiring(1, 3), is_up=False)):
+        copy.give(TargetUp(), TargetDown())
+        assert copy.machine.next_deadline() is None
+        copy.now = 9.0
+        assert copy.give(TargetUp()) == [SendBatches([expiring(1, 3)])]
 
 
 def test_what_was_recovered_and_is_past_its_ttl_is_not_copied() -> None:
