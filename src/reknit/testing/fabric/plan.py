@@ -131,6 +131,10 @@ class FabricPlan:
     amqp_senders: int = 0
     amqp_receivers: int = 0
 
+    # damage
+    flip_share: float = 0.0
+    """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
+
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""

@@ -41,9 +41,10 @@ def _retention(plan: FabricPlan) -> RetentionSettings:
 
 
 def protects_owed(plan: FabricPlan) -> bool:
-    """Whether retention removes nothing that a durable subscriber is owed.
+    """Whether neither retention nor damage removes anything that a durable subscriber is owed.
 
     A node protects what its own subscribers are owed. Those of others have to get an event before retention takes it.
     """
     has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
-    return not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    is_kept = not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    return is_kept and not plan.flip_share
