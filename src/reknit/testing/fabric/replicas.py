@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from reknit.config import Config, HttpSettings
 from reknit.errors import Refused
@@ -28,7 +28,7 @@ async def start_outposts(scene: Scene) -> list[Program]:
     for at, feed in enumerate(plan.feeds):
         outpost = scene.fabric.node(f"o{at}")
         scene.outposts.append(outpost.name)
-        kind = "memory" if rng.random() < plan.memory_share else "disk"
+        kind: Literal["disk", "memory"] = "memory" if rng.random() < plan.memory_share else "disk"
         outpost.configure(_config(nodes[0].config, kind, feed, upstream))
         await outpost.start()
         made.append(FeedingProgram(scene, f"feed{at}", upstream, outpost, feed))
@@ -40,7 +40,7 @@ async def start_outposts(scene: Scene) -> list[Program]:
     return made
 
 
-def _config(config: Config, kind: str, feed: Feed, upstream: FabricNode) -> Config:
+def _config(config: Config, kind: Literal["disk", "memory"], feed: Feed, upstream: FabricNode) -> Config:
     recovery = config.recovery
     if feed == "relay":
         recovery = replace(recovery, relays=(f"{upstream.url}={PATTERN}",))
