@@ -230,9 +230,9 @@ class Dispatcher:
         return lambda series: queue.in_hand_of(series, published.get(series, SeqSet()))
 
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """The events of a retry that are past their ttl. For durable subscribers they were ended before."""
-        state, queue = self._state, self.queues.get((effect.peer, effect.sub))
-        if queue is None or queue.is_durable:
+        """The events of a retry that are past their ttl: it ran out while a subscriber had them."""
+        state = self._state
+        if (effect.peer, effect.sub) not in self.queues:
             return []
         default_ms = state.rules.of(effect.topic).ttl_ms
         return [part for batch in batches for part in overdue_of(batch, default_ms, state.time_us)]

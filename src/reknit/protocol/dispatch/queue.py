@@ -164,6 +164,7 @@ class Queue:
 
     def pass_batch(self, series: Series, stop: int) -> None:
         """The cursor has passed a batch that ends before `stop`."""
+        self.cursor.reach(series, stop)
         if self.unsettled.has_early:
             stop = max(stop, self.cursor.passed_to(series))
         self.cursor.pass_to(series, stop)

@@ -100,14 +100,19 @@ class StagingArea:
             state.staged(segment, position + len(data))
         return position
 
+    def check_room(self, size: int, limit: int | None = None) -> None:
+        """Raise `JournalFull` unless so many bytes can be staged now."""
+        limit = self._staged_bytes_max if limit is None else limit
+        waiting = self._state.staged_end - self._state.end
+        if waiting + size > limit and waiting:
+            raise JournalFull(f"{waiting} bytes wait to be written, the limit is {limit}", self._state.where)
+
     def _make_room(self, size: int, limit: int) -> int:
         """Check the limit, begin a new segment if this one is full, mark the time; returns the position."""
         state = self._state
         state.check_open()
         position = state.staged_end
-        waiting = position - state.end
-        if waiting + size > limit and waiting:
-            raise JournalFull(f"{waiting} bytes wait to be written, the limit is {limit}", state.where)
+        self.check_room(size, limit)
         own_us = self._clock.now_us()
         segment = state.segments[-1]
         if self._limits.is_full(segment, position, own_us):

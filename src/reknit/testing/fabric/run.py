@@ -36,6 +36,7 @@ from reknit.testing.fabric.programs.services import RequestingProgram, ServingPr
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.rules import with_rules
+from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
 
 Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
@@ -70,7 +71,8 @@ class FabricVerdict:
     @property
     def command(self) -> str:
         """The command that replays this run."""
-        return f"make sim FABRIC={self.plan.seed}"
+        settings = replay_settings(self.plan)
+        return f"make sim FABRIC=1 SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
 
 
 class FabricSimulation:
