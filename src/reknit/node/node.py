@@ -183,8 +183,8 @@ class Node:
             node_name=self.name,
             urls=self.urls,
             handler=self,
+            runner=self,
             connect=self._connect,
-            make_publisher=self.local_publisher,
             report_loss=self._losses.skip,
         )
         self.caches: NodeCaches = NodeCaches(
