@@ -98,8 +98,8 @@ class NodeMessages:
     # -- publishers and subscribers
 
     def _frames(self, item: Frames, peer: PeerState, now: float) -> None:
-        if peer.id in self._links.by_peer:
-            self._links.take_from_peer(item, peer)
+        if peer.id in self._links:
+            self._links.take(item, peer, now)
             return
         published = self._caches.take_frames(item, peer)
         if published is not None:
@@ -133,8 +133,8 @@ class NodeMessages:
         self._anycast.streams.receive(item, peer.id, now)
 
     def _chunk(self, item: Piece | Room | Abort, peer: PeerState, now: float) -> None:
-        if peer.id in self._links.by_peer:
-            self._links.take_from_peer(item, peer)
+        if peer.id in self._links:
+            self._links.take(item, peer, now)
         else:
             self._anycast.streams.receive(item, peer.id, now)
 
@@ -150,7 +150,7 @@ class NodeMessages:
         self._caches.take(item, peer)
 
     def _link(self, item: Item, peer: PeerState, now: float) -> None:
-        self._links.take_from_peer(item, peer)
+        self._links.take(item, peer, now)
 
     # -- anyone
 

@@ -2,60 +2,53 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
-from reknit.ledger import ANYCAST, Series
-from reknit.node.core.core import Core
-from reknit.protocol.routing.known_node import Interest
-from reknit.protocol.routing.routes import Routes
-
-log = logging.getLogger("reknit.node")
+from reknit.ledger import ANYCAST, Ledger, Series
+from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.routing.routes import Interests, Routes
+from reknit.topic import Pattern
 
 ORIGINS_MAX: Final = 100_000
 """How many sources are remembered with the node on which they are published."""
 
 
-class Origins:
-    """By source, as hex: the node on which it is published. `save_soon` writes `known` to a file."""
+class Subscribed(Protocol):
+    """A subscriber's queue, as far as links need it."""
 
-    def __init__(self, known: dict[str, str], node_name: str, save_soon: Callable[[], None]) -> None:
+    @property
+    def pattern(self) -> Pattern:
+        """The topics that it subscribes to."""
+
+
+class Origins:
+    """By source, as hex: the node on which it is published. `known` outlasts a restart."""
+
+    def __init__(self, known: dict[str, str], node_name: str) -> None:
         self._known = known
         self._node_name = node_name
-        self._save_soon = save_soon
-        self._is_warned = False
+        self.is_full = False
+        """Whether a source could not be remembered."""
 
     def of(self, source: bytes) -> str:
         """The node on which a source is published; this one, as far as nothing else is known."""
         return self._known.get(source.hex(), self._node_name)
 
-    def learn(self, source: bytes, origin: str) -> None:
-        """A source is published on another node."""
+    def learn(self, source: bytes, origin: str) -> bool:
+        """A source is published on another node; returns whether that is to be saved."""
         name = source.hex()
         if origin == self._node_name:
-            return
+            return False
         if name not in self._known and len(self._known) >= ORIGINS_MAX:
-            self._warn()
-            return
+            self.is_full = True
+            return False
         self._known[name] = origin
-        self._save_soon()
-
-    def _warn(self) -> None:
-        if not self._is_warned:
-            self._is_warned = True
-            text = (
-                "links brought events of more than %d sources: the nodes of further sources are not remembered, and "
-                "their events may go to neighbours that have them, where they are dropped as duplicates"
-            )
-            log.warning(text, ORIGINS_MAX)
+        return True
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
-        if self._known.pop(source.hex(), None) is None:
-            return False
-        self._save_soon()
-        return True
+        return self._known.pop(source.hex(), None) is not None
 
 
 class ForwardingTable:
@@ -65,17 +58,16 @@ class ForwardingTable:
         self,
         *,
         routes: Routes,
-        core: Core,
+        queues: Mapping[QueueKey, Subscribed],
+        ledger: Ledger,
         origins: Origins,
         distribution: Callable[[str], str],
-        announce: Callable[[list[Interest], list[Interest]], None],
     ) -> None:
         self.origins = origins
         self._routes = routes
-        self._dispatch = core.dispatch
-        self._ledger = core.journal.ledger
+        self._queues = queues
+        self._ledger = ledger
         self._distribution = distribution
-        self._announce = announce
         self._announced: set[str] = set()
         self._wanted: dict[tuple[str, Series], bool] = {}
         self._signature = (-1, -1)
@@ -83,19 +75,20 @@ class ForwardingTable:
 
     @property
     def is_due(self) -> bool:
-        """Whether subscriptions may have changed since `announce_changes`."""
+        """Whether subscriptions may have changed since `changes`."""
         return self._is_moved
 
     def subscriptions_changed(self) -> None:
         """Somebody subscribed or unsubscribed."""
         self._is_moved = True
 
-    def announce_changes(self) -> None:
-        """Tell all nodes the subscriptions of this one, if they changed. Durable subscribers that are away count."""
-        queues = self._dispatch.queues
+    def changes(self) -> Interests | None:
+        """The subscriptions of this node that came and went since the last call. Durable subscribers that are away
+        count."""
+        queues = self._queues
         signature = (len(queues), len(self._ledger.accounts))
         if not self._is_moved and signature == self._signature:
-            return
+            return None
         self._is_moved, self._signature = False, signature
         accounts = self._ledger.accounts.items()
         wanted = {queue.pattern.text for queue in queues.values()}
@@ -103,8 +96,7 @@ class ForwardingTable:
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted
-        if added or removed:
-            self._announce(added, removed)
+        return Interests(added, removed) if added or removed else None
 
     def forget(self) -> None:
         """Routes or subscriptions changed: decide anew."""
