@@ -33,6 +33,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     data: memoryview
     entries: Sequence[Entry]
     next_position: int
+    lost: tuple[Removed, ...] = ()
+    """Events before `position` that the read skipped, because their bytes are damaged."""
 
     def cut(self, start: int, stop: int) -> memoryview:
         """The bytes of entries `[start, stop)`, without a copy."""
@@ -47,3 +49,18 @@ class Removed(msgspec.Struct, frozen=True):
     source: bytes
     start: int
     stop: int
+
+
+class UnreadablePart(msgspec.Struct, frozen=True):
+    """Positions `[position, stop)` of a journal whose bytes are damaged, and the events that are lost with them."""
+
+    position: int
+    stop: int
+    where: str
+    """The file, and the byte in it."""
+    why: str
+    lost: tuple[Removed, ...] = ()
+
+    def __str__(self) -> str:
+        events = sum(gone.stop - gone.start for gone in self.lost)
+        return f"{self.where}: {self.stop - self.position} bytes can't be read ({self.why}), {events} events are lost"

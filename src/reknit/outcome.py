@@ -117,6 +117,8 @@ class Reason(StrEnum):
     """A fault in reknit itself."""
     RETENTION = "retention"
     """Retention removed it before it was delivered."""
+    DAMAGED = "damaged"
+    """Its bytes in the journal are damaged: a file was changed, or the disk returns other bytes than were written."""
 
     @property
     def code(self) -> Code:
@@ -139,5 +141,6 @@ CODE_OF: dict[Reason, Code] = {
     Reason.UNAUTHENTICATED: Code.UNAUTHENTICATED,
     Reason.INTERNAL: Code.INTERNAL,
     Reason.RETENTION: Code.DATA_LOSS,
+    Reason.DAMAGED: Code.DATA_LOSS,
 }
 """The code of each reason. A subscriber that rejects an event may give another code instead."""

@@ -60,6 +60,22 @@ def test_messages_about_a_source_go_to_its_publisher(router: MessageRouter) -> N
     assert one.got == [Ack(ONE, 1)]
 
 
+def test_a_publisher_whose_source_becomes_known_is_found_under_it(router: MessageRouter) -> None:
+    class Renamed(Part):
+        def receive(self, message: object) -> None:
+            super().receive(message)
+            self.source = TWO
+
+    part, outcomes = Renamed(ONE), list[object]()
+    router.add_publisher(part, outcomes.append)
+    router.connected(Welcome(1, "node", "epoch", 1.0, 1 << 20))
+    router.received([Ack(TWO, 1), Ack(ONE, 2), Told(TWO, [])])
+    assert part.got == [publishing.Connected("epoch"), Ack(TWO, 1)]
+    assert outcomes == [Told(TWO, [])]
+    router.remove_publisher(part)
+    assert not router.publishers
+
+
 def test_only_publishers_that_were_held_are_released(router: MessageRouter) -> None:
     one, two = Part(ONE), Part(TWO)
     router.add_publisher(one)
@@ -110,7 +126,7 @@ def test_everyone_hears_that_the_connection_came_or_went(router: MessageRouter) 
     router.add_stream(ONE, stream)
     router.connected(Welcome(1, "node", "epoch", 1.0, 1 << 20))
     router.disconnected()
-    assert publisher.got == [publishing.Connected(), publishing.Disconnected()]
+    assert publisher.got == [publishing.Connected("epoch"), publishing.Disconnected()]
     assert subscription.got == [subscribing.Connected("epoch"), subscribing.Disconnected()]
     assert stream.got == ["lost"]
 

@@ -63,6 +63,11 @@ class Line:
         self.is_closed = True
 
     abort = close
+    held_bytes = 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 def reception(table: MessageTable) -> tuple[Reception, PeerState, Line]:

@@ -8,6 +8,7 @@ import pytest
 
 import reknit
 from reknit.processes.process import NodeProcess, ending
+from reknit.protocol.subscribe.inputs import LossReport
 
 pytestmark = pytest.mark.real
 
@@ -37,3 +38,52 @@ def test_events_that_damage_took_are_lost_to_who_was_owed_them(tmp_path: Path) -
                 session.publish("a", b"y")
                 assert next(events).payload == b"y"
     assert "durable bytes are lost" in node.output()
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x5A]))
+
+
+def fill(node: NodeProcess) -> None:
+    """Twelve MB in segments of 1 MiB, all owed to the durable subscriber `audit`."""
+    with reknit.connect_sync(node.url) as session:
+        with session.subscribe("a", name="audit"):
+            pass
+        for _ in range(12):
+            session.publish_many("a", [b"x" * 1000] * 1000)
+
+
+def test_flipped_byte_in_an_old_segment_costs_its_batch_and_everything_after_it_flows(tmp_path: Path) -> None:
+    node = NodeProcess(
+        tmp_path, "--set", "journal.segment_bytes=1 MiB", "--set", "journal.tail_cache_bytes=0"
+    )
+    with ending(node):
+        node.start()
+        fill(node)
+        assert node.stop() == 0
+        flip(sorted((node.data / "log").glob("*.log"))[3], 500_000)
+        node.start()
+        losses: list[LossReport] = []
+        with reknit.connect_sync(node.url) as session:
+            with session.subscribe("a", name="audit", on_lost=losses.append) as events:
+                seqs: list[int] = []
+                while not seqs or seqs[-1] < 12_000:
+                    event = next(events)
+                    seqs.append(event.seq)
+                    event.accept()
+            [loss] = losses
+            assert (loss.topic, loss.reason) == ("a", "damaged")
+            assert seqs == [*range(1, loss.start), *range(loss.stop, 12_001)]
+            [row] = session.ledger()
+            assert (row["balanced"], row["published"], row["lost"]) == (True, 12_000, loss.stop - loss.start)
+            with session.subscribe("a", history=True, on_lost=losses.append) as events:
+                while next(events).seq < 12_000:
+                    pass
+            assert losses == [loss, loss]
+        assert node.stop() == 0
+    assert node.output().count("can't be read") == 1
+    assert "Traceback" not in node.output()

@@ -28,7 +28,7 @@ def small_buffers() -> Iterator[None]:
         patch.setattr(codec, "BUFFER_BYTES", BUFFER_BYTES)
         patch.setattr(codec, "LENT_BYTES_MIN", LENT_BYTES_MIN)
         patch.setattr(codec, "STOWED_BYTES_MAX", STOWED_BYTES_MAX)
-        patch.setattr(codec, "_spare", [])
+        patch.setattr(codec, "_spare", codec.SpareBuffers())
         yield
 
 
@@ -119,24 +119,19 @@ def test_what_no_message_can_be_is_refused_with_one_known_error(body: bytes) -> 
         Decoder().feed(wrap(KIND_MESSAGE, body))
 
 
-def held_bytes(decoder: Decoder) -> int:
-    """The memory that a decoder holds for bytes that arrived."""
-    return len(decoder._buffer) + len(decoder._stowed)
-
-
 @pytest.mark.parametrize("lends", [False, True])
 def test_a_silent_connection_holds_no_buffer(lends: bool) -> None:
     decoder = Decoder(lends=lends)
-    assert held_bytes(decoder) == 0
+    assert decoder.held_bytes == 0
     ack = Ack(b"s" * 16, 7)
     assert decoder.feed(encode(ack)) == [ack]
-    assert held_bytes(decoder) == 0
+    assert decoder.held_bytes == 0
 
 
 def test_the_start_of_a_message_holds_only_its_own_size() -> None:
     decoder, frame = Decoder(), encode(Ack(b"s" * 16, 7))
     assert decoder.feed(frame[:20]) == []
-    assert held_bytes(decoder) == 20
+    assert decoder.held_bytes == 20
     assert decoder.feed(frame[20:]) == [Ack(b"s" * 16, 7)]
 
 
@@ -146,13 +141,24 @@ def test_many_silent_connections_share_a_few_buffers() -> None:
         decoder.feed(frame[:20])
     for decoder in decoders:
         assert len(decoder.feed(frame[20:])) == 1
-    assert 0 < len(codec._spare) <= codec.SPARE_BUFFERS_MAX
+    assert 0 < len(codec._spare.views) <= codec.SPARE_BUFFERS_MAX
+
+
+def test_a_read_that_finds_nothing_takes_no_buffer() -> None:
+    """The system may have said that there is something to read, or that the other side has closed."""
+    decoders = [Decoder() for _ in range(100)]
+    spaces = [decoder.space() for decoder in decoders]
+    assert len({id(space.obj) for space in spaces}) == 1
+    for decoder in decoders:
+        decoder.filled(0)
+        assert decoder.take() == []
+        assert decoder.held_bytes == 0
 
 
 def test_a_connection_that_reads_long_items_gives_the_buffer_back() -> None:
     decoder = Decoder()
     assert decoder.feed(bytes(batch(1, [LONGEST_BYTES]).data))
-    assert held_bytes(decoder) == 0
+    assert decoder.held_bytes == 0
 
 
 def test_before_hello_no_more_than_its_limit_is_taken() -> None:

@@ -114,8 +114,17 @@ class MessageRouter:
         self.publishers[publisher.source] = publisher
         if on_outcomes is not None:
             self._on_outcomes[publisher.source] = on_outcomes
-        if self.connection.is_up:
-            publisher.receive(publishing.Connected())
+        if (welcome := self.connection.welcome) is not None:
+            self._connect(publisher, welcome.epoch)
+
+    def _connect(self, publisher: RoutedPublisher, epoch: str) -> None:
+        """The connection is up. A publisher with a name may find that its source is another one in this journal."""
+        before = publisher.source
+        publisher.receive(publishing.Connected(epoch))
+        if publisher.source != before:
+            self.publishers[publisher.source] = self.publishers.pop(before)
+            if (on_outcomes := self._on_outcomes.pop(before, None)) is not None:
+                self._on_outcomes[publisher.source] = on_outcomes
 
     def remove_publisher(self, publisher: RoutedPublisher) -> None:
         """Stop routing messages to this publisher."""
@@ -159,7 +168,7 @@ class MessageRouter:
     def connected(self, welcome: Welcome) -> None:
         self.connection.send(*self.caches)
         for publisher in list(self.publishers.values()):
-            publisher.receive(publishing.Connected())
+            self._connect(publisher, welcome.epoch)
         for subscription in list(self.subscriptions.values()):
             subscription.receive(subscribing.Connected(welcome.epoch))
 

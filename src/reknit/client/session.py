@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import xxhash
-
 from reknit import environment
 from reknit.address import Address
 from reknit.batch import PRIORITY_DEFAULT, SOURCE_BYTES
@@ -30,6 +28,7 @@ from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
 from reknit.frame import Buffer
+from reknit.lineage import lasting_source
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.topic import Pattern, check_topic
 from reknit.transport.heap import keep_heap
@@ -148,25 +147,28 @@ class Session:
         """As `publisher`, with its keywords as one value."""
         check_topic(topic)
         self._count += 1
-        source = self._source(topic) if options.source is None else options.source
+        lineage = f"{self.name}\0{topic}" if self.name and options.source is None else ""
+        source = self._source(lineage) if options.source is None else options.source
         is_lasting = options.source is not None or bool(self.name)
         if source in self.router.publishers:
             raise Closed(f"source {source.hex()} is in use by a publisher of this session", "use that one")
-        if options.outcome or options.resend_released:
-            with_outcomes = OutcomePublisher(
-                self.router, self.config, source=source, topic=topic, is_lasting=is_lasting, options=options
-            )
-            self.router.add_publisher(with_outcomes, with_outcomes.receive_outcomes)
-            return with_outcomes
-        publisher = Publisher(
-            self.router, self.config, source=source, topic=topic, is_lasting=is_lasting, options=options
+        made = OutcomePublisher if options.outcome or options.resend_released else Publisher
+        publisher = made(
+            self.router,
+            self.config,
+            source=source,
+            topic=topic,
+            is_lasting=is_lasting,
+            lineage=lineage,
+            options=options,
         )
-        self.router.add_publisher(publisher)
+        on_outcomes = publisher.receive_outcomes if isinstance(publisher, OutcomePublisher) else None
+        self.router.add_publisher(publisher, on_outcomes)
         return publisher
 
-    def _source(self, topic: str) -> bytes:
-        if self.name:
-            return xxhash.xxh3_128_digest(f"{self.name}\0{topic}".encode())
+    def _source(self, lineage: str) -> bytes:
+        if lineage:
+            return lasting_source(lineage, self.router.connection.epoch)
         return self._id + self._count.to_bytes(SOURCE_BYTES // 2, "big")
 
     def _publisher_of(self, topic: str) -> Publisher:

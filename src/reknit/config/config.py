@@ -49,6 +49,8 @@ KNOWN: dict[str, Setting] = {f"{kind.title}.{one.key}": one for kind in SECTIONS
 AT_MOST = (
     ("limits.payload_bytes_max", "limits.frame_bytes_max", 2 * KIB),  # header and topic have to fit too
     ("limits.batch_bytes", "limits.frame_bytes_max", 0),
+    ("limits.frame_bytes_max", "limits.peer_bytes_max", 0),
+    ("limits.peer_bytes_max", "limits.peers_bytes_max", 0),
     ("amqp.message_bytes_max", "amqp.assembly_bytes_max", 0),
     ("limits.batch_bytes", "limits.publish_window_bytes", 0),
     ("transport.heartbeat_s", "transport.peer_timeout_s", 0),

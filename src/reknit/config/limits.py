@@ -36,6 +36,13 @@ class LimitSettings(Section):
     publish_waiting_max: int = setting(65_536, "publish calls that wait for room in the window")
     subscribe_credit_bytes: int = setting(8 * MIB, "sent to one subscription and not yet taken by it", low=1)
     connections_max: int = setting(1_024, "connections to one node", low=1)
+    peer_bytes_max: int = setting(
+        64 * MIB, "sent to one peer and not yet taken by it, or received from it in part", low=64 * KIB
+    )
+    peers_bytes_max: int = setting(1_024 * MIB, "the same for all peers of one node together", low=64 * KIB)
+    anonymous_bytes_max: int = setting(
+        64 * MIB, "the same for all peers together that have proven no name; one gets a quarter", low=64 * KIB
+    )
     subscriptions_max: int = setting(65_536, "subscriptions open on one node", low=1)
     sources_max: int = setting(1_000_000, "sources that one node remembers", low=1)
     unsettled_ranges_max: int = setting(65_536, "ranges of unsettled events of one subscriber", low=1)

@@ -66,6 +66,11 @@ class NodeConnection:
     def is_up(self) -> bool:
         return self.welcome is not None
 
+    @property
+    def epoch(self) -> str:
+        """The epoch of the node's journal; empty while there is no connection."""
+        return "" if self.welcome is None else self.welcome.epoch
+
     def send(self, *messages: Message) -> None:
         """Send messages if the connection is up. Otherwise drop them: users repeat what matters after a reconnection."""
         self.send_buffers([encode(message) for message in messages])

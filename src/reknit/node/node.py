@@ -35,7 +35,7 @@ from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
-from reknit.node.peers.peers import Peers
+from reknit.node.peers.peers import Hold, Peers, PeerState
 from reknit.node.peers.permissions import Permissions
 from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import NodeCaches
@@ -43,13 +43,12 @@ from reknit.node.recovery.loss_recorder import LossRecorder
 from reknit.node.replication.bridges import Bridges
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.node.replication.remote_session import ConnectSession
-from reknit.outcome import Code
+from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
-from reknit.transport.tcp import TcpConnection
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
 
@@ -97,7 +96,7 @@ class Node:
         self._make_doors = doors or {}
         self._make_importers = importers
         self._rng = rng or environment.make_random()
-        self._paused: set[TcpConnection] = set()
+        self._paused: set[PeerState] = set()
 
     # -- life
 
@@ -252,7 +251,8 @@ class Node:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
         lost = self.journal.report.lost
         if lost:
-            self.core.dispatch.receive(JournalTrimmed(self.journal.start, list(lost)), JOURNAL, self._now())
+            damage = JournalTrimmed(self.journal.start, list(lost), Reason.DAMAGED)
+            self.core.dispatch.receive(damage, JOURNAL, self._now())
             self.run_machines()
 
     async def stop(self) -> None:
@@ -291,9 +291,9 @@ class Node:
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._paused.discard(connection)
         peer = self.peers.remove(connection)
         if peer is not None:
+            self._paused.discard(peer)
             self.core.left(peer.id, self._now())
             self.run_machines()
 
@@ -307,7 +307,10 @@ class Node:
         """A connection's send buffer is full, or has room again."""
         peer = self.peers.of(connection)
         if peer is not None:
+            peer.blocked(is_blocked)
             self.core.blocked(peer.id, is_blocked, self._now())
+            if not is_blocked and peer.waiting:
+                self._reception.resume(peer, self._now())
             self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
@@ -315,20 +318,14 @@ class Node:
         peer = self.peers.of(connection)
         if peer is None or peer.is_leaving:
             return
-        now = self._now()
-        for item in items:
-            if peer.is_welcome:
-                self._reception.take(item, peer, now)
-            else:
-                self._reception.greet(item, peer)
-            if peer.is_leaving:
-                break
+        if peer.waiting:
+            peer.wait(items)
+            return
+        self._reception.receive(items, peer, self._now())
         self.run_machines()
-        if self.journal.staged_bytes > self.config.limits.intake_bytes_max and isinstance(
-            connection, TcpConnection
-        ):
-            connection.pause_reading()
-            self._paused.add(connection)
+        if self.journal.staged_bytes > self.config.limits.intake_bytes_max:
+            peer.hold(Hold.JOURNAL)
+            self._paused.add(peer)
 
     # -- effects
 
@@ -383,7 +380,7 @@ class Node:
             watcher()
         self.core.tail.release()
         while self._paused:
-            self._paused.pop().resume_reading()
+            self._paused.pop().release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""

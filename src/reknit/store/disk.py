@@ -18,6 +18,7 @@ from reknit.store.directory.opening import open_log
 from reknit.store.engine.archive import SegmentArchive
 from reknit.store.engine.checkpointer import Checkpointer
 from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.damage_finder import DamageFinder
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.segment_writer import SegmentWriter
 from reknit.store.engine.segments import SegmentChunks
@@ -90,7 +91,11 @@ class DiskJournal(ComposedJournal):
             staging,
             writer=self._writer,
             archive=SegmentArchive(
-                state, SegmentChunks(segments, index), index, lambda: self._checkpointer.saved_to
+                state,
+                SegmentChunks(segments),
+                DamageFinder(state, segments, index),
+                index,
+                lambda: self._checkpointer.saved_to,
             ),
             now_us=now_us,
             report=opened.report,

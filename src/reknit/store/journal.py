@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reknit.batch import Head
-from reknit.entries import Entry, Removed, Run
+from reknit.entries import Entry, Removed, Run, UnreadablePart
 from reknit.frame import Buffer
 from reknit.ledger import Ledger
 from reknit.records import Record
@@ -102,7 +102,10 @@ class Readable(Protocol):
         ...
 
     def read(self, position: int, stop: int | None = None, max_bytes: int = READ_BYTES_MAX) -> Run:
-        """Batches from `position` on, at most up to `stop` or `end`. Raises `Gone(start)` before `start`."""
+        """Batches from `position` on, at most up to `stop` or `end`. Raises `Gone(start)` before `start`.
+
+        Damaged bytes are skipped; the run says which events are lost with them.
+        """
         ...
 
     def records(
@@ -126,6 +129,14 @@ class Readable(Protocol):
 
     def held(self, topic: str, source: bytes) -> SeqSet:
         """Which events of a series are held or staged."""
+        ...
+
+    def lost(self, topic: str, source: bytes) -> SeqSet:
+        """Which events of a series are in parts that were found to be unreadable."""
+        ...
+
+    def unreadable(self, position: int) -> list[UnreadablePart]:
+        """The parts from a position on that were found to be unreadable."""
         ...
 
     def first_held(self, topic: str, source: bytes) -> int:
@@ -188,6 +199,10 @@ class Journal(Readable, Protocol):
 
     def checkpoint(self) -> int:
         """Commit, then save index and ledger as of then; returns the position that a replay would start from."""
+        ...
+
+    def take_unreadable(self) -> list[UnreadablePart]:
+        """The parts that reads found to be unreadable since the last call, for subscribers that are owed them."""
         ...
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:

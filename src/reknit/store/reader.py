@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from reknit import environment
-from reknit.entries import Entry, Run
+from reknit.entries import Entry, Run, UnreadablePart
 from reknit.errors import Closed, JournalError
 from reknit.ledger import Ledger
 from reknit.records import Record
@@ -34,6 +34,7 @@ from reknit.seqset import SeqSet
 from reknit.store.directory.layout import Layout, SharedEnd, is_locked
 from reknit.store.directory.opened_log import OpenedLog, load_index
 from reknit.store.engine.archive import SegmentArchive
+from reknit.store.engine.damage_finder import DamageFinder
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.queries import LogQueries
 from reknit.store.engine.segments import SegmentChunks
@@ -42,7 +43,7 @@ from reknit.store.journal import READ_BYTES_MAX, JournalStatus
 from reknit.store.log.frames import Damaged
 from reknit.store.log.retention import Segment
 from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts
-from reknit.store.log.walk import scan
+from reknit.store.log.walk import scan, valid_chunks
 
 
 def open_reader(directory: Path | str) -> JournalReader:
@@ -127,7 +128,7 @@ class LogFollower:
         for segment in self._state.segments:
             stop = min(segment.end, end)
             if opened.end < stop:
-                for chunk in scan(self.files, segment, max(opened.end, segment.start), stop):
+                for chunk in valid_chunks(self.files, segment, max(opened.end, segment.start), stop):
                     opened.replay(chunk)
 
     def indexed_to(self) -> int:
@@ -147,9 +148,14 @@ class JournalReader:
         self._state = LogState(self._where, 0)
         self._follower = LogFollower(Layout(directory), self._state)
         self.id = self._follower.id
-        index, chunks = self._follower.index, SegmentChunks(self._follower.files, self._follower.index)
+        follower = self._follower
         archive = SegmentArchive(
-            self._state, chunks, index, self._follower.indexed_to, on_removed=self._follower.relist
+            self._state,
+            SegmentChunks(follower.files),
+            DamageFinder(self._state, follower.files, follower.index, prepare=follower.catch_up),
+            follower.index,
+            follower.indexed_to,
+            on_removed=follower.relist,
         )
         self._queries = LogQueries(self._state, archive, environment.time_us)
         self.refresh()
@@ -231,6 +237,15 @@ class JournalReader:
         """Which events of a series are held."""
         self._catch_up()
         return self._queries.held(topic, source)
+
+    def lost(self, topic: str, source: bytes) -> SeqSet:
+        """Which events of a series are in parts that were found to be unreadable."""
+        self._catch_up()
+        return self._queries.lost(topic, source)
+
+    def unreadable(self, position: int) -> list[UnreadablePart]:
+        """The parts from a position on that were found to be unreadable."""
+        return self._state.unreadable.since(position)
 
     def first_held(self, topic: str, source: bytes) -> int:
         """Nothing from this seq on was removed; 1 while everything is held."""

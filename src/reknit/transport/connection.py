@@ -26,6 +26,16 @@ class Connection(Protocol):
     def received_at(self) -> float:
         """When bytes last arrived, in the loop's time."""
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory that it takes: for what was sent and not taken yet, and for the part of a message that arrived."""
+
+    def pause_reading(self) -> None:
+        """Stop reading: the kernel's buffers fill up, and the sender waits."""
+
+    def resume_reading(self) -> None:
+        """Read again."""
+
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Send these frames in one call. After `close` it does nothing."""
 

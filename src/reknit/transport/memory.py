@@ -30,6 +30,17 @@ class MemoryConnection:
         """Now: both ends are in this process, so neither is ever silent, even after the process was suspended."""
         return self._loop.time()
 
+    @property
+    def held_bytes(self) -> int:
+        """Nothing: the other side takes everything in the next turn of the event loop."""
+        return 0
+
+    def pause_reading(self) -> None:
+        """Ignored: the other side is a part of this process, which limits itself."""
+
+    def resume_reading(self) -> None:
+        """Ignored."""
+
     def join(self, other: MemoryConnection) -> None:
         """Everything that is sent here arrives there."""
         self._other = other

@@ -103,6 +103,11 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     # -- called by the user of the connection
 
+    @property
+    def held_bytes(self) -> int:
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return unsent + self._decoder.held_bytes
+
     def send(self, buffers: Sequence[Buffer]) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self.sent_at = self._time()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+import threading
+from typing import Final, cast
 
 import msgspec
 
@@ -21,7 +22,7 @@ from reknit.wire.streams import StreamMessage
 
 BUFFER_BYTES: Final = 1 << 20
 SPARE_BUFFERS_MAX: Final = 4
-"""Receive buffers of all connections of a process that wait for the next one that reads."""
+"""Receive buffers of all connections of a thread that wait for the next one that reads."""
 STOWED_BYTES_MAX: Final = 64 << 10
 """The start of an item that is at most this long waits in bytes of its own size, without a receive buffer."""
 HELLO_BYTES_MAX: Final = 4 << 10
@@ -37,8 +38,16 @@ AnyMessage = SessionMessage | OutcomeMessage | RecoveryMessage | LinkMessage | S
 
 _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
 _encoder = msgspec.msgpack.Encoder()
-_spare: list[bytearray] = []
-"""Receive buffers that nobody uses. Connections of several threads take from it and add to it."""
+
+
+class SpareBuffers(threading.local):
+    """Receive buffers that nobody uses. A thread reads from one connection at a time, so its connections share them."""
+
+    def __init__(self) -> None:
+        self.views: list[memoryview[int]] = []
+
+
+_spare: Final = SpareBuffers()
 _NO_BUFFER: Final = bytearray()
 _NO_VIEW: Final = memoryview(_NO_BUFFER)
 
@@ -115,32 +124,39 @@ class Decoder:
     def space(self) -> memoryview:
         """Where the transport may write the next bytes."""
         if not self._buffer:
-            self._take_buffer()
-        elif self._start == self._stop and not self._is_lent:
+            return self._spare_space()
+        if self._start == self._stop and not self._is_lent:
             self._start = self._stop = 0
         elif len(self._buffer) - self._stop < BUFFER_BYTES // 4:
             self._make_room()
-        if self._bytes_max < self._full_bytes_max:
-            return self._view[self._stop : self._bytes_max]
         return self._view[self._stop :]
 
-    def _take_buffer(self) -> None:
-        """Begin to read: into a buffer of the process, after the start of the item that has arrived."""
-        try:
-            self._buffer = _spare.pop()
-        except IndexError:
-            self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._start, self._stop = 0, len(self._stowed)
-        self._view[: self._stop] = self._stowed
+    def _spare_space(self) -> memoryview:
+        """The same in a buffer that is still the thread's: it is not taken if nothing arrives."""
+        views, size = _spare.views, len(self._stowed)
+        if not views:
+            views.append(memoryview(bytearray(BUFFER_BYTES)))
+        if size:
+            views[-1][:size] = self._stowed
+        if self._bytes_max < self._full_bytes_max:
+            return views[-1][size : self._bytes_max]
+        return views[-1][size:]
+
+    def filled(self, count: int) -> None:
+        """The transport wrote `count` bytes."""
+        if not self._buffer and count:
+            self._view = _spare.views.pop()
+            self._buffer = cast(bytearray, self._view.obj)
+            self._start, self._stop, self._stowed = 0, len(self._stowed), b""
+        self._stop += count
 
     def _stow(self) -> None:
         """Give the buffer back, if no more than the start of an item is in it."""
-        if self._is_lent or self._stop - self._start > STOWED_BYTES_MAX:
+        if self._is_lent or not self._buffer or self._stop - self._start > STOWED_BYTES_MAX:
             return
         self._stowed = bytes(self._view[self._start : self._stop])
-        if len(self._buffer) == BUFFER_BYTES and len(_spare) < SPARE_BUFFERS_MAX:
-            _spare.append(self._buffer)
+        if len(self._buffer) == BUFFER_BYTES and len(_spare.views) < SPARE_BUFFERS_MAX:
+            _spare.views.append(self._view)
         self._buffer, self._view, self._start, self._stop = _NO_BUFFER, _NO_VIEW, 0, 0
 
     def _make_room(self) -> None:
@@ -159,9 +175,10 @@ class Decoder:
             spare = bytearray(size)
         self._buffer, self._view, self._is_lent = spare, memoryview(spare), False
 
-    def filled(self, count: int) -> None:
-        """The transport wrote `count` bytes."""
-        self._stop += count
+    @property
+    def held_bytes(self) -> int:
+        """The memory that it takes for the start of an item."""
+        return len(self._buffer) + len(self._stowed)
 
     def feed(self, data: bytes) -> list[Item]:
         """Write and take in one call, for transports with buffers of their own."""

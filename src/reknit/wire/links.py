@@ -132,8 +132,8 @@ class Got(Message, frozen=True, tag=52):
 
 
 class Skip(Message, frozen=True, tag=53):
-    """A bridge tells a node: events `[start, stop)` are lost at their origin. The series continues after them. No
-    answer."""
+    """A bridge or a publisher tells a node: events `[start, stop)` are lost at their origin. The series continues after
+    them. No answer."""
 
     topic: str
     source: bytes

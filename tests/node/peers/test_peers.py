@@ -31,6 +31,11 @@ class QuietConnection:
         self.is_closed = True
 
     abort = close
+    held_bytes = 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 def connected() -> tuple[Peers, QuietConnection]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from reknit.address import Address
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node.peers.permissions import ANONYMOUS, ITSELF, PermissionRules
+from reknit.node.peers.peers import ANONYMOUS
+from reknit.node.peers.permissions import ITSELF, PermissionRules
 from reknit.topic import Pattern
 
 RULES = PermissionRules(

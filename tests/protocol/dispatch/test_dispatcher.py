@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 from reknit.batch import Batch
 from reknit.entries import Removed
 from reknit.outcome import Code, FinalOutcome, Outcome, Reason
@@ -23,7 +25,7 @@ from reknit.wire.messages import (
     Unsubscribe,
     Unsubscribed,
 )
-from tests.protocol.dispatch.bench import SOURCE, Bench, delivered, ranges, redelivered, said
+from tests.protocol.dispatch.bench import SOURCE, Bench, delivered, ranges, redelivered, said, seqs
 
 # -- delivery
 
@@ -51,6 +53,38 @@ def test_subscriber_without_credit_gets_the_rest_when_it_has_room() -> None:
     assert bench.publish(3) == []
     assert delivered(bench.give(Credit(1, 1 << 20))) == [(2, 3), (3, 4)]
     assert delivered(bench.publish(4)) == [(4, 5)]
+
+
+def test_subscriber_that_does_not_settle_gets_no_more_than_the_limit() -> None:
+    bench = Bench(in_flight_bytes_max=300)
+    bench.subscribe("audit")
+    size = Batch.build(SOURCE, "plant/a", 1, [b"x"], 0).head.length
+    got = [bounds for first in range(1, 20) for bounds in delivered(bench.publish(first))]
+    assert got == [(seq, seq + 1) for seq in range(1, -(-300 // size) + 1)], (
+        "one batch may reach over the limit"
+    )
+    last = got[-1][0]
+    assert delivered(bench.settle(1, 1, 2, Outcome.ACCEPTED)) == [(last + 1, last + 2)]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.REJECTED])
+def test_every_event_is_delivered_within_the_limit_in_the_end(outcome: Outcome) -> None:
+    bench = Bench(in_flight_bytes_max=300)
+    bench.subscribe("audit")
+    got = [seq for first in range(1, 20) for seq in seqs(bench.publish(first))]
+    for number in range(1, 20):
+        got += seqs(bench.settle(number, number, number + 1, outcome))
+    assert got == list(range(1, 20))
+
+
+def test_events_that_come_back_make_room_for_others_and_are_tried_again() -> None:
+    bench = Bench(in_flight_bytes_max=80)
+    bench.subscribe("audit")
+    assert delivered(bench.publish(1)) == [(1, 2)]
+    assert bench.publish(2) == []
+    assert seqs(bench.settle(1, 1, 2, Outcome.RELEASED)) == [2]
+    assert seqs(bench.tick(2.0)) == [], "the second is with the subscriber"
+    assert seqs(bench.settle(2, 2, 3, Outcome.ACCEPTED) + bench.tick(3.0)) == [1]
 
 
 def test_blocked_peer_gets_nothing_until_it_is_unblocked() -> None:

@@ -62,3 +62,35 @@ def test_floor_waits_for_early_events_too() -> None:
     unsettled.end(SERIES, 9, 10)
     assert unsettled.move_floor(500) == 500
     assert not unsettled.has_early
+
+
+def test_bytes_are_with_the_subscriber_from_delivery_to_the_end() -> None:
+    unsettled = Unsettled(floor=0, bytes_max=1000)
+    unsettled.deliver(0, SERIES, 1, 5, 100.0)
+    unsettled.deliver(10, SERIES, 5, 7, 200.0)
+    assert (unsettled.in_flight_bytes, unsettled.room) == (800.0, 200.0)
+    unsettled.give_back(SERIES, 4, 6)
+    assert unsettled.in_flight_bytes == 500.0
+    unsettled.redeliver(SERIES, 4, 5)
+    assert unsettled.in_flight_bytes == 600.0
+    unsettled.end(SERIES, 1, 6)
+    assert unsettled.in_flight_bytes == 200.0, "the one that waited was not counted"
+    unsettled.end(SERIES, 6, 7)
+    assert (unsettled.in_flight_bytes, unsettled.room) == (0.0, 1000.0)
+
+
+def test_a_small_event_that_ends_does_not_make_room_for_a_large_one() -> None:
+    unsettled = Unsettled(floor=0, bytes_max=1000)
+    unsettled.deliver(0, SERIES, 1, 2, 900.0)
+    unsettled.deliver(10, SERIES, 2, 102, 1.0)
+    unsettled.end(SERIES, 2, 102)
+    assert unsettled.in_flight_bytes == 900.0
+
+
+def test_events_that_were_set_aside_count_once_they_are_delivered() -> None:
+    unsettled = Unsettled(floor=0, bytes_max=1000)
+    unsettled.set_aside(10, SERIES, 5, 9, 50.0, is_early=True)
+    unsettled.set_aside(0, SERIES, 1, 5, 100.0)
+    assert unsettled.in_flight_bytes == 0.0
+    unsettled.redeliver(SERIES, 3, 7)
+    assert unsettled.in_flight_bytes == 300.0

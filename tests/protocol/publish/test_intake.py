@@ -113,6 +113,19 @@ def test_invalid_topic_is_refused_for_good() -> None:
 NOT_YOU = Refusal(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
 
 
+def test_topic_over_the_node_s_limit_is_refused_for_good() -> None:
+    intake = Intake({}, topic_bytes_max=len("plant/temp") - 1)
+    one = Batch.build(SOURCE, "plant/temp", 1, [b"x"], time_us=0)
+    dead, mark = give(intake, one)
+    assert isinstance(mark, Mark)
+    [refusal] = kept(intake, mark.number)
+    assert isinstance(refusal, Send)
+    assert isinstance(refusal.message, Refuse)
+    assert "limits.topic_bytes_max" in refusal.message.text
+    assert isinstance(dead, RefusedBatch)
+    assert appended(give(Intake({}, topic_bytes_max=len("plant/temp")), one)) == [(1, 2)]
+
+
 def test_publisher_without_permission_is_refused_and_its_events_become_dead_letters() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
     dead, mark = give(intake, batch(1))

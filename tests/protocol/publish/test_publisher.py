@@ -2,6 +2,8 @@
 
 import pytest
 
+from reknit.batch import Batch
+from reknit.lineage import FORGOTTEN, lasting_source
 from reknit.outcome import Code
 from reknit.protocol.publish.publisher import (
     Confirm,
@@ -14,6 +16,7 @@ from reknit.protocol.publish.publisher import (
     SendToNode,
     SourcePublisher,
 )
+from reknit.wire.links import Skip
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
 SOURCE = b"s" * 16
@@ -107,6 +110,51 @@ def test_lasting_source_continues_where_the_node_says() -> None:
     publisher.receive(Ack(SOURCE, 41), NODE, 0.1)
     assert publisher.take_effects() == [Numbered(42)]
     assert publisher.put([b"a"], 0).first == 42
+
+
+def test_a_lineage_has_another_source_in_every_journal() -> None:
+    sources = set()
+    for epoch in ("e1", "e2"):
+        publisher = SourcePublisher(SOURCE, "plant/temp", lasting=True, lineage="boiler")
+        publisher.receive(Connected(epoch), NODE, 0.0)
+        assert publisher.source == lasting_source("boiler", epoch)
+        assert publisher.take_effects() == [SendToNode(Declare(publisher.source, "plant/temp"))]
+        sources.add(publisher.source)
+    assert len(sources) == 2
+
+
+def test_a_source_that_has_seqs_stays_when_the_journal_changes() -> None:
+    publisher = SourcePublisher(SOURCE, "plant/temp", lasting=True, lineage="boiler")
+    publisher.receive(Connected("e1"), NODE, 0.0)
+    publisher.receive(Disconnected(), NODE, 0.0)
+    publisher.receive(Connected("e2"), NODE, 0.0)
+    assert publisher.source == lasting_source("boiler", "e2")  # nothing was numbered before
+    publisher.receive(Ack(publisher.source, 4), NODE, 0.0)
+    assert publisher.put([b"a"], 0).source == publisher.source
+    publisher.receive(Disconnected(), NODE, 0.0)
+    publisher.receive(Connected("e3"), NODE, 0.0)
+    assert publisher.source == lasting_source("boiler", "e2")
+    assert publisher.put([b"b"], 0).first == 6
+
+
+def test_events_that_the_node_acknowledged_and_forgot_are_reported_as_lost_there() -> None:
+    publisher = connected()
+    for _ in range(3):
+        publisher.put([b"a"], 0)
+    publisher.receive(Ack(SOURCE, 2), NODE, 0.0)
+    publisher.take_effects()
+    publisher.receive(Expect(SOURCE, 2), NODE, 0.0)
+    skip, resent = publisher.take_effects()
+    assert skip == SendToNode(Skip("plant/temp", SOURCE, 2, 3, FORGOTTEN))
+    assert resent == SendBytes(publisher.unacked[0].data)
+
+
+def test_who_only_forwards_events_reports_none_as_lost() -> None:
+    publisher = connected()
+    publisher.forward(Batch.build(SOURCE, "plant/temp", 7, [b"a"], 0))
+    publisher.take_effects()
+    publisher.receive(Expect(SOURCE, 2), NODE, 0.0)
+    assert [type(effect) for effect in publisher.take_effects()] == [SendBytes]
 
 
 def test_lasting_source_is_declared_on_every_connection() -> None:

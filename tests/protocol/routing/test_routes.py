@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reknit.protocol.routing.routes import Interests, LinkUp, Routes, SendToNeighbour
+from reknit.protocol.routing.routes import Interests, LinkUp, Rerouted, Routes, SendToNeighbour
 from reknit.protocol.routing.shortest_paths import shortest
 from reknit.wire.links import Announce, AskWhole, LinkState
 from tests.protocol.routing.network import TIMEOUT_S, Fabric
@@ -166,6 +166,23 @@ def test_a_restarted_node_is_known_with_its_present_subscriptions() -> None:
     fabric.settle()
     assert fabric.nodes["a"].destinations("old", "any") == ()
     assert fabric.nodes["a"].destinations("new", "any") == ("c",)
+
+
+def test_a_subscription_that_returns_after_a_restart_makes_others_look_back() -> None:
+    node = Routes("a", 1)
+    node.receive(LinkUp(1), "b", 0.0)
+    node.receive(LinkState("b", 1, 1, {"a": 1}), "b", 0.0)
+    node.receive(Announce("b", 1, 1, [("old", "journal")], is_whole=True), "b", 0.0)
+    node.take_effects()
+    node.receive(Announce("b", 2, 1, [], is_whole=True), "b", 0.0)
+    assert node.take_effects() == [Rerouted(False)]
+    node.receive(Announce("b", 2, 2, [("new", "journal")]), "b", 0.0)
+    assert node.take_effects() == [Rerouted(False)]
+    node.receive(Announce("b", 2, 3, [("old", "journal")]), "b", 0.0)
+    assert node.take_effects() == [Rerouted(True)]
+    node.receive(Announce("b", 2, 4, [], [("old", "journal")]), "b", 0.0)
+    node.receive(Announce("b", 2, 5, [("old", "journal")]), "b", 0.0)
+    assert node.take_effects() == [Rerouted(False), Rerouted(False)]
 
 
 def test_a_node_whose_clock_went_back_is_still_heard() -> None:

@@ -46,6 +46,15 @@ def at(position: int, index: int = 0) -> JournalPlace:
 # -- promises
 
 
+def test_nothing_is_promised_across_damage() -> None:
+    held = msgspec.structs.replace(HELD, is_readable=lambda position: position > 700)
+    assert isinstance(since_checkpoint("e1-640-3", held), ReconnectDenied)
+    assert isinstance(since_checkpoint("e1-720-3", held), ReconnectGranted)
+    assert isinstance(since_age(400.0, 500.0, held), ReconnectDenied)
+    assert isinstance(since_age(100.0, 500.0, held), ReconnectGranted)
+    assert isinstance(since_age(float("inf"), 500.0, held), ReconnectGranted), "everything that is held"
+
+
 def test_a_checkpoint_of_this_epoch_is_granted() -> None:
     assert since_checkpoint("e1-640-3", HELD) == ReconnectGranted(at(640, 3), recovered=True)
 

@@ -117,7 +117,7 @@ def test_every_topic_has_its_own_source(node: RunningNode) -> None:
     write(node, 0, table)
     write(node, 0, table)
     assert held(node) == [("x", 1, b"a"), ("x", 2, b"c"), ("y", 1, b"b"), (PLACE, 1, b"d")]
-    assert source_of("sink", "x", 0) != source_of("sink", "y", 0) != source_of("sink", "y", 1)
+    assert source_of("sink", "x", 0, "e") != source_of("sink", "y", 0, "e") != source_of("sink", "y", 1, "e")
 
 
 def test_what_differs_between_events_goes_along(node: RunningNode) -> None:

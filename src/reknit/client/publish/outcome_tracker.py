@@ -83,6 +83,10 @@ class OutcomeTracker:
         self._unnumbered.append(OutcomeCall(offset, count, future))
         return future
 
+    def renamed(self, source: bytes) -> None:
+        """The source became known with the connection."""
+        self._source = source
+
     def number(self, first: int, count: int) -> None:
         """All events without a seq, `count` of them, become `[first, first + count)`."""
         self._unresolved.add(first, first + count)

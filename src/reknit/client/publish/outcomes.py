@@ -34,6 +34,7 @@ class OutcomePublisher(Publisher):
         source: bytes,
         topic: str,
         is_lasting: bool,
+        lineage: str,
         options: PublisherOptions,
     ) -> None:
         tracker = OutcomeTracker(topic, source, config.limits.publish_waiting_max)
@@ -43,6 +44,7 @@ class OutcomePublisher(Publisher):
             source=source,
             topic=topic,
             is_lasting=is_lasting,
+            lineage=lineage,
             options=options,
             outcomes=tracker,
         )
@@ -92,6 +94,8 @@ class OutcomePublisher(Publisher):
     def receive(self, message: machines.Input) -> None:
         """The node sent a message about this source, or the connection changed."""
         if isinstance(message, machines.Connected):
+            self._driver.machine.incarnate(message.epoch)
+            self._tracker.renamed(self.source)
             first_unacked = self._driver.first_unacked
             first = self._tracker.first_unresolved(first_unacked)
             want = Want(self.source, self.topic, self._is_resent, first, first_unacked - 1)

@@ -48,10 +48,11 @@ class Publisher:
         source: bytes,
         topic: str,
         is_lasting: bool,
+        lineage: str,
         options: PublisherOptions,
         outcomes: OutcomeTracker | None = None,
     ) -> None:
-        machine = machines.SourcePublisher(source, topic, is_lasting, options.stored_by)
+        machine = machines.SourcePublisher(source, topic, is_lasting, options.stored_by, lineage)
         self._router = router
         self._outcomes = outcomes
         self._loop = asyncio.get_running_loop()
@@ -90,6 +91,7 @@ class Publisher:
 
     @property
     def source(self) -> bytes:
+        """The source of its events. In a session with a name it is known once the session is connected."""
         return self._driver.machine.source
 
     @property
@@ -314,7 +316,10 @@ class Publisher:
 
     def receive(self, message: machines.Input) -> None:
         """The node sent a message about this source, or the connection changed."""
+        before = self.source
         self._driver.receive(message)
+        if self.source != before:
+            self._recovery.renamed()
         if isinstance(message, machines.Connected):
             self._recovery.reconnected()
 

@@ -73,6 +73,16 @@ class PublisherRecovery:
         if self.cache is not None:
             router.offer_cache(self.cache, self._offer)
 
+    def renamed(self) -> None:
+        """The source became known with the connection. Nothing was published before."""
+        machine = self._driver.machine
+        if self._heartbeats is not None:
+            self._heartbeats.renamed(machine.source)
+        if self.cache is not None:
+            self._router.withdraw_cache(self._offer)
+            self._offer = Offer(machine.topic, machine.source)
+            self._router.offer_cache(self.cache, self._offer)
+
     def put(self, batch: Batch, now_us: int) -> None:
         """Hold a batch that is published now."""
         if self.cache is not None:

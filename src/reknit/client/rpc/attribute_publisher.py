@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-import xxhash
-
 from reknit import environment
 from reknit.batch import SOURCE_BYTES
 from reknit.client.message_router import MessageRouter
@@ -20,6 +18,7 @@ from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.envelope.attributes import Attributes, check
 from reknit.envelope.columns import fields_of
 from reknit.errors import Closed, Full, LocalError, Refused
+from reknit.lineage import lasting_source
 from reknit.protocol.publish import publisher as machines
 
 PublishAttributes = Callable[[Attributes, bytes], StoredFuture]
@@ -36,10 +35,10 @@ class AttributePublisher:
     """One source on one topic, for events that each have attributes of their own."""
 
     def __init__(
-        self, router: MessageRouter, limits: LimitSettings, *, source: bytes, topic: str, is_lasting: bool
+        self, router: MessageRouter, limits: LimitSettings, *, source: bytes, topic: str, lineage: str
     ) -> None:
         self._driver = PublishDriver(
-            machines.SourcePublisher(source, topic, is_lasting),
+            machines.SourcePublisher(source, topic, lasting=bool(lineage), lineage=lineage),
             router.connection,
             on_refused=self.fail,
             on_numbered=self._on_numbered,
@@ -160,12 +159,14 @@ class AttributePublishers:
         if publisher is not None:
             self._router.remove_publisher(self._by_topic.pop(topic))
         self._make_room()
+        # A source of its own; a session with a name has the same source after a restart.
+        lineage = f"{self._name}\0attributes\0{topic}" if self._name else ""
         made = AttributePublisher(
             self._router,
             self._limits,
-            source=self._source(topic),
+            source=lasting_source(lineage, "") if lineage else environment.token_bytes(SOURCE_BYTES),
             topic=topic,
-            is_lasting=bool(self._name),
+            lineage=lineage,
         )
         self._by_topic[topic] = made
         self._router.add_publisher(made)
@@ -181,9 +182,3 @@ class AttributePublishers:
         publisher = self._by_topic.pop(idle)
         self._router.remove_publisher(publisher)
         publisher.fail(Closed(f"the publisher to {publisher.topic!r}"))
-
-    def _source(self, topic: str) -> bytes:
-        """A source of its own; a session with a name has the same source after a restart."""
-        if self._name:
-            return xxhash.xxh3_128_digest(f"{self._name}\0attributes\0{topic}".encode())
-        return environment.token_bytes(SOURCE_BYTES)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, cast
 
 from reknit.batch import Batch
-from reknit.entries import Entry, Run
+from reknit.entries import Entry, Removed, Run
 from reknit.errors import Gone
 from reknit.gateway.http.formats import TunnelBatch, TunnelFormat
 from reknit.gateway.http.groups import TunnelConnection, TunnelGroup, TunnelGroups
@@ -57,7 +57,9 @@ class TunnelFeed:
         self._tail = tail
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._replay = JournalReplay(journal, epoch, self._populate)
+        self._replay = JournalReplay(journal, epoch, self._populate, self._lose)
+        self._lost: set[Removed] = set()
+        """Damaged events that tunnels were closed for."""
         self._behind: deque[Peer] = deque()
         self._is_serving = False
         self._routes: RouteListener | None = None
@@ -138,6 +140,8 @@ class TunnelFeed:
         pending: dict[TunnelGroup, list[bytes]] = {}
         while position < end:
             run = self._tail.read(position)
+            if run.lost:
+                self._lose(position, run.lost)
             for at, entry in enumerate(run.entries):
                 self._gather(run, at, entry, pending)
             position = run.next_position
@@ -218,7 +222,21 @@ class TunnelFeed:
         except Gone:
             self._server.lose(peer, "lost: retention removed events that this client has not received yet")
         else:
+            if self._server.tunnel(peer) is None:  # it could not be promised what follows
+                self.perform()
+                return
             self._server.receive(TunnelCaughtUp(place), peer, self._loop.time())
             if data:
                 cast(TunnelConnection, peer).write(group.frame(data))
         self.perform()
+
+    def _lose(self, position: int, lost: Sequence[Removed]) -> None:
+        """Close the tunnels that have still to get damaged events, once: they are opened again without that promise."""
+        fresh = set(lost) - self._lost
+        self._lost |= fresh
+        if fresh:
+            self._server.lose_at(
+                position,
+                lambda group: any(self.groups[group].scope.matches(gone.topic) for gone in fresh),
+                "lost: events that this client has not received yet are damaged in the journal",
+            )

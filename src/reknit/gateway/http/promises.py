@@ -43,6 +43,7 @@ class JournalPromises:
             known_s=known_s,
             position_at=lambda age_s: journal.position_at(environment.time_us() - int(age_s * 1e6)),
             is_boundary=self._is_boundary,
+            is_readable=lambda position: self._is_readable(scope, position),
         )
 
     def _is_whole(self, scope: TunnelScope) -> bool:
@@ -51,6 +52,10 @@ class JournalPromises:
         return all(
             journal.first_held(topic, source) == 1 for topic in topics for source in journal.sources(topic)
         )
+
+    def _is_readable(self, scope: TunnelScope, position: int) -> bool:
+        parts = self._journal.unreadable(position)
+        return not any(scope.matches(gone.topic) for part in parts for gone in part.lost)
 
     def _is_boundary(self, place: JournalPlace) -> bool:
         if place in self._known:

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import xxhash
-
 from reknit import environment
 from reknit.connection.futures import fail_all
 from reknit.connection.publish_driver import PublishDriver, StoredFuture
 from reknit.errors import Closed, LocalError, MalformedFrame, Refused
 from reknit.frame import Buffer
+from reknit.lineage import lasting_source
 from reknit.protocol.publish import publisher as machines
 from reknit.transport import memory
 from reknit.transport.connection import Connection, Handler
@@ -80,8 +79,8 @@ class _TopicPublisher:
 class HttpPublishers:
     """The publishers of one node's HTTP server, one per topic."""
 
-    def __init__(self, node: Handler, name: str) -> None:
-        self._name = name
+    def __init__(self, node: Handler, name: str, epoch: str) -> None:
+        self._name, self._epoch = name, epoch
         self._loop = asyncio.get_running_loop()
         self._by_topic: dict[str, _TopicPublisher] = {}
         """The least recently used first."""
@@ -118,7 +117,7 @@ class HttpPublishers:
         return publisher
 
     def _make(self, topic: str) -> _TopicPublisher:
-        source = xxhash.xxh3_128_digest(f"http\0{self._name}\0{topic}".encode())
+        source = lasting_source(f"http\0{self._name}\0{topic}", self._epoch)
         driver = PublishDriver(
             machines.SourcePublisher(source, topic, lasting=True),
             self,

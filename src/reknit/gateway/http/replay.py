@@ -6,12 +6,12 @@ Several tunnels often need the same part, as after a restart. It is read and enc
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from reknit import environment
 from reknit.batch import Batch
-from reknit.entries import Entry, Run
+from reknit.entries import Entry, Removed, Run
 from reknit.gateway.http.formats import TunnelBatch
 from reknit.gateway.http.groups import TunnelGroup
 from reknit.protocol.tunnel.journal_place import JournalPlace
@@ -26,15 +26,18 @@ CACHE_BYTES_MAX: Final = 16 << 20
 
 Populate = Callable[[Entry, TunnelGroup], list[bytes]]
 """The encoded events that a group gets because of the routes in a batch."""
+OnLost = Callable[[int, Sequence[Removed]], None]
+"""Called with a position after which these events can't be read."""
 
 
 class JournalReplay:
     """Reads and encodes parts of one journal, and caches the newest of them."""
 
-    def __init__(self, journal: Journal, epoch: str, populate: Populate) -> None:
+    def __init__(self, journal: Journal, epoch: str, populate: Populate, on_lost: OnLost) -> None:
         self._journal = journal
         self._epoch = epoch
         self._populate = populate
+        self._on_lost = on_lost
         self._cache: OrderedDict[tuple[Hashable, JournalPlace], tuple[bytes, JournalPlace]] = OrderedDict()
         self._cache_bytes = 0
         self.encoded = 0
@@ -66,6 +69,8 @@ class JournalReplay:
         scanned_to = position + SCAN_BYTES
         while position < min(edge, scanned_to) and not parts:
             run = self._journal.read(position, edge, READ_BYTES)
+            if run.lost:
+                self._on_lost(position, run.lost)
             for at, entry in enumerate(run.entries):
                 parts += self._encode(group, run, at, entry, skip)
                 skip = 0

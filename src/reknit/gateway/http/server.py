@@ -50,7 +50,7 @@ class HttpServer:
         )
         self.room = TunnelRoom(settings, self.tunnels)
         self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels)
-        self.publishers = HttpPublishers(node, node.name)
+        self.publishers = HttpPublishers(node, node.name, node.epoch)
         self.router = KnRouter(
             node.journal,
             feed=self.feed,

@@ -70,6 +70,8 @@ class JournalOffers:
             except Gone:
                 self.cursor = journal.start
                 continue
+            for gone in run.lost:
+                self._ledger.lose((gone.topic, gone.source), gone.start, gone.stop)
             for index, entry in enumerate(run.entries):
                 mode = distribution(entry.head.topic)
                 if mode != JOURNAL:

@@ -115,6 +115,18 @@ class AnycastLedger:
             del self._open[series]
         self._has_news = True
 
+    def lose(self, series: Series, start: int, stop: int) -> None:
+        """Events that were not offered yet can't be read any more: what is owed of them ends as lost."""
+        open_seqs, reason = self._open.get(series, SeqSet()), Reason.DAMAGED
+        for low, high in [part for one in self.owed(series, start, stop) for part in open_seqs.missing(*one)]:
+            for name in self._names(series[0]):
+                row = OutcomeRow(
+                    *series, low, high, FinalOutcome.LOST, int(CODE_OF[reason]), str(reason),
+                    "its bytes in the journal are damaged", 0, self._core.now_us(),
+                )  # fmt: skip
+                self._rows.setdefault(name, []).append(row)
+                self._has_news = True
+
     def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])
         now_us = self._core.now_us()

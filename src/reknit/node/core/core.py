@@ -28,6 +28,7 @@ from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
+    JournalDamaged,
     JournalGrown,
     JournalScanned,
     JournalTrimmed,
@@ -113,7 +114,14 @@ class Core:
         published = journal.ledger.published
         stored = {source: seqs.last for (_, source), seqs in published.items() if seqs}
         permit = None if edge is None else edge.permit
-        self.intake = Intake(stored, limits.sources_max, limits.batch_events_max, permit, self.inspect)
+        self.intake = Intake(
+            stored,
+            limits.sources_max,
+            limits.batch_events_max,
+            permit,
+            self.inspect,
+            limits.topic_bytes_max,
+        )
         self.responses = Responses(name, journal, config, zero_us, now_us)
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
@@ -143,7 +151,7 @@ class Core:
             may_be=self._may_be,
         )
         self._redelivery = RedeliverySender(
-            dispatch=self.dispatch, find=self.find, send=shell.send, perform=self._perform
+            dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self.tail = JournalTail(journal)
         self.parts = Parts()
@@ -208,17 +216,17 @@ class Core:
                 case _:
                     body = self.dead_letter_admin.drop(ask.args)
         except JournalFull as error:
-            self._say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
+            self.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
             return
         except (LocalError, KeyError, TypeError, ValueError) as error:
-            self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
+            self.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
 
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
         if self.journal.staged_end == self.journal.end and not self._writer.has_deferred:
-            self._say(peer, message)
+            self.say(peer, message)
         else:
             self.dispatch.send_when_durable(self._mark(now), peer, message)
 
@@ -257,12 +265,12 @@ class Core:
         subscriptions_max = self.config.limits.subscriptions_max
         if len(self.dispatch.queues) >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
-            self._say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
+            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:
             opened = resolve(request, self.journal, self.epoch, self.now_us())
         except LocalError as error:
-            self._say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
+            self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
         self.dispatch.receive(opened, peer, now)
 
@@ -270,6 +278,7 @@ class Core:
 
     def run(self, now: float) -> None:
         """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
+        self._report_unreadable(now)
         self._run_machines(now)
         while self.parts.is_due:
             self.parts.perform(now)
@@ -303,7 +312,7 @@ class Core:
                         entries = piece.run.entries[piece.low : piece.high]
                         self.responses.delivered(entry.head for entry in entries)
             case Send(peer=peer, message=message):
-                self._say(peer, message)
+                self.say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
                     self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
@@ -313,6 +322,7 @@ class Core:
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
+                self._report_unreadable(now)
                 self.dispatch.receive(JournalScanned(key, run), JOURNAL, now)
             case _:
                 self.recovery.perform(effect, now)
@@ -328,16 +338,13 @@ class Core:
         queue = self.dispatch.queues.get((peer, sub))
         return queue is not None and queue.pattern.is_topic
 
-    def _say(self, peer: Peer, message: Message) -> None:
-        self._shell.send(peer, (encode(message),))
-
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
         """Send frames to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
         self._shell.send(peer, buffers)
 
     def say(self, peer: Peer, message: Message) -> None:
         """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
-        self._say(peer, message)
+        self._shell.send(peer, (encode(message),))
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -366,20 +373,31 @@ class Core:
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
 
+    def _report_unreadable(self, now: float) -> None:
+        """Report events that some read of the journal found to be damaged, before anything that follows them."""
+        for part in self.journal.take_unreadable():
+            if part.lost:
+                self.dispatch.receive(JournalDamaged(list(part.lost)), JOURNAL, now)
+
     def failed(self, error: JournalError, now: float) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
         self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
-        """Apply retention. Events that a durable subscriber is owed stay, unless the configuration says otherwise."""
+        """Apply retention. Dead letters that wait stay.
+
+        Events that a durable subscriber is owed stay too, unless the configuration says otherwise.
+        """
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return
         floors = [self.tail.end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
             floors += [account.floor for account in self.journal.ledger.accounts.values()]
-            letters = self.dead_letters.floor()
-            floors += [] if letters is None else [letters]
+        letters = (
+            self.dead_letters.floor()
+        )  # they have limits of their own, and nobody would be told of their loss
+        floors += [] if letters is None else [letters]
         removed = self.journal.trim(None, min(floors))
         if removed:
             self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)

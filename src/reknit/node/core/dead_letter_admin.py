@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-import xxhash
 
 from reknit import environment
 from reknit.batch import Batch
@@ -18,6 +17,7 @@ from reknit.dead_letter import DeadLetterContent, DeadLetterFilter, read_letter
 from reknit.envelope.columns import ID
 from reknit.envelope.ids import make_id
 from reknit.errors import Gone, JournalFull
+from reknit.lineage import lasting_source
 from reknit.node.core.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
 from reknit.outcome import Code
 from reknit.records import DeadLettersBack, DeadLettersRedriven
@@ -156,7 +156,7 @@ class DeadLetterAdmin:
     def _publish(self, group: list[Found], clears_ttl: bool) -> None:
         letters = self._letters
         topic, now_us = group[0][1].topic, letters.now_us()
-        source = xxhash.xxh3_128_digest(f"redrive\0{letters.node}\0{topic}".encode())
+        source = lasting_source(f"redrive\0{letters.node}\0{topic}", letters.journal.id)
         first = letters.journal.sources(topic).get(source, 0) + 1
         batch = _batch(source, first, [letter for _, letter in group], now_us, clears_ttl)
         ranges = _ranges(group)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-import xxhash
 
 from reknit.batch import HEADER_BYTES, Batch, Head
 from reknit.config import Config
@@ -19,6 +18,7 @@ from reknit.entries import Entry
 from reknit.errors import Gone
 from reknit.frame import pad8
 from reknit.ledger import HandledLetters
+from reknit.lineage import lasting_source
 from reknit.node.core.dead_letter_limits import WaitingDeadLetters
 from reknit.protocol.effects import DeadLetter
 from reknit.records import DeadLettersDropped
@@ -44,7 +44,7 @@ class DeadLetters:
     def __init__(self, node: str, config: Config, journal: Journal, now_us: Callable[[], int]) -> None:
         self.node = node
         self.topic = config.dispatch.dead_letter_topic
-        self.source = xxhash.xxh3_128_digest(f"{node}\0{self.topic}".encode())
+        self.source = lasting_source(f"{node}\0{self.topic}", journal.id)
         self.journal = journal
         self.now_us = now_us
         self._config = config

@@ -45,8 +45,9 @@ class JournalKeeper:
         for (topic, source), seqs in sorted(self._journal.ledger.published.items()):
             if seqs and pattern.matches(topic):
                 first = self._first(topic, source, seqs.last + 1, oldest_us)
+                held = seqs.difference(self._journal.lost(topic, source))
                 spans.append(
-                    Span(topic, source, seqs.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
+                    Span(topic, source, held.overlap(min(first, seqs.last + 1), seqs.last + 1), seqs.last)
                 )
         return spans
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from reknit.batch import Batch
 from reknit.frame import Buffer
+from reknit.outcome import Reason
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import CreditCorrection, EventsExpired, EventsGone
 from reknit.protocol.dispatch.state import Effect as DispatchEffect
@@ -26,11 +27,14 @@ class RedeliverySender:
         *,
         dispatch: Dispatcher,
         find: Callable[[str, bytes, int, int], list[Batch]],
+        lost: Callable[[str, bytes], SeqSet],
         send: Callable[[Peer, Sequence[Buffer]], None],
         perform: Callable[[DispatchEffect, float], None],
     ) -> None:
         self._dispatch = dispatch
         self._find = find
+        self._lost = lost
+        """The events of a series that are damaged in the journal."""
         self._send = send
         self._perform = perform
 
@@ -62,7 +66,13 @@ class RedeliverySender:
         later = self._dispatch.take_effects()
         for bounds in overdue:
             found.discard(*bounds)
-        ends: list[EventsGone | EventsExpired] = [EventsGone(key, *series, *bounds) for bounds in missing]
+        damaged = self._lost(*series)
+        ends: list[EventsGone | EventsExpired] = [
+            EventsGone(
+                key, *series, *bounds, Reason.DAMAGED if damaged.overlap(*bounds) else Reason.RETENTION
+            )
+            for bounds in missing
+        ]
         ends += [EventsExpired(key, *series, *bounds) for bounds in overdue]
         parts = [replace(effect, start=start, stop=stop, size=0) for start, stop in found.ranges()]
         for part in sorted([*ends, *parts], key=lambda part: part.start):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import xxhash
-
 from reknit.address import Address
 from reknit.batch import FLAG_ATTRIBUTES, TYPE_REQUEST, TYPE_RESPONSE, Batch, Head
 from reknit.config import Config
@@ -20,6 +18,7 @@ from reknit.envelope.ids import IdMaker, check_id
 from reknit.envelope.status import to_status
 from reknit.errors import Gone, InvalidAttributes
 from reknit.frame import Buffer
+from reknit.lineage import lasting_source
 from reknit.outcome import CODE_OF, Code, Reason
 from reknit.protocol.effects import DeadLetter
 from reknit.protocol.machine import JOURNAL, Peer
@@ -202,7 +201,7 @@ class Responses:
         """The batch to append for a response."""
         response = response_to(effect.request, self._ids(), effect.code, Format.PROTOBUF)
         topic = response.topic
-        source = xxhash.xxh3_128_digest(f"{self._name}\0responses\0{topic}".encode())
+        source = lasting_source(f"{self._name}\0responses\0{topic}", self._journal.id)
         seq = self._journal.sources(topic).get(source, 0) + 1
         payload = to_status(effect.code, effect.text)
         return Batch.build(source, topic, seq, [payload], self._now_us(), **fields_of([response]))

@@ -86,7 +86,11 @@ class Links:
                 routes=self.routes,
                 queues=core.dispatch.queues,
                 ledger=core.journal.ledger,
-                origins=Origins(self._file.value.origins, node_name),
+                origins=Origins(
+                    self._file.value.origins,
+                    node_name,
+                    {source for _, source in core.journal.ledger.published},
+                ),
                 distribution=distribution,
             ),
             memory=self._file.value,

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from reknit.config import Config
 from reknit.frame import Buffer
+from reknit.node.peers.budget import PeerBudget
 from reknit.outcome import Code
 from reknit.transport.connection import Connection
-from reknit.wire.codec import encode
+from reknit.wire.codec import Item, encode
 from reknit.wire.messages import Bye, Message, Ping
 
 log = logging.getLogger("reknit.node")
 
 CHECK_GAP_S: Final = 1.0
 """Checks come twice a second. After a longer gap it was this process that was suspended or busy, not its peers."""
+
+UNSENT_BYTES: Final = 100
+"""About what each buffer that waits in a connection takes beside its bytes."""
+ANONYMOUS: Final = "anonymous"
+"""The identity of a peer that has proven no name, where there are permissions."""
+
+
+class Hold(Enum):
+    """Why nothing is read from a peer."""
+
+    JOURNAL = "too much of what was received is not durable yet"
+    UNREAD = "it does not read what it is sent"
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +41,40 @@ class PeerState:
     id: int
     connection: Connection
     opened_at: float
+    budget: PeerBudget = field(default_factory=PeerBudget)
     name: str = ""
     identity: str = ""
     """The name that it has proven, where there are permissions."""
     is_welcome: bool = False
     is_leaving: bool = False
+    is_blocked: bool = False
+    """Whether its connection takes no more for now."""
+    _unsent: int = 0
+    """How many buffers were sent since then."""
+    waiting: list[Item] = field(default_factory=list)
+    """What it sent while it did not read; processed once it reads."""
+    _holds: set[Hold] = field(default_factory=set)
+    """Why nothing is read from it."""
+    _progress: tuple[int, float] = (0, 0.0)
+    """How much was held for it at the last look, and when that last became less."""
 
     def __str__(self) -> str:
         return f"{self.name or 'peer'} ({self.connection.peer})"
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that its connection takes, with that for managing many short messages."""
+        return self.connection.held_bytes + self._unsent * UNSENT_BYTES
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody knows who it is: it has not introduced itself, or has proven no name where that matters."""
+        return not self.is_welcome or self.identity == ANONYMOUS
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether it has to read before its next message is processed."""
+        return self.is_blocked and self.budget.is_short(self)
 
     def welcomed(self, name: str) -> None:
         """It introduced itself, and may send anything from now on."""
@@ -45,20 +85,66 @@ class PeerState:
         """It has proven this name."""
         self.identity = identity
 
+    def blocked(self, is_blocked: bool) -> None:
+        """Its connection takes no more, or takes bytes again."""
+        self.is_blocked = is_blocked
+        self._unsent = 0
+
+    # -- reading
+
+    def wait(self, items: list[Item]) -> None:
+        """Keep what it sent for later, and read nothing more."""
+        self.waiting += items
+        self.hold(Hold.UNREAD)
+
+    def take_waiting(self) -> list[Item]:
+        """What is to be processed now."""
+        items, self.waiting = self.waiting, []
+        return items
+
+    def hold(self, why: Hold) -> None:
+        """Read nothing more for now."""
+        if not self._holds:
+            self.connection.pause_reading()
+        self._holds.add(why)
+
+    def release(self, why: Hold) -> None:
+        """This is no reason any more to read nothing."""
+        if why in self._holds:
+            self._holds.discard(why)
+            if not self._holds:
+                self.connection.resume_reading()
+
+    def heard_at(self, now: float) -> float:
+        """When it last showed that it is alive. One that nothing is read from shows it by reading."""
+        if not self._holds:
+            return self.connection.received_at
+        held, read_at = self._progress
+        before, held = held, self.held_bytes
+        is_reading = held < before or Hold.UNREAD not in self._holds
+        self._progress = held, now if is_reading else read_at
+        return max(self.connection.received_at, self._progress[1])
+
+    # -- sending
+
+    def send(self, message: Message) -> None:
+        """Send a message."""
+        self.send_buffers((encode(message),))
+
+    def send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Send frames, in one go."""
+        if self.is_blocked:
+            if not self.budget.admits(self):
+                return
+            self._unsent += len(buffers)
+        self.connection.send(buffers)
+
     def leave(self, message: Bye | None = None) -> None:
         """Close the connection after everything that was sent, and this message."""
         self.is_leaving = True
         if message is not None:
-            self.send(message)
+            self.connection.send((encode(message),))
         self.connection.close()
-
-    def send(self, message: Message) -> None:
-        """Send a message."""
-        self.connection.send((encode(message),))
-
-    def send_buffers(self, buffers: Sequence[Buffer]) -> None:
-        """Send frames, in one go."""
-        self.connection.send(buffers)
 
     def dismiss(self, code: Code, text: str) -> None:
         """Say why, and close; once."""
@@ -66,12 +152,20 @@ class PeerState:
             log.warning("closing the connection of %s: %s: %s", self, code.name, text)
             self.leave(Bye(code, text))
 
+    def end(self, code: Code, text: str) -> None:
+        """Close at once, and drop what it was sent: it would not read why."""
+        if not self.is_leaving:
+            log.warning("closing the connection of %s: %s: %s", self, code.name, text)
+            self.is_leaving = True
+        self.connection.abort()
+
 
 class Peers:
     """All connections of a node, by connection and by id."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._budget = PeerBudget(config.limits)
         self._by_connection: dict[Connection, PeerState] = {}
         self._by_id: dict[int, PeerState] = {}
         self._count = 0
@@ -92,7 +186,7 @@ class Peers:
         """Send frames to a peer, if it is still connected."""
         peer = self.get(peer_id)
         if peer is not None:
-            peer.connection.send(buffers)
+            peer.send_buffers(buffers)
 
     def of(self, connection: Connection) -> PeerState | None:
         """The peer at a connection."""
@@ -102,7 +196,7 @@ class Peers:
         """A new connection. Beyond the limit it is refused and closed."""
         self._count += 1
         self._checked_at = min(self._checked_at, now)
-        peer = PeerState(self._count, connection, now)
+        peer = PeerState(self._count, connection, now, self._budget)
         self._by_connection[connection] = self._by_id[peer.id] = peer
         if len(self._by_id) > self._config.limits.connections_max:
             text = f"the node has {self._config.limits.connections_max} connections (limits.connections_max)"
@@ -114,6 +208,7 @@ class Peers:
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]
+            self._budget.forget(peer)
         return peer
 
     def check(self, now: float) -> None:
@@ -126,12 +221,14 @@ class Peers:
             self._resumed_at = now
         self._checked_at = now
         for peer in self:
-            silent_s = now - max(peer.connection.received_at, self._resumed_at)
+            silent_s = now - max(peer.heard_at(now), self._resumed_at)
             open_s = now - max(peer.opened_at, self._resumed_at)
             if not peer.is_welcome and open_s > settings.hello_timeout_s:
                 peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
-                log.warning("%s was silent for %.1f s: connection closed", peer, silent_s)
+                did = "did not read" if peer.waiting else "was silent"
+                log.warning("%s %s for %.1f s: connection closed", peer, did, silent_s)
                 peer.connection.abort()
             elif silent_s > settings.heartbeat_s and not peer.is_leaving:
                 peer.send(Ping())
+        self._budget.review(self)

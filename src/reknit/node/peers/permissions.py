@@ -24,7 +24,7 @@ from reknit.config.credentials import read_credentials
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
 from reknit.ledger import Series
-from reknit.node.peers.peers import Peers, PeerState
+from reknit.node.peers.peers import ANONYMOUS, Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
@@ -51,7 +51,6 @@ from reknit.wire.streams import Abort, Begin, Piece, Room
 log = logging.getLogger("reknit.node")
 
 EVERYONE: Final = "*"
-ANONYMOUS: Final = "anonymous"
 ITSELF: Final = ""
 """The identity of relays and gateways in the node's own process, which have rules of their own."""
 VERBS: Final = ("publish", "subscribe", "as", "admin")

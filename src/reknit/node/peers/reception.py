@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reknit.node.peers.peers import PeerState
+from reknit.node.peers.peers import Hold, PeerState
 from reknit.node.peers.permissions import Permissions
 from reknit.outcome import Code
 from reknit.wire.codec import Item, Raw
@@ -29,6 +29,25 @@ class Reception:
         self._welcome = welcome
         self._permissions = permissions
         self._table = table
+
+    def receive(self, items: list[Item], peer: PeerState, now: float) -> None:
+        """Everything that arrived together. Messages of a peer that does not read what it is sent wait."""
+        for at, item in enumerate(items):
+            if peer.must_wait:
+                peer.wait(items[at:])
+                return
+            if peer.is_welcome:
+                self.take(item, peer, now)
+            else:
+                self.greet(item, peer)
+            if peer.is_leaving:
+                return
+
+    def resume(self, peer: PeerState, now: float) -> None:
+        """A peer reads again: process what it sent meanwhile."""
+        self.receive(peer.take_waiting(), peer, now)
+        if not peer.waiting:
+            peer.release(Hold.UNREAD)
 
     def greet(self, item: Item, peer: PeerState) -> None:
         """The first message on a connection."""

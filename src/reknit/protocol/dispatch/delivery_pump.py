@@ -83,7 +83,7 @@ class DeliveryPump:
             if queue.lanes.parts >= rules.lanes_max or rules.of(head.topic).order != "none":
                 continue
             lane = queue.lanes.lane(series, head.topic, head.priority, is_ordered=False)
-            queue.set_aside_early(entry.position, series, head.first, head.stop)
+            queue.set_aside_early(entry.position, series, head.first, head.stop, head.length / head.count)
             queue.lanes.add(lane, series, head.first, head.stop, head.length / head.count)
 
     # -- pumping
@@ -169,7 +169,8 @@ class DeliveryPump:
                 stopped_at = entry.position
                 queue.cursor.stop_at(stopped_at, head.priority)
                 break
-            deliver(entry.position, (head.topic, head.source), head.first, head.stop)
+            event_bytes = head.length / head.count
+            deliver(entry.position, (head.topic, head.source), head.first, head.stop, event_bytes)
             if leases is not None:
                 leases.begin(self._state.now, (head.topic, head.source), head.first, head.stop, 1)
             if pieces and pieces[-1].high == index:
@@ -270,9 +271,9 @@ class DeliveryPump:
                 since_s = (state.time_us - count.tries[-1].time_us) / 1e6 if count.tries else 0.0
                 rest_s = state.rules.retry.delay_s(count.failed, state.rng) - since_s
             if rest_s > 0:
-                queue.set_aside(position, series, low, high)
+                queue.set_aside(position, series, low, high, head.length / head.count)
                 queue.retry_at(series, low, high, state.now + rest_s)
                 state.queues.schedule(queue)
             else:
-                queue.deliver(position, series, low, high)
+                queue.deliver(position, series, low, high, head.length / head.count)
                 self._redelivery.send(queue, series, low, high, head.length / head.count)

@@ -13,6 +13,7 @@ PeerBlocked         connection   deliveries when it is over
 JournalGrown        journal      deliveries to live queues; DeadLetter or Withhold at a queue's limit
 JournalScanned      journal      deliveries to the queue that is behind, or another Scan
 JournalTrimmed      journal      AppendRecord and Send(Lost) for what can't be delivered any more
+JournalDamaged      journal      the same
 MadeDurable         journal      Send for everything that waited for it
 EventsGone          driver       AppendRecord and Send(Lost)
 EventsExpired       driver       DeadLetter
@@ -43,6 +44,7 @@ from reknit.protocol.dispatch.inputs import (
     CreditCorrection,
     EventsExpired,
     EventsGone,
+    JournalDamaged,
     JournalGrown,
     JournalScanned,
     JournalTrimmed,
@@ -74,8 +76,8 @@ SWEEP: Final[QueueKey] = (JOURNAL, -1)
 """The key of scans through the events that were in the journal when this node started."""
 
 Input = (
-    CreditCorrection | Credit | EventsExpired | EventsGone | JournalGrown | JournalScanned | JournalTrimmed
-    | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle | Unsubscribe
+    CreditCorrection | Credit | EventsExpired | EventsGone | JournalDamaged | JournalGrown | JournalScanned
+    | JournalTrimmed | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle | Unsubscribe
 )  # fmt: skip
 
 
@@ -136,6 +138,7 @@ class Dispatcher:
                 if key == SWEEP:
                     self._swept(run)
                 else:
+                    self._losses.pass_over(key, run.lost)
                     self._pump.scanned(key, run)
             case CreditCorrection(key=key, difference=difference):
                 self._correct_credit(key, difference)
@@ -150,6 +153,8 @@ class Dispatcher:
                 self.subscribers.leave(peer)
             case JournalTrimmed():
                 self._trim(message)
+            case JournalDamaged(lost=lost):
+                self._losses.damage(lost)
             case EventsGone():
                 self._losses.lose_gone(message)
             case EventsExpired():
@@ -253,6 +258,9 @@ class Dispatcher:
     def _grow(self, runs: list[Run], end: int) -> None:
         has_ttl = self._state.rules.has_ttl
         for run in runs:
+            if run.lost:
+                for key in [queue.key for queue in self.queues.values() if queue.is_live]:
+                    self._losses.pass_over(key, run.lost)
             for index, entry in enumerate(run.entries):
                 head = entry.head
                 if has_ttl or head.ttl_ms or head.flags:
@@ -277,7 +285,7 @@ class Dispatcher:
 
     def _trim(self, message: JournalTrimmed) -> None:
         self._pump.trim(message.start)
-        self._losses.trim(message.start, message.removed)
+        self._losses.trim(message.start, message.removed, message.reason)
         for queue in [queue for queue in self.queues.values() if queue.lanes.is_ready]:
             self._deliver(queue)
 

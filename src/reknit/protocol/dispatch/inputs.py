@@ -6,6 +6,7 @@ import msgspec
 
 from reknit.entries import Removed, Run
 from reknit.ledger import Series
+from reknit.outcome import Reason
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 from reknit.wire.messages import Subscribe
@@ -44,10 +45,17 @@ class JournalScanned(msgspec.Struct, frozen=True):
 
 
 class JournalTrimmed(msgspec.Struct, frozen=True):
-    """Retention removed these ranges; the journal starts at `start` now."""
+    """Retention removed these ranges, or they were missing when the journal was opened; it starts at `start` now."""
 
     start: int
     removed: list[Removed]
+    reason: Reason = Reason.RETENTION
+
+
+class JournalDamaged(msgspec.Struct, frozen=True):
+    """The bytes of these ranges in the journal turned out to be damaged."""
+
+    lost: list[Removed]
 
 
 class EventsGone(msgspec.Struct, frozen=True):
@@ -58,6 +66,7 @@ class EventsGone(msgspec.Struct, frozen=True):
     source: bytes
     start: int
     stop: int
+    reason: Reason = Reason.RETENTION
 
 
 class EventsExpired(msgspec.Struct, frozen=True):

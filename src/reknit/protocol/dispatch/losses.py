@@ -1,15 +1,18 @@
-"""Events that can no longer be delivered because retention removed them: recorded as lost, and reported."""
+"""Events that can no longer be delivered: retention removed them, or their bytes are damaged.
+
+They are recorded as lost, and reported to the subscribers that were owed them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from reknit.entries import Removed
-from reknit.ledger import Series
+from reknit.ledger import ANYCAST, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
-from reknit.protocol.dispatch.inputs import EventsGone
+from reknit.protocol.dispatch.inputs import EventsGone, QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
@@ -19,7 +22,10 @@ from reknit.wire.messages import Lost
 
 REMOVED_MAX: Final = 4096
 """This many removed ranges are remembered, for subscribers that were not connected."""
-REMOVED_BEFORE_DELIVERY: Final = "removed by retention before delivery"
+TEXTS: Final = {
+    Reason.RETENTION: "removed by retention before delivery",
+    Reason.DAMAGED: "its bytes in the journal are damaged",
+}
 
 
 class Losses:
@@ -43,8 +49,8 @@ class Losses:
         for name in sorted(state.ledger.accounts):
             self.lose_removed(name)
 
-    def trim(self, start: int, removed: list[Removed]) -> None:
-        """Retention removed these ranges; the journal begins at `start`."""
+    def trim(self, start: int, removed: list[Removed], reason: Reason = Reason.RETENTION) -> None:
+        """These ranges are no longer in the journal, which begins at `start`."""
         self.start = start
         self._removed.extend((start, gone) for gone in removed)
         while len(self._removed) > REMOVED_MAX:
@@ -56,7 +62,8 @@ class Losses:
                     series = (gone.topic, gone.source)
                     start_seq = min(max(gone.start, account.since.get(series, 1)), gone.stop)
                     rows += [
-                        self._lost(series, one) for one in account.ended(series).missing(start_seq, gone.stop)
+                        self._lost(series, one, reason)
+                        for one in account.ended(series).missing(start_seq, gone.stop)
                     ]
             if rows:
                 self._lose(name, rows, max(start, account.floor))
@@ -71,13 +78,15 @@ class Losses:
                 self._report_removed(queue, removed)
             queue.cursor.trimmed(start)
 
-    def _lose_waiting(self, queue: Queue, removed: list[Removed]) -> None:
+    def _lose_waiting(
+        self, queue: Queue, removed: Sequence[Removed], reason: Reason = Reason.RETENTION
+    ) -> None:
         """Report a loss before later events: to a subscriber, a loss ends everything before it."""
         for gone in removed:
             series = (gone.topic, gone.source)
             waiting = queue.unsettled.waiting_within(series, gone.start, gone.stop)
             ended = [one for part in waiting for one in queue.end(series, *part)]
-            self._send_lost(queue, [self._lost(series, one) for one in ended])
+            self._send_lost(queue, [self._lost(series, one, reason) for one in ended])
 
     def lose_removed(self, name: str) -> None:
         """Record events that were removed before the node crashed, or before the subscriber had an account."""
@@ -94,10 +103,49 @@ class Losses:
         if rows:
             self._lose(name, rows, self.start)
 
-    def _lost(self, series: Series, bounds: Range) -> OutcomeRow:
-        reason = Reason.RETENTION
+    def damage(self, lost: Sequence[Removed]) -> None:
+        """These events can't be read any more: they are lost to every durable subscriber, connected or not.
+
+        Events that a subscriber has now are not: it may still accept them. Anycast reads the journal by itself.
+        """
+        for name in sorted(self._state.ledger.accounts):
+            if not name.startswith(ANYCAST):
+                self._damage_account(name, lost)
+        for queue in self._state.queues.by_key.values():
+            if not queue.is_durable and queue.unsettled.has_waiting:
+                self._lose_waiting(queue, lost, Reason.DAMAGED)
+
+    def _damage_account(self, name: str, lost: Sequence[Removed]) -> None:
+        account, queue = self._state.ledger.accounts[name], self._state.queues.named(name)
+        rows: list[OutcomeRow] = []
+        for gone in lost:
+            if not account.pattern.matches(gone.topic):
+                continue
+            series = (gone.topic, gone.source)
+            start = min(max(gone.start, account.since.get(series, 1)), gone.stop)
+            for owed in account.ended(series).missing(start, gone.stop):
+                held = SeqSet()
+                if queue is not None:
+                    held = SeqSet.from_ranges(queue.unsettled.in_flight_within(series, *owed))
+                rows += [self._lost(series, one, Reason.DAMAGED) for one in held.missing(*owed)]
+        if rows:
+            self._lose(name, rows, account.floor)
+
+    def pass_over(self, key: QueueKey, lost: Sequence[Removed]) -> None:
+        """A subscriber's cursor passes a damaged part of the journal, which held these events."""
+        queue = self._state.queues.get(key)
+        if queue is None or not lost:
+            return
+        if queue.is_durable:
+            self._damage_account(queue.name, lost)
+            return
+        self._report_removed(queue, lost, Reason.DAMAGED)
+        for gone in lost:
+            queue.pass_batch((gone.topic, gone.source), gone.stop)
+
+    def _lost(self, series: Series, bounds: Range, reason: Reason = Reason.RETENTION) -> OutcomeRow:
         return self._recorder.row(
-            series, bounds, FinalOutcome.LOST, CODE_OF[reason], reason, REMOVED_BEFORE_DELIVERY, attempts=0
+            series, bounds, FinalOutcome.LOST, CODE_OF[reason], reason, TEXTS[reason], attempts=0
         )
 
     def _lose(self, name: str, rows: list[OutcomeRow], floor: int) -> None:
@@ -126,11 +174,13 @@ class Losses:
             ]
         self._report_removed(queue, removed)
 
-    def _report_removed(self, queue: Queue, removed: list[Removed]) -> None:
+    def _report_removed(
+        self, queue: Queue, removed: Sequence[Removed], reason: Reason = Reason.RETENTION
+    ) -> None:
         for gone in removed:
             start = max(gone.start, queue.cursor.first_owed((gone.topic, gone.source)))
             if start < gone.stop and queue.pattern.matches(gone.topic):
-                lost = Lost(queue.sub, gone.topic, gone.source, start, gone.stop, str(Reason.RETENTION))
+                lost = Lost(queue.sub, gone.topic, gone.source, start, gone.stop, str(reason))
                 self._state.send(queue.peer, lost)
 
     def lose_gone(self, message: EventsGone) -> None:
@@ -139,7 +189,9 @@ class Losses:
         if queue is None:
             return
         series = (message.topic, message.source)
-        rows = [self._lost(series, one) for one in queue.end(series, message.start, message.stop)]
+        rows = [
+            self._lost(series, one, message.reason) for one in queue.end(series, message.start, message.stop)
+        ]
         if queue.is_durable and rows:
             self._lose(queue.name, rows, queue.move_floor(self._state.end))
         else:

@@ -17,6 +17,7 @@ shares      priorities.py      what each priority has had
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.batch import Head
@@ -56,13 +57,14 @@ class Queue:
         after: Mapping[bytes, int] | None = None,
         lanes: Lanes | None = None,
         leases: Leases | None = None,
+        in_flight_bytes_max: float = inf,
     ) -> None:
         self.peer = peer
         self.sub = sub
         self.name = name
         self.pattern = pattern
         self.cursor = Cursor(position, after)
-        self.unsettled = Unsettled(floor)
+        self.unsettled = Unsettled(floor, in_flight_bytes_max)
         self.attempts = AttemptCounts()
         self.retries = RetrySchedule()
         self.credit = SubscriberCredit(credit)
@@ -93,10 +95,10 @@ class Queue:
 
     @property
     def room(self) -> int:
-        """How many bytes the subscriber still takes."""
+        """How many bytes the subscriber still takes: within its credit, and before it settles what it has."""
         if self.leases is not None and self.unsettled.in_flight >= self.leases.window:
             return 0
-        return self.credit.room
+        return int(min(self.credit.room, self.unsettled.room))
 
     @property
     def events_room(self) -> int:
@@ -138,19 +140,23 @@ class Queue:
 
     # -- transitions: what the cursor passes
 
-    def deliver(self, position: int, series: Series, start: int, stop: int) -> None:
+    def deliver(self, position: int, series: Series, start: int, stop: int, event_bytes: float = 0.0) -> None:
         """Events `[start, stop)` of the batch at `position` go to the subscriber."""
-        self.unsettled.deliver(position, series, start, stop)
+        self.unsettled.deliver(position, series, start, stop, event_bytes)
         self.cursor.pass_to(series, stop)
 
-    def set_aside(self, position: int, series: Series, start: int, stop: int) -> None:
+    def set_aside(
+        self, position: int, series: Series, start: int, stop: int, event_bytes: float = 0.0
+    ) -> None:
         """Events `[start, stop)` of the batch at `position` wait for their turn."""
-        self.unsettled.set_aside(position, series, start, stop)
+        self.unsettled.set_aside(position, series, start, stop, event_bytes)
         self.cursor.pass_to(series, stop)
 
-    def set_aside_early(self, position: int, series: Series, start: int, stop: int) -> None:
+    def set_aside_early(
+        self, position: int, series: Series, start: int, stop: int, event_bytes: float = 0.0
+    ) -> None:
         """The same for a batch that the cursor has not reached yet."""
-        self.unsettled.set_aside(position, series, start, stop, is_early=True)
+        self.unsettled.set_aside(position, series, start, stop, event_bytes, is_early=True)
         self.cursor.pass_early(series, start, stop)
 
     def pass_batch(self, series: Series, stop: int) -> None:

@@ -45,7 +45,7 @@ class Redelivery:
                 queue.lanes.occupy(lane, series, start, stop)
             for start, stop in [part for one in wanted for part in _overlap(one, (low, high))]:
                 lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)
-                queue.set_aside(entry.position, series, start, stop)
+                queue.set_aside(entry.position, series, start, stop, event_bytes)
                 queue.lanes.add(lane, series, start, stop, event_bytes)
 
     def _lane_keys(self, run: Run, index: int, is_ordered: bool) -> Iterator[tuple[LaneKey, int, int]]:

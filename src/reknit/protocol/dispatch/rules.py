@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from reknit.backoff import read_backoffs, read_codes
@@ -33,6 +34,7 @@ class DispatchRules:
         queue_bytes_max: int = 0,
         reserve_percent: int = 10,
         lanes_max: int = 65_536,
+        in_flight_bytes_max: float = inf,
     ) -> None:
         self.retry = retry or Retry()
         self.lease_s = lease_s
@@ -41,6 +43,8 @@ class DispatchRules:
         self.reserve_percent = reserve_percent
         self.lanes_max = lanes_max
         """Ranges of events that may wait beside a queue's cursor before the cursor waits too."""
+        self.in_flight_bytes_max = in_flight_bytes_max
+        """Bytes that may be with one subscriber before it settles some."""
         self.has_order = any(rule.order != "none" for rule in topics)
         self.has_ttl = any(rule.ttl_ms for rule in topics)
         self._topics = tuple(topics)
@@ -65,6 +69,7 @@ class DispatchRules:
             limits.queue_bytes_max,
             limits.queue_reserve_percent,
             limits.unsettled_ranges_max,
+            limits.in_flight_bytes_max,
         )
 
     def handling(self, pattern: Pattern) -> list[Handling]:

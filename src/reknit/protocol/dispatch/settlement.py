@@ -76,7 +76,7 @@ class DispatchSettlement:
         self._record(queue, ended, tried)
         if queue.leases is not None:
             queue.leases.settled(self._state.now, before - queue.unsettled.in_flight)
-        if queue.lanes.is_ready or queue.leases is not None:
+        if queue.lanes.is_ready or queue.leases is not None or not queue.is_live:
             self._redelivery.retry_due(queue)
             self._pump.pump(queue)
 

@@ -117,6 +117,7 @@ class Subscribers:
             after=message.after,
             lanes=Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue)),
             leases=Leases(state.rules.lease_s) if has_leases else None,
+            in_flight_bytes_max=state.rules.in_flight_bytes_max,
         )
         return queue
 

@@ -1,6 +1,7 @@
 """The events that a queue's cursor has passed and that have not ended: with the subscriber, or waiting here.
 
-This is the only file that changes `in_flight`, the number of events that are with the subscriber:
+This is the only file that changes `in_flight` and `in_flight_bytes`, the number and the bytes of the events that are
+with the subscriber:
 
 call         from                to                  in_flight
 deliver      not passed          with subscriber     + count
@@ -11,6 +12,8 @@ give_back    with subscriber     waiting             - count
 end          with subscriber     ended               - count
 end          waiting             ended
 
+Events that a subscriber still has from an earlier connection count as no bytes: nobody knows their size here.
+
 Ranges are half-open. Two lists remember in which order events were passed, so that the floor (the position before
 which everything has ended) moves with constant work per batch.
 """
@@ -18,8 +21,10 @@ which everything has ended) moves with constant work per batch.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
 from reknit.ledger import Series
+from reknit.protocol.dispatch.event_sizes import EventSizes
 from reknit.seqset import Range, SeqSet
 
 PassedRanges = deque[tuple[int, Series, int, int]]
@@ -38,13 +43,21 @@ class Unsettled:
     ([(1, 4)], 1)
     """
 
-    __slots__ = ("_early", "_open", "_order", "_overdue", "_waiting", "floor", "in_flight")
+    __slots__ = (
+        "_bytes_max", "_early", "_open", "_order", "_overdue", "_sizes", "_waiting", "floor", "in_flight",
+        "in_flight_bytes",
+    )  # fmt: skip
 
-    def __init__(self, floor: int) -> None:
+    def __init__(self, floor: int, bytes_max: float = inf) -> None:
         self.floor = floor
         """The journal's position before which everything has ended."""
         self.in_flight = 0
         """How many events are with the subscriber."""
+        self.in_flight_bytes = 0.0
+        """How many bytes they have, about."""
+        self._bytes_max = bytes_max
+        self._sizes: dict[Series, EventSizes] = {}
+        """The sizes of open events."""
         self._open: dict[Series, SeqSet] = {}
         self._waiting: dict[Series, SeqSet] = {}
         """Those of the open events that are not with the subscriber."""
@@ -56,24 +69,37 @@ class Unsettled:
 
     # -- transitions
 
-    def deliver(self, position: int, series: Series, start: int, stop: int) -> None:
+    def deliver(self, position: int, series: Series, start: int, stop: int, event_bytes: float = 0.0) -> None:
         """Events of the batch at `position` go to the subscriber."""
         seqs = self._open.get(series)
         if seqs is None:
             seqs = self._open[series] = SeqSet()
+            self._sizes[series] = EventSizes()
         seqs.add(start, stop)
         self._order.append((position, series, start, stop))
+        self._sizes[series].note(start, stop, event_bytes)
         self.in_flight += stop - start
+        self.in_flight_bytes += (stop - start) * event_bytes
 
-    def set_aside(self, position: int, series: Series, start: int, stop: int, is_early: bool = False) -> None:
+    def set_aside(
+        self,
+        position: int,
+        series: Series,
+        start: int,
+        stop: int,
+        event_bytes: float = 0.0,
+        is_early: bool = False,
+    ) -> None:
         """Events of the batch at `position` wait here. `is_early`: the cursor has not reached that batch yet."""
         self._open.setdefault(series, SeqSet()).add(start, stop)
+        self._sizes.setdefault(series, EventSizes()).note(start, stop, event_bytes)
         self._waiting.setdefault(series, SeqSet()).add(start, stop)
         (self._early if is_early else self._order).append((position, series, start, stop))
 
     def resume(self, series: Series, start: int, stop: int) -> None:
         """The subscriber still has these from an earlier connection."""
         seqs = self._open.setdefault(series, SeqSet())
+        self._sizes.setdefault(series, EventSizes())
         self.in_flight += sum(high - low for low, high in seqs.missing(start, stop))
         seqs.add(start, stop)
         self._order.append((self.floor, series, start, stop))
@@ -82,11 +108,12 @@ class Unsettled:
         """Events that waited go to the subscriber."""
         self._stop_waiting(series, start, stop)
         self.in_flight += stop - start
+        self.in_flight_bytes += self._size(series, start, stop)
 
     def give_back(self, series: Series, start: int, stop: int) -> None:
         """Events that were with the subscriber wait for another attempt."""
         self._waiting.setdefault(series, SeqSet()).add(start, stop)
-        self.in_flight -= stop - start
+        self._came_back(series, start, stop)
 
     def end(self, series: Series, start: int, stop: int) -> list[Range]:
         """Events end. Returns the ranges that were open: only passed events can end, and only once."""
@@ -97,17 +124,30 @@ class Unsettled:
         waiting = self._waiting.get(series)
         for low, high in ranges:
             seqs.discard(low, high)
-            self.in_flight -= high - low
+            for begin, end in [(low, high)] if waiting is None else waiting.missing(low, high):
+                self._came_back(series, begin, end)
             if waiting is not None:
-                self.in_flight += sum(end - begin for begin, end in waiting.overlap(low, high))
                 waiting.discard(low, high)
         if waiting is not None and not waiting:
             del self._waiting[series]
         if series in self._overdue:
             self._overdue[series].discard(start, stop)
         if not seqs:
-            del self._open[series]
+            del self._open[series], self._sizes[series]
+        elif ranges:
+            self._sizes[series].forget_before(seqs.first)
         return ranges
+
+    def _came_back(self, series: Series, start: int, stop: int) -> None:
+        """Events are no longer with the subscriber."""
+        self.in_flight -= stop - start
+        self.in_flight_bytes -= self._size(series, start, stop)
+        if not self.in_flight:
+            self.in_flight_bytes = 0.0  # sums of fractions are not exact
+
+    def _size(self, series: Series, start: int, stop: int) -> float:
+        sizes = self._sizes.get(series)
+        return 0.0 if sizes is None else sizes.total(start, stop)
 
     def _stop_waiting(self, series: Series, start: int, stop: int) -> None:
         seqs = self._waiting.get(series)
@@ -135,6 +175,11 @@ class Unsettled:
         return self.floor
 
     # -- questions
+
+    @property
+    def room(self) -> float:
+        """How many bytes may still go to the subscriber before it settles some."""
+        return self._bytes_max - self.in_flight_bytes
 
     @property
     def count(self) -> int:

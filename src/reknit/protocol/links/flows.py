@@ -154,9 +154,10 @@ class OutgoingFlow:
             if self._is_wanted(entry.head):
                 low = index if low < 0 else low
                 source = entry.head.source
-                if source not in self._origins_told:
-                    self._origins_told.add(source)
-                    origins.append((source, self._table.origins.of(source)))
+                origin = None if source in self._origins_told else self._table.origins.told(source)
+                self._origins_told.add(source)
+                if origin is not None:
+                    origins.append((source, origin))
                 continue
             if low >= 0:
                 pieces.append(run.cut(low, index))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, Ledger, Series
@@ -12,9 +12,13 @@ from reknit.topic import Pattern
 
 ORIGINS_MAX: Final = 100_000
 """How many sources are remembered with the node on which they are published."""
+ORIGINS_FULL: Final = (
+    f"links brought events of more than {ORIGINS_MAX} sources: the nodes of further sources are not remembered, and "
+    "their events may go to neighbours that have them, where they are dropped as duplicates"
+)
 
 
-class Subscribed(Protocol):
+class SubscribedQueue(Protocol):
     """A subscriber's queue, as far as links need it."""
 
     @property
@@ -23,10 +27,15 @@ class Subscribed(Protocol):
 
 
 class Origins:
-    """By source, as hex: the node on which it is published. `known` outlasts a restart."""
+    """By source, as hex: the node on which it is published. `known` outlasts a restart.
 
-    def __init__(self, known: dict[str, str], node_name: str) -> None:
+    After a crash the newest of these may be forgotten. So the origin of an `old` source, one that the journal had when
+    the node started, is told to other nodes only if it is in the file, or comes up again: they may know better.
+    """
+
+    def __init__(self, known: dict[str, str], node_name: str, old: Iterable[bytes] = ()) -> None:
         self._known = known
+        self._unsure = {source for source in old if source.hex() not in known}
         self._node_name = node_name
         self.is_full = False
         """Whether a source could not be remembered."""
@@ -35,8 +44,13 @@ class Origins:
         """The node on which a source is published; this one, as far as nothing else is known."""
         return self._known.get(source.hex(), self._node_name)
 
+    def told(self, source: bytes) -> str | None:
+        """What other nodes are told about the origin of a source; None if it may be forgotten."""
+        return None if source in self._unsure else self.of(source)
+
     def learn(self, source: bytes, origin: str) -> bool:
         """A source is published on another node; returns whether that is to be saved."""
+        self._unsure.discard(source)
         name = source.hex()
         if origin == self._node_name:
             return False
@@ -48,6 +62,7 @@ class Origins:
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
+        self._unsure.discard(source)
         return self._known.pop(source.hex(), None) is not None
 
 
@@ -58,7 +73,7 @@ class ForwardingTable:
         self,
         *,
         routes: Routes,
-        queues: Mapping[QueueKey, Subscribed],
+        queues: Mapping[QueueKey, SubscribedQueue],
         ledger: Ledger,
         origins: Origins,
         distribution: Callable[[str], str],

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from reknit.batch import Batch
 from reknit.config import LinkSettings
@@ -40,7 +40,7 @@ from reknit.protocol.anycast.inputs import (
 )
 from reknit.protocol.links.checks import objection, unsound
 from reknit.protocol.links.flows import FollowedJournal, IncomingFlow, OutgoingFlow
-from reknit.protocol.links.forwarding_table import ORIGINS_MAX, ForwardingTable
+from reknit.protocol.links.forwarding_table import ORIGINS_FULL, ForwardingTable
 from reknit.protocol.links.forwards import header_of, offers_of
 from reknit.protocol.links.inputs import (
     BatchStored,
@@ -90,11 +90,6 @@ from reknit.wire.links import (
 )
 from reknit.wire.messages import Message
 from reknit.wire.streams import Abort, Piece, Room
-
-ORIGINS_FULL: Final = (
-    f"links brought events of more than {ORIGINS_MAX} sources: the nodes of further sources are not remembered, and "
-    "their events may go to neighbours that have them, where they are dropped as duplicates"
-)
 
 
 class LinkMachine:
@@ -263,7 +258,7 @@ class LinkMachine:
                 epoch=self._epoch,
                 journal=self._journal,
                 table=self.table,
-                emit=self._effects_append,
+                emit=lambda effect: self._effects.append(effect),
             )
         first, is_new = self._memory.first_linked(name, line.hello.journal, self._epoch, self._journal.end)
         if is_new:
@@ -272,9 +267,6 @@ class LinkMachine:
         self.routes.receive(LinkUp(line.cost), name, self._now)
         self._pass(NeighbourUp(), name)
         self._pull(name, line)
-
-    def _effects_append(self, effect: Effect) -> None:
-        self._effects.append(effect)
 
     def _lost(self, peer: Peer) -> None:
         """A line is gone; another one to the same node may take its place."""

@@ -12,7 +12,7 @@ from reknit.errors import InvalidTopic
 from reknit.event import FLAG_STREAM
 from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Peer
-from reknit.topic import check_topic
+from reknit.topic import TOPIC_BYTES_MAX, check_topic
 
 TOPICS_KNOWN_MAX: Final = 100_000
 """Topics whose spelling was checked are remembered up to this many; then the memory is cleared."""
@@ -35,8 +35,15 @@ Inspect = Callable[[Peer, Batch], Refusal | None]
 class Admission:
     """Checks batches of all peers, and remembers what it need not check again."""
 
-    def __init__(self, events_max: int, permit: Permit | None, inspect: Inspect | None) -> None:
+    def __init__(
+        self,
+        events_max: int,
+        permit: Permit | None,
+        inspect: Inspect | None,
+        topic_bytes_max: int = TOPIC_BYTES_MAX,
+    ) -> None:
         self.events_max = events_max
+        self._topic_bytes_max = topic_bytes_max
         self.topics: set[str] = set()
         """Topics that are known to be valid."""
         self.latest_us = TIME_US_MAX
@@ -80,6 +87,9 @@ class Admission:
                 check_topic(head.topic)
             except InvalidTopic as error:
                 return Refusal(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
+            if (size := len(head.topic.encode())) > self._topic_bytes_max:
+                text = f"a topic of {size} bytes is over limits.topic_bytes_max ({self._topic_bytes_max})"
+                return Refusal(Code.INVALID_ARGUMENT, text, Reason.MALFORMED)
             if len(self.topics) >= TOPICS_KNOWN_MAX:
                 self.topics.clear()
             self.topics.add(head.topic)

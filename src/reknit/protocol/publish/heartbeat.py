@@ -31,6 +31,10 @@ class Heartbeats:
         self._factor = 1
         self._due: float | None = None
 
+    def renamed(self, source: bytes) -> None:
+        """The source became known."""
+        self._source = source
+
     def published(self, seq: int, now: float) -> None:
         """The source's last seq is `seq` now."""
         if seq > self._seq:

@@ -36,6 +36,7 @@ from reknit.protocol.machine import Machine, MadeDurable, Peer, PeerJoined, Peer
 from reknit.protocol.publish.admission import Admission, Inspect, Permit, Refusal
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.source_positions import SourcePositions
+from reknit.topic import TOPIC_BYTES_MAX
 from reknit.wire.codec import Frames
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse
 
@@ -97,10 +98,11 @@ class Intake:
         events_max: int = 1 << 20,
         permit: Permit | None = None,
         inspect: Inspect | None = None,
+        topic_bytes_max: int = TOPIC_BYTES_MAX,
     ) -> None:
         self._positions = SourcePositions(durable, sources_max)
         self._connections = PublisherConnections(sources_max)
-        self._admission = Admission(events_max, permit, inspect)
+        self._admission = Admission(events_max, permit, inspect, topic_bytes_max)
         self._expecting: set[tuple[Peer, bytes]] = set()
         """Peers that were asked for missing events of a source."""
         self._unacked: deque[tuple[int, Peer, dict[bytes, int]]] = deque()

@@ -15,9 +15,11 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.frame import Buffer
+from reknit.lineage import FORGOTTEN, lasting_source
 from reknit.protocol.effects import SendToNode
 from reknit.protocol.machine import Connected, Disconnected, Machine, Peer
 from reknit.protocol.publish.storage_acks import StorageAcks
+from reknit.wire.links import Skip
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 from reknit.wire.recovery import Require, Stored
 
@@ -138,9 +140,13 @@ class SourcePublisher:
     [Confirm(stop=3)]
     """
 
-    def __init__(self, source: bytes, topic: str, lasting: bool = False, stored_by: int = 1) -> None:
+    def __init__(
+        self, source: bytes, topic: str, lasting: bool = False, stored_by: int = 1, lineage: str = ""
+    ) -> None:
         self.source = source
         self.topic = topic
+        self._lineage = lineage
+        """If it is given, the source is the one of this lineage in the node's journal, which its epoch decides."""
         self.state = PublisherState.DISCONNECTED
         self.next_seq = 1
         self.lasting = lasting
@@ -151,12 +157,15 @@ class SourcePublisher:
         self.unacked_bytes = 0
         self._storage_acks = StorageAcks(stored_by) if stored_by > 1 else None
         self._resend_at: float | None = None
+        self._is_origin = False
+        """Whether events get their seqs here: then nobody else can have those that are missing."""
         self._effects: list[Effect] = []
 
     def put(self, payloads: Sequence[Buffer], time_us: int, **fields: Any) -> Batch:
         """Number these events, hold them until they are durable, and send them if that is possible now."""
         assert self.numbered, "a lasting source gets seqs only after the node has reported its last one"
         batch = Batch.build(self.source, self.topic, self.next_seq, payloads, time_us, **fields)
+        self._is_origin = True
         self.forward(batch)
         return batch
 
@@ -178,7 +187,8 @@ class SourcePublisher:
                 f"a publisher that is {self.state.value} can't receive {message!r}: disconnect it first"
             )
         match message:
-            case Connected():
+            case Connected(epoch=epoch):
+                self.incarnate(epoch)
                 self._connected(peer)
                 return
             case Disconnected():
@@ -189,6 +199,7 @@ class SourcePublisher:
                 self._ack(seq, cache)
             case Expect(seq=seq):
                 self.state = state
+                self._give_up_forgotten(seq)
                 self._resend(seq)
             case Refuse(start=start, code=code, text=text):
                 self._refuse(start, code, text)
@@ -201,6 +212,11 @@ class SourcePublisher:
                 assert_never(message)
         self.state = state
 
+    def incarnate(self, epoch: str) -> None:
+        """Take the source that belongs to the journal with this epoch. Once it has seqs, a source never changes."""
+        if self._lineage and not self.numbered and epoch:
+            self.source = lasting_source(self._lineage, epoch)
+
     def _connected(self, peer: Peer) -> None:
         if self.lasting:
             self._effects.append(SendToNode(Declare(self.source, self.topic)))
@@ -212,6 +228,13 @@ class SourcePublisher:
             return
         self.state = PublisherState.FLOWING
         self._resend(self._first_unacked())
+
+    def _give_up_forgotten(self, seq: int) -> None:
+        """The node may ask for events that it acknowledged: its journal is an older copy. Nobody holds them here, so
+        they are lost there, which the node records. Without that it would wait for them for ever."""
+        first = self._first_unacked()
+        if self._is_origin and seq < first:
+            self._effects.append(SendToNode(Skip(self.topic, self.source, seq, first, FORGOTTEN)))
 
     def _first_unacked(self) -> int:
         return self.unacked[0].first if self.unacked else self.next_seq

@@ -20,6 +20,8 @@ class KnownNode:
     instance: int = 0
     seq: int = 0
     interests: set[Interest] = field(default_factory=set)
+    interests_before: set[Interest] = field(default_factory=set)
+    """Subscriptions from before its last restart that did not come back yet."""
 
     def is_older_than(self, state: LinkState) -> bool:
         """Whether a link state is newer than the one that is known."""
@@ -40,6 +42,9 @@ class KnownNode:
 
     def update_interests(self, instance: int, seq: int, interests: set[Interest]) -> None:
         """A newer announcement came."""
+        if instance != self.instance:
+            self.interests_before |= self.interests
+        self.interests_before -= interests
         self.instance, self.seq, self.interests = instance, seq, interests
 
     def change_interests(self) -> None:

@@ -82,6 +82,7 @@ class Rerouted(msgspec.Struct, frozen=True):
     """Routes changed; or only subscriptions of other nodes."""
 
     has_new_routes: bool
+    """Whether recent events may have been passed over, because a route or a subscription was gone for a while."""
 
 
 Input = LinkUp | LinkDown | Interests | LinkState | Announce | AskWhole | Beat
@@ -330,8 +331,11 @@ class Routes:
             self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
             self._index[mode].add(Pattern(pattern), news.node)
+        # A subscriber without a name comes back a moment after its node restarted. Events that were published
+        # elsewhere meanwhile were passed over: look back for them.
+        is_back = bool(known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
-        self._effects.append(Rerouted(False))
+        self._effects.append(Rerouted(is_back))
 
     # -- messages
 

@@ -51,6 +51,7 @@ _BY_REASON: Final = {
     Reason.ATTEMPTS_EXHAUSTED: Code.UNKNOWN,
     Reason.INTERNAL: Code.INTERNAL,
     Reason.RETENTION: Code.INTERNAL,
+    Reason.DAMAGED: Code.INTERNAL,
 }
 
 

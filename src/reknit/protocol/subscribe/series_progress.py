@@ -15,11 +15,13 @@ class SeriesProgress:
     (5, {'73': 4}, [(5, 9)])
     """
 
-    __slots__ = ("_next", "lost")
+    __slots__ = ("_missed", "_next", "lost")
 
     def __init__(self) -> None:
         self._next: dict[Series, int] = {}
         self.lost: dict[Series, SeqSet] = {}
+        self._missed: dict[Series, tuple[int, str]] = {}
+        """The end of the last range that the node said it can't deliver, and its reason."""
 
     def next_of(self, series: Series, default: int) -> int:
         """The seq after the last one that arrived; `default` for a new series."""
@@ -29,6 +31,15 @@ class SeriesProgress:
         """Events before `stop` arrived."""
         if stop > self._next.get(series, 0):
             self._next[series] = stop
+
+    def miss(self, series: Series, stop: int, reason: str) -> None:
+        """The node can't deliver events before `stop`. They are not lost yet: a cache may have them."""
+        self._missed[series] = (stop, reason)
+
+    def reason_of(self, series: Series, start: int, default: str) -> str:
+        """Why a gap that begins at `start` can't be filled: the node's reason, if it gave one."""
+        stop, reason = self._missed.get(series, (0, default))
+        return reason if start < stop else default
 
     def lose(self, series: Series, ranges: list[Range]) -> list[Range]:
         """Events are lost; returns those that were not lost before."""

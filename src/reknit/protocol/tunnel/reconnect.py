@@ -24,6 +24,8 @@ class HeldJournal(msgspec.Struct, frozen=True):
     """A position with all events of the last seconds after it; it may be too early, never too late."""
     is_boundary: Callable[[JournalPlace], bool]
     """Whether a batch with enough events begins at a place's position, or the journal ends there."""
+    is_readable: Callable[[int], bool] = lambda position: True
+    """Whether no event of the tunnel's topics after a position was found to be damaged."""
 
 
 class ReconnectGranted(msgspec.Struct, frozen=True):
@@ -62,6 +64,10 @@ def since_checkpoint(text: str, held: HeldJournal) -> ReconnectGranted | Reconne
         return ReconnectDenied("404 Expired", "retention removed events after the checkpoint")
     if place.position > held.end or not held.is_boundary(place):
         return ReconnectDenied("404 Expired", "the checkpoint is not known here")
+    if not held.is_readable(place.position):
+        return ReconnectDenied(
+            "404 Expired", "events after the checkpoint are lost: the journal is damaged there"
+        )
     return ReconnectGranted(place, recovered=True)
 
 
@@ -79,4 +85,7 @@ def since_age(age_s: float, grace_s: float, held: HeldJournal) -> ReconnectGrant
     # a journal answers with its start for anything earlier: then earlier events are not known
     if held.position_at(promised_s) <= held.start and held.start > 0 and not held.is_whole():
         return ReconnectDenied("404 Expired", f"retention removed events of the last {promised_s:.0f} s")
+    if not held.is_readable(held.position_at(promised_s)):
+        why = f"events of the last {promised_s:.0f} s are lost: the journal is damaged there"
+        return ReconnectDenied("404 Expired", why)
     return ReconnectGranted(JournalPlace(held.epoch, held.position_at(age_s)), recovered=True)

@@ -16,7 +16,7 @@ is blocked, or is not, is ignored too.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, assert_never
@@ -301,6 +301,14 @@ class TunnelServer:
         """The events that the tunnel has to read next were removed."""
         if peer in self._tunnels:
             self._dismiss(peer, why)
+
+    def lose_at(self, position: int, is_concerned: Callable[[Hashable], bool], why: str) -> None:
+        """Events at a position can't be read: close every tunnel of these groups that has still to get them."""
+        for peer, tunnel in list(self._tunnels.items()):
+            is_live = tunnel.state is ServedTunnelState.LIVE
+            place = self.position if is_live else tunnel.place.position
+            if place <= position and is_concerned(tunnel.group):
+                self._dismiss(peer, why)
 
     # -- pace
 

@@ -1,9 +1,10 @@
 """Publishes the rows of one partition of one micro-batch, each event once, no matter how often the task runs.
 
-Each partition of a sink has one source per topic, which never changes. Its seqs continue from micro-batch to
-micro-batch. Every event carries two columns: the micro-batch that it belongs to, and the seq of that micro-batch's
-first event. So the node itself remembers how far a micro-batch got: a task that runs again asks the node for the last
-event that it stored, and continues after it. A batch that is sent twice has the same seqs, and the node drops it.
+Each partition of a sink has one source per topic, as long as the node has its journal: a node that lost it gets new
+sources. Its seqs continue from micro-batch to micro-batch. Every event carries two columns: the micro-batch that it
+belongs to, and the seq of that micro-batch's first event. So the node itself remembers how far a micro-batch got: a task
+that runs again asks the node for the last event that it stored, and continues after it. A batch that is sent twice has
+the same seqs, and the node drops it.
 
 Publishing until acknowledged:
 
@@ -25,14 +26,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import xxhash
 
-from reknit.batch import SOURCE_BYTES, Batch
+from reknit.batch import Batch
 from reknit.errors import NotConnected, Refused
+from reknit.lineage import FORGOTTEN, lasting_source
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.sink.options import SinkOptions
 from reknit.topic import check_topic
 from reknit.wire.codec import AnyMessage
+from reknit.wire.links import Skip
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse
 
 __all__ = ["BATCH_COLUMN", "START_COLUMN", "SinkPublisher", "source_of"]
@@ -48,14 +50,13 @@ _ALL_STORED: Final = 1 << 62
 """A last stored seq that is beyond every row of a micro-batch."""
 
 
-def source_of(sink: str, topic: str, partition: int) -> bytes:
-    """The source of one partition of a sink on a topic: always the same.
+def source_of(sink: str, topic: str, partition: int, epoch: str) -> bytes:
+    """The source of one partition of a sink on a topic, in the journal with this epoch: always the same.
 
-    >>> source_of("alerts", "plant/temp", 0) == source_of("alerts", "plant/temp", 0)
+    >>> source_of("alerts", "plant/temp", 0, "e1") == source_of("alerts", "plant/temp", 0, "e1")
     True
     """
-    text = f"{len(sink)}:{sink}:{len(topic)}:{topic}:{partition}"
-    return xxhash.xxh3_128_digest(text.encode())[:SOURCE_BYTES]
+    return lasting_source(f"{len(sink)}:{sink}:{len(topic)}:{topic}:{partition}", epoch)
 
 
 class _Series(msgspec.Struct):
@@ -97,6 +98,8 @@ class SinkPublisher:
         self._options = options
         self._sink, self._batch_id, self._partition = sink, batch_id, partition
         self._series: dict[bytes, _Series] = {}
+        self._topics: dict[str, _Series] = {}
+        """The same series, by topic: a source that has seqs stays, even if the node forgets it meanwhile."""
         self._unacked_bytes = 0
         self._is_held = False
         self.count = 0
@@ -161,14 +164,14 @@ class SinkPublisher:
     # -- resuming
 
     def _open_series(self, topic: str) -> _Series:
-        source = source_of(self._sink, topic, self._partition)
-        while source not in self._series:
+        while topic not in self._topics:
             check_topic(topic)
+            source = source_of(self._sink, topic, self._partition, self._connection.welcome.epoch)
             try:
-                self._series[source] = self._resume(topic, source)
+                self._series[source] = self._topics[topic] = self._resume(topic, source)
             except NotConnected:
                 self._reconnect()
-        return self._series[source]
+        return self._topics[topic]
 
     def _resume(self, topic: str, source: bytes) -> _Series:
         """Ask the node how far this source got, and in which micro-batch."""
@@ -238,8 +241,8 @@ class SinkPublisher:
         match message:
             case Ack(source=source, seq=seq) if source in self._series:
                 self._unacked_bytes -= self._series[source].acknowledge(seq)
-            case Expect(source=source) if source in self._series:
-                self._resend(self._series[source])
+            case Expect(source=source, seq=seq) if source in self._series:
+                self._resend(self._series[source], seq)
             case Refuse(code=code, text=text):
                 raise Refused(code, text)
             case Hold(text=text):
@@ -251,7 +254,11 @@ class SinkPublisher:
             case _:
                 pass
 
-    def _resend(self, series: _Series) -> None:
+    def _resend(self, series: _Series, seq: int = 0) -> None:
+        """Resend what is not acknowledged. Events from `seq` on that the node acknowledged and forgot are lost there."""
+        if series.unacked and 0 < seq < series.unacked[0].first:
+            lost = (series.topic, series.source, seq, series.unacked[0].first)
+            self._connection.send(Skip(*lost, FORGOTTEN))
         for batch in series.unacked:
             self._connection.send_bytes(batch.data)
 

@@ -6,6 +6,7 @@ can be built on their bytes. A file that retention removes stays readable as lon
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 from bisect import bisect_right
@@ -18,11 +19,15 @@ import msgspec
 from reknit.batch_layout import COUNT, HEADER
 from reknit.errors import Gone, JournalCorrupt, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, KIND_BATCH, LEAD, LEAD_BYTES, MAGIC
+from reknit.records import encode
 from reknit.spark.source.frame_scan import ScannedFrames, scan
 from reknit.store.directory.layout import Layout
 from reknit.store.log.segment_files import segment_path, segment_starts
+from reknit.store.reader import open_reader
 
 __all__ = ["LogFiles", "SplitPoints", "epoch_of"]
+
+log = logging.getLogger("reknit.spark")
 
 WINDOW_BYTES: Final = 8 << 20
 NO_LIMIT: Final = 1 << 62
@@ -57,20 +62,27 @@ class LogFiles:
     def frames(
         self, position: int, stop: int, records: list[tuple[int, memoryview]] | None = None
     ) -> Iterator[ScannedFrames]:
-        """The batches of `[position, stop)`, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
-        for start, window in self._windows(position, stop):
+        """The batches of `[position, stop)`, a few MiB at a time; damaged ones are left out. Raises `Gone`."""
+        while position < stop:
+            known = 0 if records is None else len(records)
             try:
-                frames, _ = scan(window, start, records=records)
-            except MalformedFrame as error:
-                raise JournalCorrupt(str(self._directory), start, str(error)) from None
-            yield frames
+                for start, window in self._windows(position, stop):
+                    yield scan(window, start, records=records)[0]
+                    position, known = start + len(window), 0 if records is None else len(records)
+                return
+            except (JournalCorrupt, MalformedFrame) as error:
+                if records is not None:
+                    del records[known:]
+                views, position = self._around_damage(position, stop, error, records)
+            for start, view in views:
+                yield scan(view, start)[0]
 
     def split_points(
         self, position: int, stop: int, origin: int, step: int, events_max: int = NO_LIMIT
     ) -> Iterator[SplitPoints]:
-        """As the node answers `index`, from the files, a few MiB at a time. Raises `Gone`, `JournalCorrupt`."""
+        """As the node answers `index`, from the files, a few MiB at a time. Raises `Gone`."""
         due = origin + -(-(position - origin) // step) * step
-        for start, window in self._windows(position, stop):
+        for start, window in self._sound_windows(position, stop):
             events, marks, at, size = 0, list[int](), 0, len(window)
             while at < size:
                 _, kind, _, length = LEAD.unpack_from(window, at)
@@ -86,6 +98,42 @@ class LogFiles:
                 at += length
             events_max -= events
             yield SplitPoints(marks, events, start + size, events_max <= 0)
+
+    def _sound_windows(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Whole frames of `[position, stop)`, without the parts where there are none."""
+        while position < stop:
+            try:
+                for start, window in self._windows(position, stop):
+                    yield start, window
+                    position = start + len(window)
+                return
+            except JournalCorrupt as error:
+                views, position = self._around_damage(position, stop, error, None)
+            yield from views
+
+    def _around_damage(
+        self,
+        position: int,
+        stop: int,
+        error: Exception,
+        records: list[tuple[int, memoryview]] | None,
+    ) -> tuple[list[tuple[int, memoryview]], int]:
+        """The valid batches of the next few MiB, and where to continue. The index knows where frames begin."""
+        log.warning("skipped damage in %s, after position %d: %s", self._directory, position, error)
+        found: list[tuple[int, memoryview]] = []
+        limit, at = min(stop, position + WINDOW_BYTES), position
+        with open_reader(self._directory.parent) as reader:
+            while at < limit:
+                run = reader.read(at, stop)
+                if run.next_position <= at:
+                    raise error
+                if run.entries:
+                    found.append((run.position, run.data))
+                at = run.next_position
+            while records is not None and position < at:
+                part, position = reader.records(position, at)
+                records += [(place, memoryview(encode(record))) for place, record in part]
+        return found, at
 
     def _windows(self, position: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """Whole frames of `[position, stop)`, back to back, and the position of the first."""

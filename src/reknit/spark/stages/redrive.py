@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from reknit.errors import LocalError
+from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.lake.commit_log import Lake, write_file
 from reknit.spark.lake.spark_tables import Transaction, read
 from reknit.spark.sink.options import SinkOptions
@@ -106,7 +107,7 @@ def redrive(
         counts = fresh.groupBy("topic").count().orderBy("topic").collect()
         topics = {row["topic"]: int(row["count"]) for row in counts}
         if topics and not is_dry:
-            run = _plan(spark, lake, fresh, topics)
+            run = _plan(spark, lake, fresh, topics, _epoch(to))
             published = _publish(spark, lake, run, to, rate, progress)
     chosen = sum(topics.values())
     return RedriveReport(chosen, already, published + resumed, resumed, topics, is_dry)
@@ -116,11 +117,16 @@ def _sink(lake: Lake) -> str:
     return f"redrive {lake.id}"
 
 
-def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, int]) -> int:
+def _epoch(to: SinkOptions) -> str:
+    with BlockingConnection(to.nodes[0], to.token, to.timeout_s, to.tls_ca_file) as connection:
+        return connection.welcome.epoch
+
+
+def _plan(spark: SparkSession, lake: Lake, fresh: DataFrame, topics: dict[str, int], epoch: str) -> int:
     """Commit which dead letters will be published; returns the run's number."""
     last = lake.log("redrive").last()
     run = 0 if last is None else last.id + 1
-    sources = F.create_map(*(F.lit(x) for t in topics for x in (t, source_of(_sink(lake), t, 0))))
+    sources = F.create_map(*(F.lit(x) for t in topics for x in (t, source_of(_sink(lake), t, 0, epoch))))
     rows = fresh.withColumns(
         {
             "run": F.lit(run).cast("bigint"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from reknit.store.engine.damage_finder import DamageFinder
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.segments import SegmentChunks
 from reknit.store.index.index import Index
 from reknit.store.index.series import Extent, SeriesExtents
+from reknit.store.log.frames import Damaged
 from reknit.store.log.tail import Chunk
 
 
@@ -16,7 +18,10 @@ class LogArchive(Protocol):
     """Where queries find chunks, extents and time marks that are no longer in memory."""
 
     def load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
-        """The first chunk at or after a position, or None if there is none before `stop`."""
+        """The first chunk at or after a position, or None if there is none before `stop`.
+
+        Raises `Damaged` if there is no valid frame; then the position is in an unreadable part of the state.
+        """
         ...
 
     def extents(self, series: SeriesExtents, start: int, stop: int) -> list[Extent]:
@@ -58,11 +63,12 @@ class SegmentArchive:
         self,
         state: LogState,
         chunks: SegmentChunks,
+        finder: DamageFinder,
         index: Index,
         indexed_to: Callable[[], int],
         on_removed: Callable[[], object] = bool,
     ) -> None:
-        self._state, self._chunks, self._index = state, chunks, index
+        self._state, self._chunks, self._finder, self._index = state, chunks, finder, index
         self._indexed_to, self._on_removed = indexed_to, on_removed
 
     def load(self, position: int, stop: int, max_bytes: int) -> Chunk | None:
@@ -73,9 +79,16 @@ class SegmentArchive:
         segment, position = place
         try:
             return self._chunks.load(segment, position, min(stop, segment.end), max_bytes)
-        except FileNotFoundError:  # removed at this moment
+        except FileNotFoundError:
             self._on_removed()
-            raise self._state.gone() from None
+            if position < self._state.start:  # removed at this moment
+                raise self._state.gone() from None
+            if segment in self._state.segments:
+                self._finder.examine_missing(segment)
+            raise Damaged(position, "the file is missing", []) from None
+        except Damaged:
+            self._finder.examine(segment, position)
+            raise
 
     def extents(self, series: SeriesExtents, start: int, stop: int) -> list[Extent]:
         self._state.check_open()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reknit.batch_layout import Head
-from reknit.entries import Entry, Run
+from reknit.entries import Entry, Run, UnreadablePart
 from reknit.frame import Buffer
 from reknit.ledger import Ledger
 from reknit.records import Record
@@ -118,6 +118,18 @@ class ComposedJournal:
     def held(self, topic: str, source: bytes) -> SeqSet:
         """Which events of a series are held or staged."""
         return self.queries.held(topic, source)
+
+    def lost(self, topic: str, source: bytes) -> SeqSet:
+        """Which events of a series are in parts that were found to be unreadable."""
+        return self.queries.lost(topic, source)
+
+    def unreadable(self, position: int) -> list[UnreadablePart]:
+        """The parts from a position on that were found to be unreadable."""
+        return self.state.unreadable.since(position)
+
+    def take_unreadable(self) -> list[UnreadablePart]:
+        """The parts that reads found to be unreadable since the last call."""
+        return self.state.unreadable.take()
 
     def first_held(self, topic: str, source: bytes) -> int:
         """Nothing from this seq on was removed; 1 while everything is held."""

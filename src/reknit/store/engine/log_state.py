@@ -18,6 +18,7 @@ from threading import Lock
 from reknit.errors import Closed, Gone
 from reknit.ledger import Ledger
 from reknit.records import Record, apply, apply_to_paused
+from reknit.store.engine.unreadable import UnreadableParts
 from reknit.store.index.series import SeriesTable
 from reknit.store.log.retention import Segment
 from reknit.store.log.tail import Chunk, Tail
@@ -38,6 +39,7 @@ class LogState:
         self.segments: list[Segment] = [Segment(0, 0)]
         self.marks: list[tuple[int, int]] = []
         """(time, position): everything before the position was stored before the time."""
+        self.unreadable = UnreadableParts()
         self.end = self.synced_end = self.staged_end = 0
         self.is_closed = False
 
@@ -108,6 +110,7 @@ class LogState:
     def dropped(self, count: int) -> list[Chunk]:
         """The oldest segments were removed; returns the chunks that were in memory."""
         del self.segments[:count]
+        self.unreadable.drop_before(self.start)
         return self.tail.drop_before(self.start)
 
     def drop_marks(self) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Final
 
-from reknit.entries import Entry, Run
+from msgspec.structs import replace
+
+from reknit.entries import Entry, Removed, Run
 from reknit.errors import Gone, LocalError
 from reknit.records import Record, decode
 from reknit.seqset import SeqSet
@@ -15,6 +17,7 @@ from reknit.store.engine.archive import LogArchive
 from reknit.store.engine.log_state import LogState
 from reknit.store.index.series import Extent, SeriesExtents
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus
+from reknit.store.log.frames import Damaged
 from reknit.store.log.tail import Chunk
 
 NOTHING: Final = memoryview(b"")
@@ -31,6 +34,7 @@ class LogQueries:
         self._state = state
         self._archive = archive
         self._now_us = now_us
+        self._unreadable = state.unreadable
 
     # -- by position
 
@@ -39,15 +43,24 @@ class LogQueries:
         end = self._state.end
         if stop is None or stop > end:
             stop = end
+        lost: tuple[Removed, ...] = ()
         while position < stop:
-            chunk = self._chunk_at(position, stop, max_bytes)
+            if self._unreadable and (part := self._unreadable.at(position)) is not None:
+                lost += part.lost
+                position = part.stop
+                continue
+            try:
+                chunk = self._chunk_at(position, stop, max_bytes)
+            except Damaged:
+                continue  # the position is in an unreadable part now
             if chunk is None:
                 position = stop  # in a hole that reaches up to here
             elif chunk.entries:
-                return self._run(chunk, max(position, chunk.position), stop, max_bytes)
+                run = self._run(chunk, max(position, chunk.position), stop, max_bytes)
+                return replace(run, lost=lost) if lost else run
             else:
                 position = chunk.end
-        return Run(position, NOTHING, (), position)
+        return Run(position, NOTHING, (), position, lost)
 
     def _run(self, chunk: Chunk, position: int, stop: int, max_bytes: int) -> Run:
         try:
@@ -78,7 +91,13 @@ class LogQueries:
         found: list[tuple[int, Record]] = []
         limit = position + max_bytes
         while position < min(stop, limit):
-            chunk = self._chunk_at(position, stop, max_bytes)
+            if self._unreadable and (part := self._unreadable.at(position)) is not None:
+                position = part.stop
+                continue
+            try:
+                chunk = self._chunk_at(position, stop, max_bytes)
+            except Damaged:
+                continue  # the position is in an unreadable part now
             if chunk is None:
                 return found, stop
             if not chunk.entries and chunk.position >= position:
@@ -133,7 +152,8 @@ class LogQueries:
     def fetch(self, entry: Entry) -> memoryview:
         """A batch's bytes."""
         run = self.read(entry.position, entry.position + entry.head.length, entry.head.length)
-        assert run.entries, "an entry of this journal"
+        if not run.entries:  # its bytes were damaged since it was found
+            raise Gone(run.next_position, f"the journal in {self._state.where}")
         return run.data
 
     def held(self, topic: str, source: bytes) -> SeqSet:
@@ -142,7 +162,12 @@ class LogQueries:
         if series is None:
             return SeqSet()
         extents, start = self._extents(series, 0, series.last + 1), self._state.start
-        return SeqSet.from_ranges((one.first, one.stop) for one in extents if one.position >= start)
+        held = SeqSet.from_ranges((one.first, one.stop) for one in extents if one.position >= start)
+        return held.difference(self._unreadable.lost(topic, source)) if self._unreadable else held
+
+    def lost(self, topic: str, source: bytes) -> SeqSet:
+        """Which events of a series are in parts that were found to be unreadable."""
+        return self._unreadable.lost(topic, source)
 
     # -- about series, times and totals
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from reknit.errors import JournalError, LocalError, MalformedFrame
 from reknit.frame import peek
-from reknit.store.index.index import Index
 from reknit.store.log.frames import Damaged, parse
 from reknit.store.log.retention import Segment
 from reknit.store.log.segment_files import SegmentFiles
 from reknit.store.log.tail import Chunk
-from reknit.store.log.walk import corrupt
 
 _RECENT_MAX: Final = 8
 _RECENT_BYTES: Final = 2 << 20
@@ -24,13 +21,12 @@ class SegmentChunks:
     It caches the chunks that the last few reads found behind the requested one.
     """
 
-    def __init__(self, files: SegmentFiles, index: Index) -> None:
+    def __init__(self, files: SegmentFiles) -> None:
         self._files = files
-        self._index = index
         self._recent: deque[dict[int, Chunk]] = deque(maxlen=_RECENT_MAX)
 
     def load(self, segment: Segment, position: int, stop: int, max_bytes: int) -> Chunk:
-        """The chunk at `position`: batches within `max_bytes` (one at least), or a record."""
+        """The chunk at `position`: batches within `max_bytes` (one at least), or a record. Raises `Damaged`."""
         for seen in self._recent:
             if position in seen:
                 return seen[position]
@@ -47,7 +43,7 @@ class SegmentChunks:
             except Damaged as damage:
                 if damage.chunks:
                     return damage.chunks  # the valid frames before the damage are served
-                raise _blamed(self._files, self._index, segment, damage) from None
+                raise
             if chunks:
                 return chunks
             size = _longer(self._files, segment, position, view)
@@ -59,27 +55,5 @@ def _longer(files: SegmentFiles, segment: Segment, position: int, view: memoryvi
         view = memoryview(files.pread(segment.start, position - segment.start, 8))
     length = peek(view, 0, len(view))[1]
     if length <= len(view) or position - segment.start + length > files.size(segment.start):
-        raise corrupt(files.directory, segment, position, "a frame is cut off")
+        raise Damaged(position, "a frame is cut off", [])
     return length
-
-
-def _blamed(
-    files: SegmentFiles, index: Index, segment: Segment, damage: Damaged
-) -> JournalError | LocalError:
-    """Decide whether the file is damaged or the position is not a frame's: walk there from the last known frame."""
-    place = index.place_before(damage.position)
-    at = segment.start if place is None or place < segment.start else place
-    while at < damage.position:
-        head = memoryview(files.pread(segment.start, at - segment.start, 8))
-        try:
-            length = peek(head, 0, len(head))[1]
-        except MalformedFrame as error:
-            return corrupt(files.directory, segment, at, error.what)
-        if not length:
-            return corrupt(files.directory, segment, at, "the file is cut off")
-        at += length
-    if at == damage.position:
-        return corrupt(files.directory, segment, damage.position, damage.why)
-    return LocalError(
-        f"position {damage.position} is inside a record; use only positions that the journal returned"
-    )

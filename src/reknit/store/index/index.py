@@ -277,6 +277,11 @@ class Index:
             there = cursor.prev() if there else cursor.last()
             return NUMBER.unpack(cursor.key())[0] if there else None
 
+    def place_after(self, position: int) -> int | None:
+        """The first known start of a batch after a position."""
+        with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
+            return NUMBER.unpack(cursor.key())[0] if cursor.set_range(NUMBER.pack(position + 1)) else None
+
     def mark_before(self, time_us: int) -> int:
         """The position of the last mark at or before a time, or 0."""
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["marks"]) as cursor:

@@ -56,6 +56,34 @@ def scan(files: SegmentFiles, segment: Segment, position: int, stop: int) -> Ite
         want = length
 
 
+def valid_chunks(files: SegmentFiles, segment: Segment, position: int, stop: int) -> Iterator[Chunk]:
+    """The valid frames of a segment in `[position, stop)`; damaged ones between them are left out."""
+    while position < stop:
+        try:
+            for chunk in scan(files, segment, position, stop):
+                yield chunk
+                position = chunk.end
+        except Damaged as damage:
+            position = continuation(files, segment, damage.position, stop)
+
+
+def continuation(files: SegmentFiles, segment: Segment, position: int, stop: int) -> int:
+    """Where the log continues after damage at `position`: `stop` is a known start of a frame, or the end.
+
+    A payload may hold bytes that look like frames, so only frames that lead to `stop` count.
+    """
+    data = files.pread(segment.start, position - segment.start, stop - position)
+    at = valid_frame_after(data, 8)
+    while at is not None:
+        try:
+            for _ in scan(files, segment, position + at, stop):
+                pass
+            return position + at
+        except Damaged as damage:
+            at = valid_frame_after(data, damage.position - position + 8)
+    return stop
+
+
 def replay(
     files: SegmentFiles,
     segments: Sequence[Segment],

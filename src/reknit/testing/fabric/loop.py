@@ -27,8 +27,9 @@ from reknit import environment
 WORK_S = 0.0002
 """How long work beside the event loop takes, as in a thread."""
 
-CLOSINGS_MAX = 100
-"""How often the clean-up of a coroutine may wait."""
+CANCELS_MAX = 20
+"""How often a task is cancelled at the end, if its clean-up waits for what will never come."""
+CANCEL_S = 5.0
 
 
 class Deadlock(RuntimeError):
@@ -64,8 +65,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.steps = 0
         """How many callbacks ran."""
         self.network: VirtualNetwork | None = None
+        self.fabric: object = None
+        """The simulation that a test runs in, for `simulated_fabric`."""
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
+        self._is_ending = False
         self.tasks: list[asyncio.Task[Any]] = []
         """Every task, because one that never ends may only be collected at the end of the simulation."""
         self.set_task_factory(self._make_task)
@@ -109,7 +113,7 @@ class VirtualLoop(base_events.BaseEventLoop):
 
     def _run_handle(self, handle: Any) -> None:
         host = cast(HostEnvironment, environment.of(handle._context))
-        if getattr(host, "is_running", True):
+        if self._is_ending or getattr(host, "is_running", True):
             self.steps += 1
             handle._run()
         else:
@@ -164,24 +168,24 @@ class VirtualLoop(base_events.BaseEventLoop):
         """Objects that are collected after the end may still schedule something; it never runs."""
 
     def close(self) -> None:
-        """End everything: what never ended is closed, in the order in which it began."""
+        """End everything that never ended. Crashed hosts run once more for that, and nobody listens to them."""
         if not self.is_closed() and self.tasks:
-            self.run_until_complete(self._close_tasks())
+            self._is_ending = True
+            self.set_exception_handler(lambda loop, context: None)
+            self.run_until_complete(self._cancel_tasks())
         super().close()
 
-    async def _close_tasks(self) -> None:
+    async def _cancel_tasks(self) -> None:
         me = asyncio.current_task()
-        for task in self.tasks:  # closing one may start others, which come at the end
-            if task is not me:
-                cast(Any, task)._log_destroy_pending = False
-                _close(task.get_coro())
+        for _ in range(CANCELS_MAX):
+            left = [task for task in self.tasks if task is not me and not task.done()]
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=CANCEL_S)
+        for task in self.tasks:
+            cast(Any, task)._log_destroy_pending = False
+            if task.done() and not task.cancelled():
+                task.exception()  # it is known
         self.tasks.clear()
-
-
-def _close(coro: Any) -> None:
-    """Cancel a coroutine, and again at each place where its clean-up waits for what will never come."""
-    for _ in range(CLOSINGS_MAX):
-        try:
-            coro.throw(asyncio.CancelledError())
-        except BaseException:
-            return

@@ -1,0 +1,114 @@
+"""How much memory the peers of a node may take: what was sent to them and not taken yet, and what they sent in part.
+
+    one peer has more than half of its share   its requests wait until it reads
+    one peer has more than its share           its connection is closed before more is sent to it
+    all peers have more than their budget      the connection of the peer with the most is closed
+
+Where there are permissions, a peer that presented neither a token nor a certificate has a quarter of the budget that all
+such peers share. So does a peer that has not introduced itself yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from reknit.config import LimitSettings
+from reknit.outcome import Code
+
+ANONYMOUS_PART: Final = 4
+"""The budget of all unauthenticated peers is this many shares."""
+
+
+class BudgetedPeer(Protocol):
+    """A peer, as the budget sees it."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held for it now."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody knows who it is, though that matters here."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its connection is being closed."""
+
+    def end(self, code: Code, text: str) -> None:
+        """Close its connection at once, and drop what it was sent."""
+
+
+class PeerBudget:
+    """The memory that the peers of one node take. It asks only those whose connections are full."""
+
+    def __init__(self, limits: LimitSettings | None = None) -> None:
+        self._limits = limits or LimitSettings()
+        self._held: dict[BudgetedPeer, int] = {}
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        """What is held for all peers, as of the last look at each."""
+        return self._total
+
+    def share(self, peer: BudgetedPeer) -> int:
+        """How much may be held for one peer."""
+        limits = self._limits
+        if peer.is_anonymous:
+            return min(limits.peer_bytes_max, limits.anonymous_bytes_max // ANONYMOUS_PART)
+        return limits.peer_bytes_max
+
+    def is_short(self, peer: BudgetedPeer) -> bool:
+        """Whether a peer has to read before it is answered further."""
+        return peer.held_bytes > self.share(peer) // 2
+
+    def admits(self, peer: BudgetedPeer) -> bool:
+        """Whether more may be sent to a peer whose connection is full. If not, its connection was closed."""
+        held = self._look(peer)
+        if held > self.share(peer):
+            name = "anonymous_bytes_max" if peer.is_anonymous else "peer_bytes_max"
+            self._end(peer, f"it does not read, and {held:,} bytes wait for it (limits.{name})")
+            return False
+        self._keep_within()
+        return not peer.is_leaving
+
+    def review(self, peers: Iterable[BudgetedPeer]) -> None:
+        """Look at all peers: their queues may be shorter by now, and parts of messages have arrived."""
+        for peer in peers:
+            self._look(peer)
+        self._keep_within()
+
+    def forget(self, peer: BudgetedPeer) -> None:
+        """A peer is gone."""
+        self._total -= self._held.pop(peer, 0)
+
+    def _look(self, peer: BudgetedPeer) -> int:
+        held = peer.held_bytes
+        self._total += held - self._held.pop(peer, 0)
+        if held:
+            self._held[peer] = held
+        return held
+
+    def _keep_within(self) -> None:
+        limits = self._limits
+        if self._total > limits.anonymous_bytes_max:
+            anonymous = [peer for peer in self._held if peer.is_anonymous]
+            self._shed(anonymous, limits.anonymous_bytes_max, "anonymous_bytes_max")
+        if self._total > limits.peers_bytes_max:
+            self._shed(list(self._held), limits.peers_bytes_max, "peers_bytes_max")
+
+    def _shed(self, peers: list[BudgetedPeer], bytes_max: int, name: str) -> None:
+        """Close the connections of those with the most, until the others are within their budget."""
+        total = sum(self._held[peer] for peer in peers)
+        for peer in sorted(peers, key=self._held.__getitem__, reverse=True):
+            if total <= bytes_max:
+                return
+            held = self._held[peer]
+            text = f"{total:,} bytes wait for peers, most of them ({held:,}) for this one (limits.{name})"
+            self._end(peer, text)
+            total -= held
+
+    def _end(self, peer: BudgetedPeer, text: str) -> None:
+        self.forget(peer)
+        peer.end(Code.RESOURCE_EXHAUSTED, text)
