@@ -91,6 +91,15 @@ def test_past_outcome_that_is_not_durable_yet_is_told_once_to_a_publisher_that_c
     assert outcomes(node) == [Outcome.ACCEPTED]
 
 
+def test_publisher_that_did_not_hear_that_its_event_is_stored_hears_how_it_ended() -> None:
+    node = delivered()
+    node.core.left(PUBLISHER, node.now)
+    node.give(settle(1, 1), SUBSCRIBER)
+    node.settle_down()
+    want(node, first=1, kept=0)
+    assert outcomes(node) == [Outcome.ACCEPTED]
+
+
 def test_gateways_sender_hears_of_an_outcome_after_the_commit_that_holds_it() -> None:
     node = DrivenNode()
     told: list[RangeOutcome] = []

@@ -103,7 +103,7 @@ def test_neighbour_that_crashed_before_it_noted_its_position_misses_nothing() ->
     sender = Sender()
     sender.link()
     sender.pull()
-    sender.flow.down()
+    sender.flow.lost(LINE)
     sender.publish()
     sender.link()
     sender.pull()

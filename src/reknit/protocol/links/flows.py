@@ -86,12 +86,16 @@ class OutgoingFlow:
         """The neighbour is linked; `first` is where its events begin if it has no position of its own."""
         self._first = first
 
-    def down(self) -> None:
-        """The link is gone."""
-        self._line, self._cursor = None, -1
+    def lost(self, line: Peer) -> None:
+        """A line is gone. If events were requested over another one, they go on there."""
+        if line == self._line:
+            self._line, self._cursor = None, -1
 
     def pull(self, wanted: Pull, line: Peer) -> bool:
-        """The neighbour requests events from a position on; returns whether it missed some that are gone."""
+        """The neighbour requests events from a position on; returns whether it missed some that are gone.
+
+        They go over the line of the request. That is the one which counts for the neighbour; another one may count here.
+        """
         journal = self._journal
         self._line = line
         self._unacked.clear()

@@ -274,6 +274,8 @@ class LinkMachine:
         name = "" if line is None else line.name
         was_first = bool(name) and self.lines.first(name) is line
         following = self.lines.lose(peer)
+        if name:
+            self.outgoing[name].lost(peer)
         if was_first:
             self._down(name)
             if following is not None:
@@ -281,7 +283,6 @@ class LinkMachine:
 
     def _down(self, name: str) -> None:
         self._note(logging.INFO, f"the link to {name} is gone")
-        self.outgoing[name].down()
         self._returns.pop(name, None)  # the other node knows that their outcome is in doubt
         self.routes.receive(LinkDown(), name, self._now)
         self._tell_routes()
