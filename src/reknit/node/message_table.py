@@ -21,6 +21,7 @@ from reknit.wire.links import (
     Link,
     LinkState,
     Pull,
+    Recorded,
     Returned,
     Skip,
     Via,
@@ -71,7 +72,7 @@ class NodeMessages:
 
     def table(self) -> MessageTable:
         """The handlers, by type of message."""
-        linked = (Link, LinkState, Announce, AskWhole, Beat, Forward, Returned, Pull, Carry, Got)
+        linked = (Link, LinkState, Announce, AskWhole, Beat, Forward, Returned, Recorded, Pull, Carry, Got)
         recovery = (Recover, Recovered, Survey, Surveyed, Heartbeat, Offer, Require)
         return {
             Frames: self._frames,

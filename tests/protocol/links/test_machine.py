@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from reknit.batch import Batch
@@ -17,8 +18,10 @@ from reknit.protocol.anycast.inputs import (
     ForwardToNeighbour,
     NeighbourDown,
     NeighbourOutcomes,
+    NeighbourRecorded,
     NeighbourUp,
     OfferEvents,
+    ReturnOutcome,
     RoutesChanged,
     Stall,
 )
@@ -46,7 +49,19 @@ from reknit.protocol.routing.routes import Interests, Routes, SendToNeighbour
 from reknit.protocol.streams.inputs import OfferStream, UpstreamGone
 from reknit.store.memory import MemoryJournal
 from reknit.wire.codec import Decoder, Frames
-from reknit.wire.links import Announce, Beat, Carry, Forward, Got, Link, LinkState, Pull, Return, Returned
+from reknit.wire.links import (
+    Announce,
+    Beat,
+    Carry,
+    Forward,
+    Got,
+    Link,
+    LinkState,
+    Pull,
+    Recorded,
+    Return,
+    Returned,
+)
 from reknit.wire.outcomes import RangeOutcome
 from reknit.wire.streams import Room
 
@@ -149,6 +164,12 @@ def test_everybody_is_told_that_a_neighbour_is_linked() -> None:
     assert node.of(OpenStore) == [OpenStore("b", THEIRS)]
     assert node.of(SaveLinks) == [SaveLinks(is_urgent=True)], "where its events begin"
     assert node.give(StoreOpened(), "b") == [SendOnLine(THEIRS, Pull("", -1))]
+
+
+def test_neighbour_that_confirms_outcomes_says_so_when_it_introduces_itself() -> None:
+    node = Node()
+    node.give(msgspec.structs.replace(hello(), confirms=True))
+    assert node.passed(NeighbourUp) == [(NeighbourUp(confirms=True), "b")]
 
 
 def test_second_line_is_a_spare_that_takes_over() -> None:
@@ -356,16 +377,17 @@ def test_outcomes_for_a_neighbour_go_together() -> None:
     node = Node()
     node.link()
     rows = [Return("t", SOURCE, RangeOutcome(seq, seq + 1, Outcome.ACCEPTED), []) for seq in (1, 2)]
-    node.machine.receive(rows[0], "b", 0.0)
-    node.give(rows[1], "b")
-    assert [message.rows for message in node.sent(THEIRS, Returned)] == [rows]
+    node.machine.receive(ReturnOutcome(rows[0], 7), "b", 0.0)
+    node.give(ReturnOutcome(rows[1]), "b")
+    assert node.sent(THEIRS, Returned) == [Returned(rows, 7)]
 
 
 def test_outcomes_do_not_go_over_a_later_line_where_nobody_waits_for_them() -> None:
     node = Node()
     node.link()
     node.give(hello(), SPARE)
-    node.machine.receive(Return("t", SOURCE, RangeOutcome(1, 2, Outcome.ACCEPTED), []), "b", 0.0)
+    row = Return("t", SOURCE, RangeOutcome(1, 2, Outcome.ACCEPTED), [])
+    node.machine.receive(ReturnOutcome(row, 1), "b", 0.0)
     node.give(LineLost(), THEIRS)
     assert not node.sent(SPARE, Returned)
 
@@ -373,8 +395,10 @@ def test_outcomes_do_not_go_over_a_later_line_where_nobody_waits_for_them() -> N
 def test_outcomes_and_chunks_of_a_neighbour_are_passed_on() -> None:
     node = Node()
     node.link()
-    node.give(Returned([]))
-    assert node.passed(NeighbourOutcomes) == [(NeighbourOutcomes([]), "b")]
+    node.give(Returned([], 3))
+    assert node.passed(NeighbourOutcomes) == [(NeighbourOutcomes([], 3), "b")]
+    node.give(Recorded(3))
+    assert node.passed(NeighbourRecorded) == [(NeighbourRecorded(3), "b")]
     node.give(Room(0, SOURCE, 100))
     assert node.passed(Room) == [(Room(0, SOURCE, 100), "b")]
 

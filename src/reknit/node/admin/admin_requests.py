@@ -121,6 +121,7 @@ class AdminResponder:
                 Answer(ask.id, Code.UNIMPLEMENTED, f"{ask.what!r} is not a request: send one of {known}")
             )
             return
+        before = self._core.journal.staged_end
         try:
             body, pieces = request(ask.args)
         except Gone as gone:
@@ -128,8 +129,11 @@ class AdminResponder:
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
         else:
-            size = sum(map(len, pieces))
-            peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+            answer = Answer(ask.id, Code.OK, "", body, sum(map(len, pieces)))
+            if self._core.journal.staged_end > before:  # it changed something
+                self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
+            else:
+                peer.send_buffers([encode(answer), *pieces])
 
     async def _answer_when_done(self, ask: Ask, peer: PeerState) -> None:
         try:

@@ -79,7 +79,9 @@ class Links:
         self._file = StateFile(config, FILE, LinkMemory)
         self.machine = LinkMachine(
             settings=settings,
-            introduce=lambda cost: Link(node_name, instance, cost, settings.edge, list(urls), epoch),
+            introduce=lambda cost: Link(
+                node_name, instance, cost, settings.edge, list(urls), epoch, confirms=True
+            ),
             epoch=epoch,
             routes=self.routes,
             table=ForwardingTable(

@@ -13,9 +13,9 @@ A line is one connection. The first one to a neighbour counts, and another one t
     Frames             of a Forward -> anycast or streams; of a Carry -> StoreBatches
     BatchStored        -> Got, when everything up to a position is durable here
     Pull, Got          -> Carry, as far as the window allows
-    Returned, Piece, Room, Abort   -> anycast and streams
-    from other parts: Interests, SubscriptionsChanged -> Announce to all; ForwardBatch -> Forward; Return -> Returned;
-                      SendToNeighbour; SourceDeclared: the source is published here now
+    Returned, Recorded, Piece, Room, Abort   -> anycast and streams
+    from other parts: Interests, SubscriptionsChanged -> Announce to all; ForwardBatch -> Forward; ReturnOutcome ->
+                      Returned; SendToNeighbour; SourceDeclared: the source is published here now
     MadeDurable, NextTurn          -> Carry of what is new
 
 A message that is not valid dismisses its line. Messages of a line that was dismissed, or before its Link, are ignored.
@@ -34,7 +34,9 @@ from reknit.protocol.anycast.inputs import (
     ForwardBatch,
     NeighbourDown,
     NeighbourOutcomes,
+    NeighbourRecorded,
     NeighbourUp,
+    ReturnOutcome,
     RoutesChanged,
     Stall,
 )
@@ -61,6 +63,7 @@ from reknit.protocol.links.inputs import (
 )
 from reknit.protocol.links.lines import Line, Lines
 from reknit.protocol.links.memory import LinkMemory
+from reknit.protocol.links.returns import Returns
 from reknit.protocol.machine import MadeDurable, NextTurn, Peer
 from reknit.protocol.routing.routes import (
     DropLink,
@@ -85,7 +88,7 @@ from reknit.wire.links import (
     Link,
     LinkState,
     Pull,
-    Return,
+    Recorded,
     Returned,
 )
 from reknit.wire.messages import Message
@@ -121,7 +124,7 @@ class LinkMachine:
         """Events to each neighbour that there ever was."""
         self.incoming: dict[str, IncomingFlow] = {}
         """Events from each neighbour that there ever was."""
-        self._returns: dict[str, list[Return]] = {}
+        self._returns = Returns()
         self._is_grown = False
         """Whether more of the journal is durable, or may be read, since the last `take_effects`."""
         self._is_warned = False
@@ -135,12 +138,13 @@ class LinkMachine:
         self._now = now
         match message:
             case LineOpened(cost=cost):
-                line = self.lines.open(peer, cost, is_ours=True)
-                self._effects.append(SendOnLine(peer, self._introduce(line.cost)))
+                self.lines.open(peer, cost, is_ours=True)
+                self._effects.append(SendOnLine(peer, self._introduce(cost)))
             case LineLost():
                 self._lost(peer)
             case LineBlocked(is_blocked=is_blocked):
-                self._blocked(peer, is_blocked)
+                if (line := self.lines.get(peer)) is not None and line.name:
+                    self._pass(Stall(is_blocked), line.name)
             case MadeDurable() | NextTurn():
                 self._is_grown = True
             case StoreOpened():
@@ -155,8 +159,8 @@ class LinkMachine:
                 self._declared(source)
             case ForwardBatch():
                 self._forward(message)
-            case Return():
-                self._returns.setdefault(str(peer), []).append(message)
+            case ReturnOutcome():
+                self._returns.add(str(peer), message)
             case SendToNeighbour(peer=name, message=content):
                 self._say(str(name), content)
             case _:
@@ -183,9 +187,8 @@ class LinkMachine:
         if changes is not None:
             self.routes.receive(changes, self.routes.name, self._now)
         self._tell_routes()
-        returns, self._returns = self._returns, {}
-        for name, rows in returns.items():
-            self._say(name, Returned(rows))
+        for name, returned in self._returns.take():
+            self._say(name, returned)
         if self._is_grown:
             self._is_grown = False
             for flow in self.outgoing.values():
@@ -220,8 +223,10 @@ class LinkMachine:
                 self._take_frames(message, line, name)
             case Piece() | Room() | Abort():
                 self._pass(message, name)
-            case Returned(rows=rows):
-                self._pass(NeighbourOutcomes(rows), name)
+            case Returned(rows=rows, number=number):
+                self._pass(NeighbourOutcomes(rows, number), name)
+            case Recorded(number=number):
+                self._pass(NeighbourRecorded(number), name)
             case Pull():
                 if self.outgoing[name].pull(message, line.id):
                     self._note(logging.ERROR, f"{name} missed events that retention has removed")
@@ -265,7 +270,7 @@ class LinkMachine:
             self._effects.append(SaveLinks(is_urgent=True))
         flow.up(first)
         self.routes.receive(LinkUp(line.cost), name, self._now)
-        self._pass(NeighbourUp(), name)
+        self._pass(NeighbourUp(line.hello.confirms), name)
         self._pull(name, line)
 
     def _lost(self, peer: Peer) -> None:
@@ -283,16 +288,11 @@ class LinkMachine:
 
     def _down(self, name: str) -> None:
         self._note(logging.INFO, f"the link to {name} is gone")
-        self._returns.pop(name, None)  # the other node knows that their outcome is in doubt
+        self._returns.drop(name)
         self.routes.receive(LinkDown(), name, self._now)
         self._tell_routes()
         self._pass(UpstreamGone(is_final=True), name)
         self._pass(NeighbourDown(), name)
-
-    def _blocked(self, peer: Peer, is_blocked: bool) -> None:
-        line = self.lines.get(peer)
-        if line is not None and line.name:
-            self._pass(Stall(is_blocked), line.name)
 
     # -- what goes out
 
