@@ -47,7 +47,7 @@ class GatewayNode(Handler, Protocol):
     """The journal's name, which changes when positions start anew."""
     journal: Journal
     started_at: float
-    """In seconds since 1970."""
+    """By `environment.monotonic`."""
     watchers: list[Callable[[], None]]
     """Called when more of the journal is durable."""
 

@@ -20,12 +20,13 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.frame import Buffer
-from reknit.ledger import Series
+from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
 from reknit.node.core.journal_tail import JournalTail
@@ -83,7 +84,7 @@ class Node:
     ) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self.started_at = environment.time_us() / 1e6
+        self.started_at = environment.monotonic()
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is durable."""
         self.doors: dict[str, Door] = {}
@@ -202,7 +203,7 @@ class Node:
             peers=self.peers,
             bridges=self.bridges,
             doors=self.doors,
-            in_hand=self.in_hand,
+            held_by=self.held_by,
         )
         return AdminResponder(
             config=config,
@@ -233,7 +234,7 @@ class Node:
         )
         self._housekeeping = Housekeeping(
             core=core,
-            chores=(self.peers.check, core.trim),
+            chores=(self.peers.check, core.trim, ClockWatch().check),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,
@@ -340,6 +341,13 @@ class Node:
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
         return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
+
+    def held_by(self, name: str) -> Held | None:
+        """The same for one account, by series; None if nobody knows."""
+        if not name.startswith(ANYCAST):
+            return self.core.dispatch.held_by(name)
+        seqs = self.anycast.in_hand().get(name)
+        return None if seqs is None else lambda series: seqs.get(series, SeqSet())
 
     @property
     def tail(self) -> JournalTail:

@@ -60,6 +60,7 @@ class AdminResponder:
         self._tasks: dict[str, AnsweringLater] = {
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
+            "ledger": figures.ledger,
         }
         """Requests that take a while, and are answered when they are done."""
         self._running: set[asyncio.Task[None]] = set()
@@ -67,7 +68,6 @@ class AdminResponder:
     def _figures(self, figures: NodeFigures) -> dict[str, Answering]:
         return {
             "status": lambda args: (figures.status(), []),
-            "ledger": lambda args: (figures.ledger(), []),
             "topics": lambda args: (figures.topics(), []),
             "pipeline": lambda args: (figures.pipelines.note(args), []),
             "config": self._describe,

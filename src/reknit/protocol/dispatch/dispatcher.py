@@ -36,7 +36,7 @@ from typing import Final, assert_never
 
 from reknit.batch import Batch
 from reknit.entries import Run
-from reknit.ledger import Ledger, Series
+from reknit.ledger import Held, Ledger, Series
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
@@ -222,10 +222,17 @@ class Dispatcher:
         state = self._state
         return {name: queue.in_hand(state.ledger.published) for name, queue in state.queues.by_name.items()}
 
+    def held_by(self, name: str) -> Held | None:
+        """The same for one subscriber and series; None if it is not connected."""
+        queue, published = self._state.queues.named(name), self._state.ledger.published
+        if queue is None:
+            return None
+        return lambda series: queue.in_hand_of(series, published.get(series, SeqSet()))
+
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """The events of a retry that are past their ttl. For durable subscribers they were ended before."""
-        state, queue = self._state, self.queues.get((effect.peer, effect.sub))
-        if queue is None or queue.is_durable:
+        """The events of a retry that are past their ttl: it ran out while a subscriber had them."""
+        state = self._state
+        if (effect.peer, effect.sub) not in self.queues:
             return []
         default_ms = state.rules.of(effect.topic).ttl_ms
         return [part for batch in batches for part in overdue_of(batch, default_ms, state.time_us)]

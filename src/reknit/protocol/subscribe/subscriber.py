@@ -46,7 +46,7 @@ from reknit.protocol.subscribe.node_subscription import NodeSubscription
 from reknit.protocol.subscribe.recovered_in_flight import RecoveredInFlight
 from reknit.protocol.subscribe.resume_point import ResumePoint
 from reknit.protocol.subscribe.series_progress import SeriesProgress
-from reknit.seqset import SeqSet
+from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Held, Lost, Revoked, Settled, Start, Subscribed, Unsubscribed
 
 __all__ = [
@@ -306,8 +306,9 @@ class Subscriber:
                         if not batch.counted:
                             self._recovered.deliver(batch)
                     self._deliver_all(batches)
-                case recovering.HeldBatchesDropped(size):
+                case recovering.HeldBatchesDropped(series, ranges, size):
                     self.taken(size)
+                    self._leave_to_caches(series, ranges)
                 case recovering.UnrecoverableGap(series, start, stop):
                     self._lose(series, start, stop, self._progress.reason_of(series, start, GAP_REASON))
                 case AskCache() | recovering.SurveyCache():
@@ -315,6 +316,13 @@ class Subscriber:
                 case _:
                     assert_never(effect)
         self._recovery.pause(self.node.credit.is_full_of_recovered)
+
+    def _leave_to_caches(self, series: Series, ranges: list[Range]) -> None:
+        """The application has these from a cache, or will get them from one: the node need not wait for an outcome."""
+        delivered = self._held.held_of(series).difference(self._recovered.seqs_of(series))
+        for low, high in [part for bounds in ranges for part in delivered.missing(*bounds)]:
+            self.node.outcomes.accept(series, low, high)
+        self.flush()
 
     def taken_recovered(self, size: int, now: float) -> None:
         """The application took recovered batches of this many bytes: more can be recovered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reknit.config import Config, TopicSettings
+from reknit.config import Config, RetentionSettings, TopicSettings
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.topic import Pattern
 
@@ -20,19 +20,23 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
         config,
         dispatch=replace(config.dispatch, attempts_max=plan.attempts_max, lease_s=plan.lease_s),
         limits=replace(config.limits, queue_events_max=plan.queue_events_max),
-        retention=replace(
-            config.retention,
-            count_max=plan.retain_events_max,
-            bytes_max=plan.retain_bytes_max,
-            age_s_max=plan.retain_s_max,
-            protect_unsettled=plan.protects_unsettled,
-        ),
+        retention=config.retention if config.http.listen else _retention(plan),
         topics=(
             *config.topics,
             TopicSettings(pattern=Pattern("plant/a"), overflow=plan.overflow, **ordered),
             TopicSettings(pattern=Pattern("plant/**"), **ordered),
             TopicSettings(pattern=Pattern("car/*"), ttl_ms=plan.ttl_ms),
         ),
+    )
+
+
+def _retention(plan: FabricPlan) -> RetentionSettings:
+    """A tunnel resumes within its grace period: nodes with tunnels retain everything."""
+    return RetentionSettings(
+        count_max=plan.retain_events_max,
+        bytes_max=plan.retain_bytes_max,
+        age_s_max=plan.retain_s_max,
+        protect_unsettled=plan.protects_unsettled,
     )
 
 
