@@ -27,6 +27,8 @@ from reknit.wire.messages import Answer, Ask
 
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """Requests that change state, and are answered when the change is durable."""
+SKIP = "skip"
+"""It changes state too: the loss that it reports is durable before it is answered."""
 UNANSWERABLE = (Refused, LocalError, KeyError, TypeError, ValueError)
 
 Answering = Callable[[dict[str, Any]], Reply]
@@ -84,7 +86,7 @@ class AdminResponder:
             "index": lambda args: (positions.index(journal, args), []),
             "streams": lambda args: (positions.streams(journal), []),
             "align": self._align,
-            "skip": self._skip,
+            SKIP: self._skip,
         }
 
     def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
@@ -121,7 +123,6 @@ class AdminResponder:
                 Answer(ask.id, Code.UNIMPLEMENTED, f"{ask.what!r} is not a request: send one of {known}")
             )
             return
-        before = self._core.journal.staged_end
         try:
             body, pieces = request(ask.args)
         except Gone as gone:
@@ -130,7 +131,7 @@ class AdminResponder:
             peer.send(_refusal(ask, error))
         else:
             answer = Answer(ask.id, Code.OK, "", body, sum(map(len, pieces)))
-            if self._core.journal.staged_end > before:  # it changed something
+            if ask.what == SKIP:
                 self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
             else:
                 peer.send_buffers([encode(answer), *pieces])
