@@ -273,17 +273,21 @@ def test_the_ledger_tells_of_every_rule_and_would_show_a_silent_loss() -> None:
             sending.sender.offer([b"1", b"2"])
             await until(lambda: bool(taking.batches))
 
-            def row() -> dict[str, Any]:
-                [found] = [row for row in made.figures.ledger() if row["subscriber"] == "anycast/orders/**"]
+            async def row() -> dict[str, Any]:
+                [found] = [
+                    row for row in await made.figures.ledger() if row["subscriber"] == "anycast/orders/**"
+                ]
                 return found
 
-            assert (row()["published"], row()["in_flight"], row()["balanced"]) == (2, 2, True)
+            now = await row()
+            assert (now["published"], now["in_flight"], now["balanced"]) == (2, 2, True)
             taking.say(Outcome.ACCEPTED)
             await until(lambda: len(sending.results) == 1)
-            assert (row()["accepted"], row()["in_flight"], row()["balanced"]) == (1, 1, True)
+            now = await row()
+            assert (now["accepted"], now["in_flight"], now["balanced"]) == (1, 1, True)
             made.anycast.ledger.end(ORDERS, sending.sender.source, Result(2, 3, Outcome.ACCEPTED))
             made.anycast.ledger._rows.clear()  # as if an end had got lost
-            assert row()["balanced"] is False
+            assert (await row())["balanced"] is False
 
     run(test)
 
