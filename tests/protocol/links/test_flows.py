@@ -52,7 +52,7 @@ class Sender:
         )
 
     def link(self, journal: str = "b's") -> None:
-        first, _ = self.memory.first_linked("b", journal, "a's", self.journal.end)
+        first, _ = self.memory.first_linked("b", journal, "a's", self.journal.end, self.journal.end)
         self.flow.up(first)
 
     def publish(self, size: int = 1) -> None:
@@ -151,9 +151,9 @@ def test_first_position_of_a_neighbour_outlasts_a_crash_of_this_node() -> None:
 
 def test_position_in_a_journal_that_was_replaced_is_not_used() -> None:
     memory = LinkMemory()
-    assert memory.first_linked("b", "b's", "a's", 700) == (700, True)
-    assert memory.first_linked("b", "b's", "a's", 900) == (700, False)
-    assert memory.first_linked("b", "b's", "a's new one", 10) == (10, True)
+    assert memory.first_linked("b", "b's", "a's", 600, 700) == (600, True)
+    assert memory.first_linked("b", "b's", "a's", 800, 900) == (600, False)
+    assert memory.first_linked("b", "b's", "a's new one", 10, 10) == (10, True)
 
 
 def test_neighbour_that_does_not_acknowledge_gets_no_more_than_a_window() -> None:

@@ -302,6 +302,29 @@ def test_event_is_carried_that_was_published_before_the_request_but_after_the_su
     assert [head.first for one in node.sent(THEIRS, Frames) for head in one.heads] == [1]
 
 
+def test_recent_events_are_carried_over_a_new_link_that_replaces_another_way() -> None:
+    """They were on their way over c, which does not pass them on any more: this link is shorter."""
+    node = Node()
+    node.link("c", SPARE)
+    node.give(LinkState("c", 1, 1, {"a": 1, "b": 1}), SPARE)
+    node.give(LinkState("b", 1, 1, {"c": 1}), SPARE)
+    node.publish()
+    node.link("b", THEIRS)
+    node.give(LinkState("b", 1, 2, {"c": 1, "a": 1}))
+    node.give(Announce("b", 1, 1, [("plant/**", "journal")], is_whole=True))
+    node.give(Pull("", -1))
+    assert [head.first for one in node.sent(THEIRS, Frames) for head in one.heads] == [1]
+
+
+def test_events_before_the_only_link_are_not_carried() -> None:
+    node = Node()
+    node.publish()
+    node.link()
+    node.subscribed()
+    node.give(Pull("", -1))
+    assert not node.sent(THEIRS, Frames)
+
+
 def test_events_from_a_neighbour_are_stored_and_acknowledged_when_they_are_durable() -> None:
     node = Node()
     node.link()

@@ -30,16 +30,7 @@ from typing import Any
 from reknit.batch import Batch
 from reknit.config import LinkSettings
 from reknit.outcome import Code
-from reknit.protocol.anycast.inputs import (
-    ForwardBatch,
-    NeighbourDown,
-    NeighbourOutcomes,
-    NeighbourRecorded,
-    NeighbourUp,
-    ReturnOutcome,
-    RoutesChanged,
-    Stall,
-)
+from reknit.protocol.anycast import inputs as anycast
 from reknit.protocol.links.checks import objection, unsound
 from reknit.protocol.links.flows import FollowedJournal, IncomingFlow, OutgoingFlow
 from reknit.protocol.links.forwarding_table import ORIGINS_FULL, ForwardingTable
@@ -65,17 +56,8 @@ from reknit.protocol.links.lines import Line, Lines
 from reknit.protocol.links.memory import LinkMemory
 from reknit.protocol.links.returns import Returns
 from reknit.protocol.machine import MadeDurable, NextTurn, Peer
-from reknit.protocol.routing.routes import (
-    DropLink,
-    Interests,
-    LinkDown,
-    LinkUp,
-    Rerouted,
-    Routes,
-    SendToNeighbour,
-    SourceDeclared,
-    SubscriptionsChanged,
-)
+from reknit.protocol.routing import routes as routing
+from reknit.protocol.routing.routes import Routes
 from reknit.protocol.streams.inputs import UpstreamGone
 from reknit.wire.codec import Frames, encode
 from reknit.wire.links import (
@@ -144,24 +126,24 @@ class LinkMachine:
                 self._lost(peer)
             case LineBlocked(is_blocked=is_blocked):
                 if (line := self.lines.get(peer)) is not None and line.name:
-                    self._pass(Stall(is_blocked), line.name)
+                    self._pass(anycast.Stall(is_blocked), line.name)
             case MadeDurable() | NextTurn():
                 self._is_grown = True
             case StoreOpened():
                 self._store_opened(str(peer))
             case BatchStored(batch=batch):
                 self._acknowledge(str(peer), self.incoming[str(peer)].stored(batch))
-            case Interests():
+            case routing.Interests():
                 self.routes.receive(message, self.routes.name, now)
-            case SubscriptionsChanged():
+            case routing.SubscriptionsChanged():
                 self.table.subscriptions_changed()
-            case SourceDeclared(source=source):
+            case routing.SourceDeclared(source=source):
                 self._declared(source)
-            case ForwardBatch():
+            case anycast.ForwardBatch():
                 self._forward(message)
-            case ReturnOutcome():
+            case anycast.ReturnOutcome():
                 self._returns.add(str(peer), message)
-            case SendToNeighbour(peer=name, message=content):
+            case routing.SendToNeighbour(peer=name, message=content):
                 self._say(str(name), content)
             case _:
                 self._receive_on_line(message, peer)
@@ -224,9 +206,9 @@ class LinkMachine:
             case Piece() | Room() | Abort():
                 self._pass(message, name)
             case Returned(rows=rows, number=number):
-                self._pass(NeighbourOutcomes(rows, number), name)
+                self._pass(anycast.NeighbourOutcomes(rows, number), name)
             case Recorded(number=number):
-                self._pass(NeighbourRecorded(number), name)
+                self._pass(anycast.NeighbourRecorded(number), name)
             case Pull():
                 if self.outgoing[name].pull(message, line.id):
                     self._note(logging.ERROR, f"{name} missed events that retention has removed")
@@ -265,13 +247,28 @@ class LinkMachine:
                 table=self.table,
                 emit=lambda effect: self._effects.append(effect),
             )
-        first, is_new = self._memory.first_linked(name, line.hello.journal, self._epoch, self._journal.end)
+        flow.up(self._first_position(name, line.hello.journal))
+        self.routes.receive(routing.LinkUp(line.cost), name, self._now)
+        self._pass(anycast.NeighbourUp(line.hello.confirms), name)
+        self._pull(name, line)
+
+    def _first_position(self, name: str, journal: str) -> int:
+        """From where on a neighbour with this journal gets events, if it has no position of its own.
+
+        Where there was another way to it, or to the nodes behind it, recent events may be on that way, and go no further
+        there because this link is shorter. So they are carried here too: what has arrived is dropped as a duplicate.
+        """
+        start = self._journal.end
+        if self.routes.reachable():
+            start = max(self._journal.position_at(self._healed_since_us()), self._journal.start)
+        first, is_new = self._memory.first_linked(name, journal, self._epoch, start, self._journal.end)
         if is_new:
             self._effects.append(SaveLinks(is_urgent=True))
-        flow.up(first)
-        self.routes.receive(LinkUp(line.cost), name, self._now)
-        self._pass(NeighbourUp(line.hello.confirms), name)
-        self._pull(name, line)
+        return first
+
+    def _healed_since_us(self) -> int:
+        """Events since this time may be on a way that is not theirs any more."""
+        return self._now_us() - int(self._settings.heal_s * 1e6)
 
     def _lost(self, peer: Peer) -> None:
         """A line is gone; another one to the same node may take its place."""
@@ -289,10 +286,10 @@ class LinkMachine:
     def _down(self, name: str) -> None:
         self._note(logging.INFO, f"the link to {name} is gone")
         self._returns.drop(name)
-        self.routes.receive(LinkDown(), name, self._now)
+        self.routes.receive(routing.LinkDown(), name, self._now)
         self._tell_routes()
         self._pass(UpstreamGone(is_final=True), name)
-        self._pass(NeighbourDown(), name)
+        self._pass(anycast.NeighbourDown(), name)
 
     # -- what goes out
 
@@ -312,22 +309,21 @@ class LinkMachine:
         is_new = has_new_routes = False
         for effect in self.routes.take_effects():
             match effect:
-                case SendToNeighbour(peer=peer, message=message):
+                case routing.SendToNeighbour(peer=peer, message=message):
                     self._say(str(peer), message)
-                case DropLink(peer=peer):
+                case routing.DropLink(peer=peer):
                     self._note(logging.WARNING, f"{peer} sent nothing for too long: the link is closed")
                     self._effects += [CloseLine(line.id) for line in self.lines.all_to(str(peer))]
-                case Rerouted(has_new_routes=yes):
+                case routing.Rerouted(has_new_routes=yes):
                     is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
             self.table.forget()
-            self._pass(RoutesChanged(), self.routes.name)
+            self._pass(anycast.RoutesChanged(), self.routes.name)
         if has_new_routes:
-            since_us = self._now_us() - int(self._settings.heal_s * 1e6)
             for flow in self.outgoing.values():
-                flow.look_back(since_us)
+                flow.look_back(self._healed_since_us())
 
-    def _forward(self, message: ForwardBatch) -> None:
+    def _forward(self, message: anycast.ForwardBatch) -> None:
         """Forward events to a neighbour, after all messages about routes."""
         self._tell_routes()
         line = self.lines.first(str(message.wanted.key))

@@ -30,15 +30,16 @@ class LinkMemory(msgspec.Struct):
         self.positions[name] = (epoch, position)
         return is_new
 
-    def first_linked(self, name: str, journal: str, epoch: str, end: int) -> tuple[int, bool]:
-        """A neighbour with this journal is linked: the position here when that happened first, and whether it is now.
+    def first_linked(self, name: str, journal: str, epoch: str, position: int, end: int) -> tuple[int, bool]:
+        """A neighbour with this journal is linked: the position here from when that happened first, and whether that
+        is now.
 
         Its subscriptions are known from then on, so the events after that position are carried to it, even if it
-        requests them later, or again after a crash in which it forgot that it had done so. `end` is where the journal
-        ends now.
+        requests them later, or again after a crash in which it forgot that it had done so. `position` is the one to
+        remember if it is linked first now; `end` is where the journal ends.
         """
         known = self.first.get(name)
         if known is not None and known[:2] == (journal, epoch) and known[2] <= end:
             return known[2], False
-        self.first[name] = (journal, epoch, end)
-        return end, True
+        self.first[name] = (journal, epoch, position)
+        return position, True
