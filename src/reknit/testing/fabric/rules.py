@@ -20,7 +20,7 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
         config,
         dispatch=replace(config.dispatch, attempts_max=plan.attempts_max, lease_s=plan.lease_s),
         limits=replace(config.limits, queue_events_max=plan.queue_events_max),
-        retention=config.retention if config.http.listen else _retention(plan),
+        retention=config.retention if config.http.listen or config.amqp.listen else _retention(plan),
         topics=(
             *config.topics,
             TopicSettings(pattern=Pattern("plant/a"), overflow=plan.overflow, **ordered),
@@ -31,7 +31,7 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
 
 
 def _retention(plan: FabricPlan) -> RetentionSettings:
-    """A tunnel resumes within its grace period: nodes with tunnels retain everything."""
+    """Not on nodes with gateways: a tunnel resumes within its grace period, and AMQP has no word for a loss."""
     return RetentionSettings(
         count_max=plan.retain_events_max,
         bytes_max=plan.retain_bytes_max,
