@@ -63,6 +63,8 @@ class FabricVerdict:
     virtual_s: float
     fingerprint: int
     trace: list[str] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+    """The parts of the plan that this machine can't run."""
 
     @property
     def is_good(self) -> bool:
@@ -242,7 +244,14 @@ def run(seed: int, *, is_traced: bool = False, plan: FabricPlan | None = None) -
                 sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values()
             )
             return FabricVerdict(
-                plan, problems, loop.steps, events, loop.now, network.fingerprint, network.lines or []
+                plan,
+                problems,
+                loop.steps,
+                events,
+                loop.now,
+                network.fingerprint,
+                network.lines or [],
+                gateways.left_out(plan),
             )
     finally:
         logging.disable(level)
