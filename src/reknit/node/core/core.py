@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
-from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
@@ -148,7 +147,7 @@ class Core:
             responses=self.responses,
             dead_letters=self.dead_letters,
             is_awaited=self._is_awaited,
-            may_be=self._may_be,
+            may_be=edge.may_be if edge is not None else lambda peer, address: True,
         )
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
@@ -246,8 +245,7 @@ class Core:
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
         machines = (self.dispatch, self.responses, self.recovery, self.parts)
-        due = [machine.next_deadline() for machine in machines]
-        return min((at for at in due if at is not None), default=None)
+        return min((at for one in machines if (at := one.next_deadline()) is not None), default=None)
 
     def next_turn(self, now: float) -> None:
         """Others ran meanwhile: continue what would have taken too long in one turn."""
@@ -257,9 +255,6 @@ class Core:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
-
-    def _may_be(self, peer: Peer, address: Address) -> bool:
-        return self._edge is None or self._edge.may_be(peer, address)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
         subscriptions_max = self.config.limits.subscriptions_max

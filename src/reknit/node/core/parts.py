@@ -25,7 +25,6 @@ from reknit.protocol.anycast import inputs as anycast
 from reknit.protocol.machine import Peer
 from reknit.protocol.routing import routes
 from reknit.protocol.streams import inputs as streams
-from reknit.wire.links import Return
 from reknit.wire.streams import Abort, Piece, Room
 
 ORDER: Final = ("links", "anycast", "streams")
@@ -36,6 +35,7 @@ TAKERS: Final[dict[type[Any], str]] = {
     anycast.NeighbourUp: "anycast",
     anycast.NeighbourDown: "anycast",
     anycast.NeighbourOutcomes: "anycast",
+    anycast.NeighbourRecorded: "anycast",
     anycast.RoutesChanged: "anycast",
     anycast.Stall: "anycast",
     anycast.OfferEvents: "anycast",  # and from streams, without their payload
@@ -47,7 +47,7 @@ TAKERS: Final[dict[type[Any], str]] = {
     # from anycast
     routes.Interests: "links",
     anycast.ForwardBatch: "links",
-    Return: "links",  # and from streams
+    anycast.ReturnOutcome: "links",  # and from streams
     streams.PathAssigned: "streams",
     streams.PathReleased: "streams",
     anycast.Resolve: "streams",
