@@ -15,6 +15,7 @@ from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
 from reknit.node.core.parts import Parts
@@ -40,6 +41,7 @@ from reknit.protocol.effects import (
     AppendRecord,
     DeadLetter,
     DeliverRuns,
+    Fail,
     Mark,
     Redeliver,
     Scan,
@@ -73,6 +75,7 @@ Effect = (
     | AppendRecord
     | DeadLetter
     | DeliverRuns
+    | Fail
     | Mark
     | Redeliver
     | RefusedBatch
@@ -153,6 +156,7 @@ class Core:
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self.tail = JournalTail(journal)
+        self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self.parts = Parts()
 
     # -- input
@@ -272,13 +276,20 @@ class Core:
     # -- effects
 
     def run(self, now: float) -> None:
-        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
+        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit.
+
+        Raises `EffectsFailed` at the end, if some failed.
+        """
         self._report_unreadable(now)
         self._run_machines(now)
-        while self.parts.is_due:
-            self.parts.perform(now)
+        while self.parts.is_due and not self._performer.has_failed:
+            try:
+                self.parts.perform(now)
+            except Exception as error:
+                self._performer.failed(self.parts, error)
             self._run_machines(now)
         self._writer.commit()
+        self._performer.raise_failures()
 
     def _run_machines(self, now: float) -> None:
         while True:
@@ -291,8 +302,7 @@ class Core:
                 effects += self.recovery.take_effects(now)
             if not effects:
                 break
-            for effect in effects:
-                self._perform(effect, now)
+            self._performer.perform(effects, now)
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
@@ -315,6 +325,8 @@ class Core:
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
+            case Fail(error=error):
+                raise error
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self._report_unreadable(now)
