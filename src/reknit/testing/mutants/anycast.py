@@ -14,8 +14,8 @@ MUTANTS: Final = (
     Mutant(
         name="in-doubt-is-said-to-be-released",
         module=MACHINE,
-        old="                self._deliveries.finish(delivery, Outcome.MODIFIED, Code.UNKNOWN, text, now, path=path.name)",
-        new="                self._deliveries.finish(delivery, Outcome.RELEASED, Code.UNKNOWN, text, now, path=path.name)",
+        old="(delivery, Outcome.MODIFIED, Code.UNKNOWN, text, now, path=path.name)",
+        new="(delivery, Outcome.RELEASED, Code.UNKNOWN, text, now, path=path.name)",
         breaks="RELEASED means that nobody processed the event",
         simulation="fabric",
     ),

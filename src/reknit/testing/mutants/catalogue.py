@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reknit.testing.mutants import anycast, dispatch, drivers, links, node, publish, recovery, store, subscribe
+from reknit.testing.mutants import (
+    anycast,
+    dispatch,
+    drivers,
+    links,
+    node,
+    publish,
+    recovery,
+    store,
+    subscribe,
+)
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
 
 MUTANTS: Final = (
