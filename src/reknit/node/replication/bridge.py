@@ -182,7 +182,7 @@ class Bridge:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self.problem = ""
         self._replicator.feed(SourceUp(source_node))
-        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False)
+        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False, is_cache=True)
         async with wanted as events:
             self._has_begun.set()
             while batches := await events.take_all():
