@@ -15,6 +15,7 @@ import msgspec
 
 from reknit import environment
 from reknit.config import Config
+from reknit.decoding import UNREADABLE
 from reknit.errors import Refused, ReknitError
 from reknit.node.replication.relay import RETRY_S, make_replication, retry_forever
 from reknit.node.replication.remote_session import ConnectSession, RemoteSession
@@ -202,7 +203,7 @@ def _nodes(found: Any, count: int) -> list[list[str]]:
     """The answer of another node, checked. Raises `Refused`."""
     try:
         nodes = msgspec.convert(found, list[list[str]])
-    except msgspec.ValidationError as error:
+    except UNREADABLE as error:
         raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` is not valid: {error}") from None
     if len(nodes) != count:
         raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` has {len(nodes)} rows for {count} sources")
