@@ -131,9 +131,8 @@ class ManySeeds:
         seconds = time.monotonic() - began
         last, rate = self._start + self._count - 1, self._count / max(seconds, 1e-9)
         if not failures:
-            print(
-                f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({rate:.{0 if rate >= 10 else 1}f} seeds/s)"
-            )
+            speed = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
+            print(f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({speed} seeds/s)")
             return 0
         if self._keeps_going:
             self._list(failures)

@@ -41,9 +41,16 @@ def _retention(plan: FabricPlan) -> RetentionSettings:
 
 
 def protects_owed(plan: FabricPlan) -> bool:
-    """Whether retention removes nothing that a durable subscriber is owed.
+    """Whether neither retention nor damage removes anything that a durable subscriber is owed.
 
     A node protects what its own subscribers are owed. Those of others have to get an event before retention takes it.
     """
     has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
-    return not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    is_kept = not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    return is_kept and not plan.flip_share
+
+
+def feeds_owe(plan: FabricPlan) -> bool:
+    """Whether every event reaches the nodes beside the fabric: an aligned node gets what the other one still holds."""
+    has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
+    return "align" not in plan.feeds or not has_retention
