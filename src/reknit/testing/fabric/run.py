@@ -243,9 +243,7 @@ def run(seed: int, *, is_traced: bool = False, plan: FabricPlan | None = None) -
         with tracebacks(fabric.logged):
             problems = fabric.run(simulation.run())
         network, loop = fabric.network, fabric.loop
-        events = sum(
-            sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values()
-        )
+        events = sum(sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values())
         return FabricVerdict(
             plan,
             problems,

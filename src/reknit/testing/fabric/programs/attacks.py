@@ -101,7 +101,9 @@ def mutate_frame(rng: Random, frame: bytes) -> bytes:
         return wrap(KIND_MESSAGE, msgspec.msgpack.encode(_mutate(rng, body)))
     changed = bytearray(frame)
     for _ in range(rng.randint(1, 4)):
-        changed[rng.randrange(PREFIX_BYTES, len(changed))] = rng.choice((0, 1, 0x7F, 0xFF, rng.randrange(256)))
+        changed[rng.randrange(PREFIX_BYTES, len(changed))] = rng.choice(
+            (0, 1, 0x7F, 0xFF, rng.randrange(256))
+        )
     lead = LEAD.unpack_from(changed)
     PREFIX.pack_into(changed, 0, *lead, checksum(changed))
     return bytes(changed)
@@ -124,7 +126,9 @@ def _mutate(rng: Random, body: Any) -> Any:
 
 def http_requests(rng: Random) -> list[bytes]:
     """Valid requests, one after the other on a connection."""
-    form = rng.choice((b"kn_to=/evil/x;kn_payload=hi", b"do_method=batch&kn_batch=kn_to%3D%2Fevil%2Fx", b"%zz=%f"))
+    form = rng.choice(
+        (b"kn_to=/evil/x;kn_payload=hi", b"do_method=batch&kn_batch=kn_to%3D%2Fevil%2Fx", b"%zz=%f")
+    )
     event = b'{"specversion":"1.0","id":"1","source":"up://evil/10/1/8001","type":"up-pub.v1","data":1}'
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: ZXZpbA==\r\n"
     ask = [
@@ -162,14 +166,29 @@ def amqp_frames(rng: Random) -> list[bytes]:
     target = _list(0x29, _text("evil/x"))
     role = rng.randrange(2)
     handle = rng.choice((0, 1, 0xFFFFFFFF))
-    attach = [_text(f"link {role}"), _uint(handle), b"\x41" if role else b"\x42", b"\x40", b"\x40", terminus, target]
+    attach = [
+        _text(f"link {role}"),
+        _uint(handle),
+        b"\x41" if role else b"\x42",
+        b"\x40",
+        b"\x40",
+        terminus,
+        target,
+    ]
     frames = [
         _frame(0x10, _list(0x10, _text("evil"))),
         _frame(0x11, _list(0x11, b"\x40", _uint(0), _uint(100), _uint(100))),
         _frame(0x12, _list(0x12, *attach, b"\x40", b"\x40", *([] if role else [_uint(0)]))),
-        _frame(0x13, _list(0x13, _uint(0), _uint(100), _uint(0), _uint(100), _uint(handle), _uint(0), _uint(10))),
-        _frame(0x14, _list(0x14, _uint(handle), _uint(0), b"\xa0\x01a", _uint(0)) + b"\x00\x53\x77\xa1\x02hi"),
-        _frame(0x15, _list(0x15, b"\x41", _uint(0), _uint(0xFFFFFFFF), b"\x41", _list(rng.choice((0x23, 0x24, 0x27))))),
+        _frame(
+            0x13, _list(0x13, _uint(0), _uint(100), _uint(0), _uint(100), _uint(handle), _uint(0), _uint(10))
+        ),
+        _frame(
+            0x14, _list(0x14, _uint(handle), _uint(0), b"\xa0\x01a", _uint(0)) + b"\x00\x53\x77\xa1\x02hi"
+        ),
+        _frame(
+            0x15,
+            _list(0x15, b"\x41", _uint(0), _uint(0xFFFFFFFF), b"\x41", _list(rng.choice((0x23, 0x24, 0x27)))),
+        ),
         _frame(0x16, _list(0x16, _uint(handle), b"\x41")),
         _frame(0x17, _list(0x17)),
     ]
@@ -183,7 +202,12 @@ def _frame(code: int, body: bytes, kind: int = 0) -> bytes:
 
 def _list(code: int, *fields: bytes) -> bytes:
     body = b"".join(fields)
-    return bytes((0x00, 0x53, code, 0xD0)) + (len(body) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big") + body
+    return (
+        bytes((0x00, 0x53, code, 0xD0))
+        + (len(body) + 4).to_bytes(4, "big")
+        + len(fields).to_bytes(4, "big")
+        + body
+    )
 
 
 def _text(text: str) -> bytes:
