@@ -143,6 +143,8 @@ class FabricPlan:
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
     amqp_senders: int = 0
     amqp_receivers: int = 0
+    hostiles: int = 0
+    """Peers that send garbage, mutated messages and floods."""
 
     # damage
     flip_share: float = 0.0
@@ -298,4 +300,5 @@ class _Draw:
             "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
             "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
             "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
+            "hostiles": rng.choice((0, 0, 0, 0, 1, 2)),
         }
