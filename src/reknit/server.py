@@ -54,9 +54,9 @@ def make_aligner(node: Node, url: str, pattern: str = "**") -> Aligner:
         pattern,
         config=node.config,
         name=node.name,
+        runner=node,
         connect=connect,
         make_publisher=node.local_publisher,
-        journal=node.journal,
         aligned=node.caches.aligned,
     )
 

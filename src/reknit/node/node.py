@@ -89,7 +89,8 @@ class Node:
         self._make_doors = doors or {}
         self._make_importers = importers
         self._rng = rng or environment.make_random()
-        self._paused: set[PeerState] = set()
+        self._paused: dict[PeerState, None] = {}
+        """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
 
@@ -289,7 +290,7 @@ class Node:
         """A connection is gone."""
         peer = self.peers.remove(connection)
         if peer is not None:
-            self._paused.discard(peer)
+            self._paused.pop(peer, None)
             with self._containment.around(f"the end of {peer}"):
                 self.core.left(peer.id, self._now())
             self.run_machines()
@@ -322,7 +323,7 @@ class Node:
         self.run_machines()
         if self.journal.staged_bytes > self.config.limits.intake_bytes_max:
             peer.hold(Hold.JOURNAL)
-            self._paused.add(peer)
+            self._paused[peer] = None
 
     # -- effects
 
@@ -386,8 +387,9 @@ class Node:
             with self._containment.around("telling a gateway what is durable"):
                 watcher()
         self.core.tail.release()
-        while self._paused:
-            self._paused.pop().release(Hold.JOURNAL)
+        paused, self._paused = self._paused, {}
+        for peer in paused:
+            peer.release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""
