@@ -126,6 +126,12 @@ class FabricPlan:
     is_ring: bool = False
     """Whether the last of them bridges its events back to the fabric."""
 
+    # streams
+    stream_writers: int = 0
+    stream_readers: int = 0
+    give_up_share: float = 0.0
+    """Streams that their writer aborts at the end."""
+
     # gateways
     posters: int = 0
     """Programs that publish by HTTP."""
@@ -157,6 +163,7 @@ class FabricPlan:
             **administration.requests(),
             **administration.rules(),
             **_Draw(Random(f"replicas {seed}")).replicas(),
+            **_Draw(Random(f"streams {seed}")).streams(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
@@ -273,6 +280,14 @@ class _Draw:
         return {
             "feeds": tuple(rng.choice(("relay", "push", "pull", "align")) for _ in range(count)),
             "is_ring": rng.random() < 0.5,
+        }
+
+    def streams(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "stream_writers": rng.choice((0, 0, 0, 0, 1, 2)),
+            "stream_readers": rng.randint(1, 3),
+            "give_up_share": rng.choice((0.0, 0.3)),
         }
 
     def gateways(self) -> dict[str, Any]:

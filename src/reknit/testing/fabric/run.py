@@ -33,6 +33,7 @@ from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
+from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
@@ -177,7 +178,7 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
-        self._add([*operators(scene), *gateways.programs(scene)])
+        self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:
