@@ -249,6 +249,8 @@ class Core:
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
+        self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.dispatch.tick(now)
         self.responses.tick(now)
         self.recovery.tick(now)
