@@ -282,3 +282,6 @@ class Witness:
             ledgers.nothing_is_lost_without_cause(series, ends, may_lose),
         )
         self.blame_all(seen.name, found)
+        if not self._plan.node_crash_rate:
+            lettered = self.letters.seqs_of(seen.name, series)
+            self.blame_all(seen.name, ledgers.dead_letters_have_an_outcome(series, ends, lettered))
