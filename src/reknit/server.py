@@ -17,6 +17,7 @@ from reknit.node.node import Node
 from reknit.node.replication.aligner import Aligner
 from reknit.node.replication.relay import Relay
 from reknit.node.replication.remote_session import RemoteSession
+from reknit.node.watchdog import Watchdog
 
 __all__ = ["Node", "build_node", "connect", "make_aligner", "make_relay"]
 
@@ -43,14 +44,7 @@ def connect(url: str, *, config: Config, token: str = "", wait_s: float = 5.0) -
 
 def make_relay(node: Node, text: str) -> Relay:
     """A relay into a node, from `URL` or `URL=PATTERN`. Raises `InvalidConfig`."""
-    return Relay(
-        text,
-        config=node.config,
-        name=node.name,
-        connect=connect,
-        make_publisher=node.local_publisher,
-        add_cache=node.caches.add,
-    )
+    return Relay(text, node=node, connect=connect, add_cache=node.caches.add)
 
 
 def make_aligner(node: Node, url: str, pattern: str = "**") -> Aligner:
@@ -60,22 +54,22 @@ def make_aligner(node: Node, url: str, pattern: str = "**") -> Aligner:
         pattern,
         config=node.config,
         name=node.name,
+        runner=node,
         connect=connect,
         make_publisher=node.local_publisher,
-        journal=node.journal,
         aligned=node.caches.aligned,
     )
 
 
 def _importers(node: Node) -> list[Attachment]:
-    """Brings events from elsewhere. Relays and aligners are clients of other nodes."""
+    """What runs beside a node: relays and aligners, which are clients of other nodes, and its watchdog."""
     settings = node.config.recovery
     found: list[Attachment] = [make_relay(node, text) for text in settings.relays]
     if settings.align_s:
         found += [make_aligner(node, url) for url in settings.caches]
     if settings.zenoh_listen or settings.zenoh_connect:
         found.append(_zenoh_gateway(node))
-    return found
+    return [*found, Watchdog()]
 
 
 @contextmanager

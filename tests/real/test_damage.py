@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import reknit
 from reknit.processes.process import NodeProcess, ending
 from reknit.protocol.subscribe.inputs import LossReport
+from reknit.store.directory.repair import repair
 
 pytestmark = pytest.mark.real
 
@@ -86,4 +88,59 @@ def test_flipped_byte_in_an_old_segment_costs_its_batch_and_everything_after_it_
             assert losses == [loss, loss]
         assert node.stop() == 0
     assert node.output().count("can't be read") == 1
+    assert "Traceback" not in node.output()
+
+
+def test_events_that_a_repair_set_aside_are_lost_to_who_was_owed_them(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path)
+    with ending(node):
+        node.start()
+        fill(node)
+        assert node.stop() == 0
+        [log] = (node.data / "log").glob("*.log")
+        flip(log, log.stat().st_size // 2)
+        assert len(repair(node.data).damages) == 1
+        for _ in range(2):  # it is counted once
+            node.start()
+            with reknit.connect_sync(node.url) as session:
+                [row] = session.ledger()
+                assert (row["balanced"], row["published"]) == (True, 12_000)
+                assert (row["lost"], row["in_flight"]) == (1_000, 11_000)
+            assert node.stop() == 0
+
+
+def test_damaged_events_of_a_balanced_topic_are_lost_in_the_ledger(tmp_path: Path) -> None:
+    config = tmp_path / "reknit.toml"
+    config.write_text('[[topics]]\npattern = "a"\ndistribution = "balanced"\n')
+    small = ("--set", "journal.segment_bytes=1 MiB", "--set", "journal.tail_cache_bytes=0")
+    node = NodeProcess(tmp_path, "--config", str(config), *small)
+    with ending(node):
+        node.start()
+        with reknit.connect_sync(node.url) as session:
+            for _ in range(12):
+                session.publish_many("a", [b"x" * 1000] * 1000)
+        node.kill()  # while nobody has taken any of them
+        flip(sorted((node.data / "log").glob("*.log"))[3], 500_000)
+        node.start()
+        with reknit.connect_sync(node.url) as session:
+            seqs: list[int] = []
+            with session.subscribe("a") as events:
+                while not seqs or seqs[-1] < 12_000:
+                    event = next(events)
+                    seqs.append(event.seq)
+                    event.accept()
+            lost = 12_000 - len(set(seqs))
+            assert lost == 1_000
+            deadline = time.monotonic() + 30
+            while True:
+                [row] = [one for one in session.ledger() if one["topic"] == "a"]
+                if row["in_flight"] == 0 or time.monotonic() > deadline:
+                    break
+            assert (row["balanced"], row["published"], row["lost"], row["in_flight"]) == (
+                True,
+                12_000,
+                lost,
+                0,
+            )
+        assert node.stop() == 0
     assert "Traceback" not in node.output()

@@ -98,8 +98,6 @@ def test_page_without_marks_is_refused(tmp_path: Path) -> None:
         write_page(page, [], 500)
 
 
-def test_documentation_has_all_checks_and_mutants() -> None:
+def test_documentation_has_all_checks() -> None:
     page = (Path(__file__).parents[2] / "docs/explanation/proof.md").read_text()
     assert as_promises() in page, "make mutants WRITE=1 writes it"
-    missing = [mutant.name for mutant in MUTANTS if f"| {mutant.name} |" not in page]
-    assert not missing, "make mutants WRITE=1 adds them"

@@ -18,8 +18,8 @@ from reknit.node.core.core import Core
 from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.aligned import AlignedEvents
-from reknit.node.replication.batch_publisher import ReportLoss
 from reknit.node.replication.bridges import Bridges
+from reknit.node.replication.local_publisher import ReportLoss
 from reknit.outcome import Code
 from reknit.topic import check_topic
 from reknit.wire.codec import encode
@@ -27,6 +27,8 @@ from reknit.wire.messages import Answer, Ask
 
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """Requests that change state, and are answered when the change is durable."""
+SKIP = "skip"
+"""It changes state too: the loss that it reports is durable before it is answered."""
 UNANSWERABLE = (Refused, LocalError, KeyError, TypeError, ValueError)
 
 Answering = Callable[[dict[str, Any]], Reply]
@@ -84,7 +86,7 @@ class AdminResponder:
             "index": lambda args: (positions.index(journal, args), []),
             "streams": lambda args: (positions.streams(journal), []),
             "align": self._align,
-            "skip": self._skip,
+            SKIP: self._skip,
         }
 
     def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
@@ -128,14 +130,20 @@ class AdminResponder:
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
         else:
-            size = sum(map(len, pieces))
-            peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+            answer = Answer(ask.id, Code.OK, "", body, sum(map(len, pieces)))
+            if ask.what == SKIP:
+                self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
+            else:
+                peer.send_buffers([encode(answer), *pieces])
 
     async def _answer_when_done(self, ask: Ask, peer: PeerState) -> None:
         try:
             body = await self._tasks[ask.what](ask.args)
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
+        except Exception:
+            peer.send(Answer(ask.id, Code.INTERNAL, f"{ask.what}: the node's log says what went wrong"))
+            raise
         else:
             peer.send(Answer(ask.id, Code.OK, "", body))
 

@@ -331,11 +331,11 @@ class Routes:
             self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
             self._index[mode].add(Pattern(pattern), news.node)
-        # A subscriber without a name comes back a moment after its node restarted. Events that were published
-        # elsewhere meanwhile were passed over: look back for them.
-        is_back = bool(known.interests_before & wanted)
+        # Events were passed over while this node, after a restart of its own, did not know the subscriptions of
+        # another yet; and while a subscriber without a name did not come back yet after a restart of its node.
+        were_unknown = known.instance == 0 or bool(known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
-        self._effects.append(Rerouted(is_back))
+        self._effects.append(Rerouted(were_unknown))
 
     # -- messages
 

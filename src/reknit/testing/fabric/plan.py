@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
+Feed = Literal["relay", "push", "pull", "align"]
 Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
@@ -119,6 +120,12 @@ class FabricPlan:
     retain_s_max: float = 0.0
     protects_unsettled: bool = True
 
+    # replicas
+    feeds: tuple[Feed, ...] = ()
+    """How each node beside the fabric gets the events on `plant/**`: the first from the fabric, the next from it."""
+    is_ring: bool = False
+    """Whether the last of them bridges its events back to the fabric."""
+
     # gateways
     posters: int = 0
     """Programs that publish by HTTP."""
@@ -128,6 +135,12 @@ class FabricPlan:
     """Programs that read by Server-Sent Events or WebSocket."""
     checkpoint_share: float = 1.0
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
+    amqp_senders: int = 0
+    amqp_receivers: int = 0
+
+    # damage
+    flip_share: float = 0.0
+    """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
@@ -141,6 +154,7 @@ class FabricPlan:
             **draw.hosts(),
             **administration.requests(),
             **administration.rules(),
+            **_Draw(Random(f"replicas {seed}")).replicas(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
@@ -251,12 +265,22 @@ class _Draw:
             "protects_unsettled": rng.random() < 0.7,
         }
 
+    def replicas(self) -> dict[str, Any]:
+        rng = self._rng
+        count = rng.choice((0, 0, 0, 0, 0, 1, 1, 2))
+        return {
+            "feeds": tuple(rng.choice(("relay", "push", "pull", "align")) for _ in range(count)),
+            "is_ring": rng.random() < 0.5,
+        }
+
     def gateways(self) -> dict[str, Any]:
         rng = self._rng
-        has_web = rng.random() < 0.35
+        has_web, has_amqp = rng.random() < 0.35, rng.random() < 0.25
         return {
             "posters": rng.randint(1, 2) if has_web else 0,
             "tunnels": rng.randint(0, 2) if has_web else 0,
             "web_readers": rng.randint(0, 2) if has_web else 0,
             "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
+            "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
+            "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
         }
