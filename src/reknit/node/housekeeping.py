@@ -92,6 +92,13 @@ class Housekeeping:
     def _tick(self) -> None:
         now = self._now()
         self._timer_at = float("inf")
+        try:
+            self._work(now)
+        finally:  # an error in one of them must not stop the clock
+            if self._timer_at == float("inf"):
+                self._schedule(now + HOUSEKEEPING_S)
+
+    def _work(self, now: float) -> None:
         self._core.tick(now)
         if now >= self._chores_at:
             self._chores_at = now + HOUSEKEEPING_S
@@ -99,8 +106,6 @@ class Housekeeping:
                 chore(now)
         self._run_machines()
         self._sample(now)
-        if self._timer_at == float("inf"):
-            self._schedule(now + HOUSEKEEPING_S)
 
     async def _save_index(self) -> None:
         """Save the journal's index off the event loop: seldom, as that blocks the disk, unless much is not in it yet."""

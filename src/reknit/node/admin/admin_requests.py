@@ -141,6 +141,9 @@ class AdminResponder:
             body = await self._tasks[ask.what](ask.args)
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
+        except Exception:
+            peer.send(Answer(ask.id, Code.INTERNAL, f"{ask.what}: the node's log says what went wrong"))
+            raise
         else:
             peer.send(Answer(ask.id, Code.OK, "", body))
 

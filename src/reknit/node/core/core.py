@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import assert_never
+from typing import Any, assert_never
 
 from reknit.batch import Batch
 from reknit.config import Config
@@ -15,6 +15,7 @@ from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
 from reknit.node.core.parts import Parts
@@ -40,6 +41,7 @@ from reknit.protocol.effects import (
     AppendRecord,
     DeadLetter,
     DeliverRuns,
+    Fail,
     Mark,
     Redeliver,
     Scan,
@@ -73,6 +75,7 @@ Effect = (
     | AppendRecord
     | DeadLetter
     | DeliverRuns
+    | Fail
     | Mark
     | Redeliver
     | RefusedBatch
@@ -153,6 +156,7 @@ class Core:
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self.tail = JournalTail(journal)
+        self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self.parts = Parts()
 
     # -- input
@@ -211,7 +215,7 @@ class Core:
                     self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
                 case "redrive":
-                    body = self.dead_letter_admin.redrive(ask.args)
+                    body = self._redrive(ask.args, now)
                 case _:
                     body = self.dead_letter_admin.drop(ask.args)
         except JournalFull as error:
@@ -221,6 +225,14 @@ class Core:
             self.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def _redrive(self, args: dict[str, Any], now: float) -> dict[str, Any]:
+        """Redrive dead letters. The intake knows the new events, in case that they come back over a bridge."""
+        try:
+            return self.dead_letter_admin.redrive(args)
+        finally:
+            if stops := self.dead_letter_admin.take_published():
+                self.intake.appended_here(self._mark(now), stops)
 
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
@@ -237,6 +249,8 @@ class Core:
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
+        self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.dispatch.tick(now)
         self.responses.tick(now)
         self.recovery.tick(now)
@@ -272,13 +286,20 @@ class Core:
     # -- effects
 
     def run(self, now: float) -> None:
-        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
+        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit.
+
+        Raises `EffectsFailed` at the end, if some failed.
+        """
         self._report_unreadable(now)
         self._run_machines(now)
-        while self.parts.is_due:
-            self.parts.perform(now)
+        while self.parts.is_due and not self._performer.has_failed:
+            try:
+                self.parts.perform(now)
+            except Exception as error:
+                self._performer.failed(self.parts, error)
             self._run_machines(now)
         self._writer.commit()
+        self._performer.raise_failures()
 
     def _run_machines(self, now: float) -> None:
         while True:
@@ -291,8 +312,7 @@ class Core:
                 effects += self.recovery.take_effects(now)
             if not effects:
                 break
-            for effect in effects:
-                self._perform(effect, now)
+            self._performer.perform(effects, now)
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
@@ -315,6 +335,8 @@ class Core:
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
+            case Fail(error=error):
+                raise error
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self._report_unreadable(now)

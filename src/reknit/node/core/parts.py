@@ -7,11 +7,12 @@ receiver. After every input the core performs effects in this order, until there
     dispatch    deliveries to subscribers, which wait for their events
     intake      appends and acknowledgements
     responses   answers to requests that nobody answers
+    recovery    answers to recovery requests, losses, storage acks, and heartbeats after the events before them
     recovery    answers from the journal and other caches, losses, heartbeats: after the events before them
     links       messages about routes, events for neighbours, outcomes for neighbours
     anycast     deliveries to subscribers that share events, events for neighbours, outcomes for publishers
     streams     chunks of payloads, at once
-    …           further parts, in the order in which they were added
+    …           further parts, in the order in which they were added: relays, bridges and aligners
 
 Then it requests a commit of everything that was staged. All parts are told what became durable (`MadeDurable`), and
 which connections are gone (`PeerLeft`) or full (`PeerBlocked`).

@@ -104,8 +104,9 @@ class Subscribers:
 
     def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
         state, request = self._state, message.request
-        # Nobody else waits for what an unnamed subscriber holds, so it has no lease.
-        has_leases = bool(state.rules.lease_s and request.name)
+        # Nobody else waits for what an unnamed subscriber holds, so it has no lease. A cache holds what the other
+        # node has not stored yet, and that node may be away for long.
+        has_leases = bool(state.rules.lease_s and request.name and not request.is_cache)
         queue = Queue(
             peer,
             request.sub,
@@ -118,6 +119,7 @@ class Subscribers:
             lanes=Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue)),
             leases=Leases(state.rules.lease_s) if has_leases else None,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
+            is_cache=request.is_cache,
         )
         return queue
 
@@ -129,18 +131,25 @@ class Subscribers:
         queue.resume(self._state.end, ended, account.tallies)
 
     def _hold(self, queue: Queue, message: OpenSubscription) -> None:
-        """Events that the subscriber has from an earlier connection stay with it, and are not sent again."""
-        state = self._state
+        """Events that the subscriber has from an earlier connection stay with it, and are not sent again.
+
+        Only events that it can have count: nobody can settle what was never published.
+        """
         for held in message.request.held:
-            series = (held.topic, held.source)
-            queue.hold(series, held.start, held.stop)
-            if queue.leases is not None:
-                for start, stop, count in queue.attempts.pieces(series, held.start, held.stop):
-                    attempt = 1 if count is None else count.acquired + 1
-                    queue.leases.begin(state.now, series, start, stop, attempt)
-                state.queues.schedule(queue)
+            published = self._state.ledger.published.get((held.topic, held.source))
+            if published is not None and queue.pattern.matches(held.topic):
+                for low, high in published.overlap(held.start, held.stop):
+                    self._hold_range(queue, (held.topic, held.source), low, high)
         if message.request.held:
-            queue.resume(state.end)
+            queue.resume(self._state.end)
+
+    def _hold_range(self, queue: Queue, series: Series, low: int, high: int) -> None:
+        queue.hold(series, low, high)
+        if queue.leases is not None:
+            for start, stop, count in queue.attempts.pieces(series, low, high):
+                attempt = 1 if count is None else count.acquired + 1
+                queue.leases.begin(self._state.now, series, start, stop, attempt)
+            self._state.queues.schedule(queue)
 
     def _skip_seen(self, queue: Queue, seen: dict[bytes, int]) -> None:
         """Events that overtook others reached the subscriber, although they are behind its position."""

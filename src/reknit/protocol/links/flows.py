@@ -202,8 +202,8 @@ class IncomingFlow:
 
     def __init__(self) -> None:
         self._parts: deque[ReceivedPart] = deque()
-        self._part_of: dict[int, ReceivedPart] = {}
-        """By the batch's id, while the batch is not durable."""
+        self._part_of: dict[Batch, ReceivedPart] = {}
+        """While the batch is not durable."""
         self.is_open = False
         """Whether its events can be stored."""
         self.events = 0
@@ -227,12 +227,12 @@ class IncomingFlow:
         part.is_whole = is_last
         for batch in batches:
             self.events += batch.count
-            self._part_of[id(batch)] = part
+            self._part_of[batch] = part
         return self._advance()
 
     def stored(self, batch: Batch) -> int:
         """A batch is durable; returns the position to acknowledge, or -1."""
-        part = self._part_of.pop(id(batch), None)
+        part = self._part_of.pop(batch, None)
         if part is None:
             return -1
         part.batches_open -= 1

@@ -32,7 +32,7 @@ from reknit.batch import TYPE_PUBLISH, Batch, Head
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
-from reknit.protocol.machine import Machine, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, Permit, Refusal
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.source_positions import SourcePositions
@@ -138,6 +138,13 @@ class Intake:
         """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
         self._expecting = {asked for asked in self._expecting if asked[1] != source}
+
+    def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
+        """The node itself appended events, before these seqs by source; durable with the number."""
+        for source, stop in stops.items():
+            self._positions.started(source)
+            self._positions.advance(source, stop)
+        self._unacked.append((number, JOURNAL, stops))
 
     # -- the contract
 
@@ -255,7 +262,7 @@ class Intake:
         expected = self._positions.begin_of(head.source, head.first)
         if (refusal := self._admission.denied(head.source, head.topic, peer)) is not None:
             self._refuse(Batch(head, data), peer, refusal)
-        elif not self._connections.speaks_for(head.source, peer):
+        elif not self._connections.speaks_for(head.source, peer) and not self._is_known_copy(head, peer):
             self._send(peer, Refuse(head.source, head.first, head.stop, Code.ABORTED, SUPERSEDED))
         elif head.stop <= expected:
             self.duplicates += head.count
@@ -271,6 +278,11 @@ class Intake:
             self._expecting.discard((peer, head.source))
             self._positions.advance(head.source, head.stop)
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
+
+    def _is_known_copy(self, head: Head, peer: Peer) -> bool:
+        """Whether a relay or a bridge brings events that are here: maybe they were published here, and come back."""
+        is_known = head.stop <= self._positions.begin_of(head.source, head.first)
+        return is_known and not self._connections.was_superseded(head.source, peer)
 
     def _acknowledge_again(self, head: Head, peer: Peer) -> None:
         """Known events: acknowledge those that are durable, and the rest when it becomes durable."""

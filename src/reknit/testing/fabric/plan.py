@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
+Feed = Literal["relay", "push", "pull", "align"]
 Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
@@ -119,6 +120,18 @@ class FabricPlan:
     retain_s_max: float = 0.0
     protects_unsettled: bool = True
 
+    # replicas
+    feeds: tuple[Feed, ...] = ()
+    """How each node beside the fabric gets the events on `plant/**`: the first from the fabric, the next from it."""
+    is_ring: bool = False
+    """Whether the last of them bridges its events back to the fabric."""
+
+    # streams
+    stream_writers: int = 0
+    stream_readers: int = 0
+    give_up_share: float = 0.0
+    """Streams that their writer aborts at the end."""
+
     # gateways
     posters: int = 0
     """Programs that publish by HTTP."""
@@ -130,6 +143,8 @@ class FabricPlan:
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
     amqp_senders: int = 0
     amqp_receivers: int = 0
+    hostiles: int = 0
+    """Peers that send garbage, mutated messages and floods."""
 
     # damage
     flip_share: float = 0.0
@@ -147,6 +162,8 @@ class FabricPlan:
             **draw.hosts(),
             **administration.requests(),
             **administration.rules(),
+            **_Draw(Random(f"replicas {seed}")).replicas(),
+            **_Draw(Random(f"streams {seed}")).streams(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
@@ -257,6 +274,22 @@ class _Draw:
             "protects_unsettled": rng.random() < 0.7,
         }
 
+    def replicas(self) -> dict[str, Any]:
+        rng = self._rng
+        count = rng.choice((0, 0, 0, 0, 0, 1, 1, 2))
+        return {
+            "feeds": tuple(rng.choice(("relay", "push", "pull", "align")) for _ in range(count)),
+            "is_ring": rng.random() < 0.5,
+        }
+
+    def streams(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "stream_writers": rng.choice((0, 0, 0, 0, 1, 2)),
+            "stream_readers": rng.randint(1, 3),
+            "give_up_share": rng.choice((0.0, 0.3)),
+        }
+
     def gateways(self) -> dict[str, Any]:
         rng = self._rng
         has_web, has_amqp = rng.random() < 0.35, rng.random() < 0.25
@@ -267,4 +300,5 @@ class _Draw:
             "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
             "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
             "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
+            "hostiles": rng.choice((0, 0, 0, 0, 1, 2)),
         }
