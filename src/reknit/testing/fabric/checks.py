@@ -39,9 +39,20 @@ def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
     pattern = Pattern(seen.pattern)
     if seen.node in scene.outposts and not feeds_owe(scene.plan):
         return
+    if not seen.is_durable and _is_forgotten(scene, seen):
+        return
     for sent in scene.record.sent.values():
         if sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
             yield sent
+
+
+def _is_forgotten(scene: Scene, seen: Seen) -> bool:
+    """Whether nobody may know any more what a subscriber without a name wants.
+
+    Its own node forgets that in a restart, and another node, which would send again what came meanwhile, in its own.
+    """
+    restarted = {node.name for node in scene.fabric.nodes.values() if node.starts > 1}
+    return seen.node in restarted and len(restarted) > 1
 
 
 def has_ended_unseen(scene: Scene, seen: Seen, sent: Sent) -> bool:
