@@ -16,8 +16,8 @@ from reknit.entries import Removed
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.seqset import SeqSet
-from reknit.store.directory.index_check import open_index
 from reknit.store.directory.existence import continuing_head, proven_events
+from reknit.store.directory.index_check import open_index
 from reknit.store.directory.layout import DirectoryLock, Layout, shared_end
 from reknit.store.directory.survey import Damage, LogSurvey, ValidPart
 from reknit.store.index.index import Index
