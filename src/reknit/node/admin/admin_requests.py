@@ -27,7 +27,7 @@ from reknit.wire.messages import Answer, Ask
 
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """Requests that change state, and are answered when the change is durable."""
-UNANSWERABLE = (Refused, LocalError, KeyError, TypeError, ValueError)
+UNANSWERABLE = (Refused, LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
 
 Answering = Callable[[dict[str, Any]], Reply]
 AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]

@@ -226,7 +226,7 @@ class Core:
         except JournalFull as error:
             self._say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
             return
-        except (LocalError, KeyError, TypeError, ValueError) as error:
+        except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         answer = Answer(ask.id, Code.OK, "", body)
