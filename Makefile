@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim lock docs clean
+.PHONY: help setup demo test check bench sim mutants lock docs clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,8 +55,12 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json); PAR
 	@$(BIN)/python -m bench
 	@for part in $(PARTS); do echo; echo "python -m bench.$$part"; $(BIN)/python -m bench.$$part || exit 1; done
 
-sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0
-	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0))
+sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; SET="cut_rate=0" changes plans
+	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0)) \
+	  $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
+
+mutants: setup ## Plant faults one at a time, and say after how many seeds each is found; ONLY=ack-before-sync runs one
+	@$(BIN)/python -m reknit.testing.mutants $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write docs/explanation/proof.md)
 
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py

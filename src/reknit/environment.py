@@ -29,6 +29,7 @@ from reknit.frame import Buffer
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_ELAPSED_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 JOIN_S: Final = 10.0
 """How long the end of a worker may take."""
 
@@ -72,6 +73,10 @@ class Environment:
         """Seconds on a clock that never steps: the one of the event loop."""
         return time.monotonic()
 
+    def elapsed(self) -> float:
+        """Seconds on a clock that never steps, and goes on while the machine is suspended."""
+        return time.clock_gettime(_ELAPSED_CLOCK)
+
     def random(self) -> Random:
         """A new generator for decisions such as back-off, to be kept by its user."""
         return Random()
@@ -113,6 +118,11 @@ def time_us() -> int:
 def monotonic() -> float:
     """Seconds on a clock that never steps: the one of the event loop."""
     return _current.get().monotonic()
+
+
+def elapsed() -> float:
+    """Seconds on a clock that never steps, and goes on while the machine is suspended."""
+    return _current.get().elapsed()
 
 
 def make_random() -> Random:

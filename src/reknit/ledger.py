@@ -6,19 +6,29 @@ has the events that ended. The ledger's size grows with the number of sources, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
 
 from reknit.attempts import TRIES_MAX, Attempt, AttemptCount
+from reknit.ledger_rows import LedgerRow as LedgerRow
+from reknit.ledger_rows import RowSum
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
 Series = tuple[str, bytes]
 """(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
+Held = Callable[[Series], SeqSet]
+"""The events of a series that a subscriber has in flight."""
+STEP_SERIES: Final = 500
+"""How many series are added up before a walk through the ledger lets others go on."""
+GROUP_SERIES: Final = 5_000
+"""The same for sorting series by topic, which is quicker."""
+_NOTHING: Final = SeqSet()
 ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
 
@@ -148,22 +158,14 @@ class HandledLetters:
         self.last = None
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
-    """One line of the ledger."""
+@dataclass(slots=True)
+class TopicTotals:
+    """What was published on one topic, kept as it is published."""
 
-    subscriber: str
-    topic: str
-    published: int
-    accepted: int
-    dead_lettered: int
-    lost: int
-    in_flight: int
-    problems: tuple[str, ...] = ()
-
-    @property
-    def balanced(self) -> bool:
-        ended = self.accepted + self.dead_lettered + self.lost
-        return not self.problems and self.published == ended + self.in_flight
+    events: int = 0
+    sources: int = 0
+    gaps: int = 0
+    """Runs of seqs that are missing."""
 
 
 class Ledger:
@@ -181,6 +183,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.published: dict[Series, SeqSet] = {}
+        self.topics: dict[str, TopicTotals] = {}
+        """The totals of `published`, by topic."""
         self.skipped: dict[Series, SeqSet] = {}
         """Events that exist but never arrived here, because no cache had them. Their series continue after them."""
         self.accounts: dict[str, Account] = {}
@@ -193,9 +197,25 @@ class Ledger:
         series = (topic, source)
         seqs = self.published.get(series)
         if seqs is None:
-            seqs = self.published[series] = SeqSet()
+            seqs = self.restore_published(series, SeqSet())
+        totals = self.topics[topic]
+        events, runs = seqs.count, seqs.range_count
         seqs.add(start, stop)
+        totals.events += seqs.count - events
+        if seqs.range_count != runs:
+            totals.gaps += max(seqs.range_count - 1, 0) - max(runs - 1, 0)
         self._changes.series.add(series)
+
+    def restore_published(self, series: Series, seqs: SeqSet) -> SeqSet:
+        """A series as it was saved; returns the set that the ledger keeps."""
+        totals = self.topics.get(series[0])
+        if totals is None:
+            totals = self.topics[series[0]] = TopicTotals()
+        totals.events += seqs.count
+        totals.sources += 1
+        totals.gaps += max(seqs.range_count - 1, 0)
+        self.published[series] = seqs
+        return seqs
 
     def skip(self, topic: str, source: bytes, start: int, stop: int) -> list[Range]:
         """Events `[start, stop)` will never arrive here; returns the ranges for which this is new."""
@@ -300,46 +320,71 @@ class Ledger:
         `known` has, per subscriber, the events that the dispatcher still has in flight. With it, an event that has
         neither ended nor is in flight is a problem. A silent loss shows up that way.
         """
-        rows: list[LedgerRow] = []
+
+        def held_by(name: str) -> Held | None:
+            seqs = None if known is None else known.get(name)
+            return None if seqs is None else lambda series: seqs.get(series, _NOTHING)
+
+        return [row for row in self.walk(held_by) if row is not None]
+
+    def walk(
+        self,
+        held_by: Callable[[str], Held | None],
+        pattern: Pattern | None = None,
+        after: tuple[str, str] = ("", ""),
+    ) -> Iterator[LedgerRow | None]:
+        """The rows in order, and None after every `STEP_SERIES` series: the ledger may change before the next step.
+
+        A series is looked at in one step, so each is exact at that time. `held_by` is called in every step, for the
+        events that a subscriber has in flight then; None if nobody knows. Rows up to `after` (a subscriber and a
+        topic) are left out.
+        """
+        by_topic: dict[str, dict[Series, None]] = {}
+        everything = chain(list(self.published), list(self.skipped))
+        yield from self._group(everything, by_topic, pattern)
         for name in sorted(self.accounts):
-            account = self.accounts[name]
-            held = None if known is None else known.get(name)
-            by_topic: dict[str, list[Series]] = {}
-            for series in {*self.published, *self.skipped, *account.ends}:
-                if account.pattern.matches(series[0]):
-                    by_topic.setdefault(series[0], []).append(series)
-            rows += [self._row(account, topic, by_topic[topic], held) for topic in sorted(by_topic)]
-        return rows
+            account = self.accounts.get(name)
+            if name < after[0] or account is None:
+                continue
+            theirs = {topic: several for topic, several in by_topic.items() if account.pattern.matches(topic)}
+            yield from self._group(list(account.ends), theirs, pattern)
+            yield None
+            for topic in sorted(theirs):
+                if (name, topic) > after:
+                    yield from self._row(account, topic, theirs[topic], held_by)
+
+    def _group(
+        self, several: Iterable[Series], by_topic: dict[str, dict[Series, None]], pattern: Pattern | None
+    ) -> Iterator[None]:
+        for count, series in enumerate(several, 1):
+            if series[0] in by_topic:
+                by_topic[series[0]][series] = None
+            elif pattern is None or pattern.matches(series[0]):
+                by_topic[series[0]] = {series: None}
+            if count % GROUP_SERIES == 0:
+                yield None
 
     def _row(
         self,
         account: Account,
         topic: str,
         several: Iterable[Series],
-        held: Mapping[Series, SeqSet] | None,
-    ) -> LedgerRow:
-        published = in_flight = 0
-        counts = dict.fromkeys(FinalOutcome, 0)
-        problems: list[str] = []
-        for series in sorted(several):
-            owed = account.owed(series, self.existing(series))
-            ended = account.ended(series)
-            waiting = owed.difference(ended)
-            published += owed.count
-            in_flight += waiting.count
-            for end, seqs in account.ends.get(series, {}).items():
-                counts[end] += seqs.count
-            problems += _problems(series, "ended but was never published", ended.difference(owed))
-            if held is not None:
-                silent = waiting.difference(held.get(series, SeqSet()))
-                silent = silent.difference(self.skipped.get(series, SeqSet()))
-                problems += _problems(series, "has not ended and is not in flight", silent)
-        ends = (counts[FinalOutcome.ACCEPTED], counts[FinalOutcome.DEAD_LETTERED], counts[FinalOutcome.LOST])
-        return LedgerRow(account.name, topic, published, *ends, in_flight, tuple(problems))
-
-
-def _problems(series: Series, text: str, seqs: SeqSet) -> list[str]:
-    return [f"{series[1].hex()} {span(bounds)} {text}" for bounds in seqs.ranges()]
+        held_by: Callable[[str], Held | None],
+    ) -> Iterator[LedgerRow | None]:
+        total, held = RowSum(account.name, topic), held_by(account.name)
+        for count, series in enumerate(several, 1):
+            total.add(
+                series[1],
+                account.since.get(series, 1),
+                self.published.get(series, _NOTHING),
+                self.skipped.get(series, _NOTHING),
+                account.ends.get(series, {}),
+                None if held is None else held(series),
+            )
+            if count % STEP_SERIES == 0:
+                yield None
+                held = held_by(account.name)
+        yield total.row()
 
 
 def seqs_within(by_seq: Mapping[int, object], start: int, stop: int) -> list[int]:
@@ -351,12 +396,3 @@ def seqs_within(by_seq: Mapping[int, object], start: int, stop: int) -> list[int
     if stop - start < len(by_seq):
         return [seq for seq in range(start, stop) if seq in by_seq]
     return [seq for seq in by_seq if start <= seq < stop]
-
-
-def span(bounds: tuple[int, int]) -> str:
-    """A range as text.
-
-    >>> span((3, 7))
-    '[3, 7)'
-    """
-    return f"[{bounds[0]}, {bounds[1]})"

@@ -170,3 +170,29 @@ def test_a_silent_connection_counts_as_cut_off(tmp_path: Path) -> None:
                 assert await take(one, 1) == ["x"]
 
     run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", NotConnected),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", NotConnected),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n12", NotConnected),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12", NotConnected),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n12", RemoteError),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nmany\r\n", RemoteError),
+    ],
+)
+def test_an_event_is_stored_only_if_the_whole_answer_says_so(answer: bytes, error: type[Exception]) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            at = server.sockets[0].getsockname()[1]
+            with pytest.raises(error):
+                await tunnel.notify(f"http://127.0.0.1:{at}", "what/chat", "x")
+
+    run(test())

@@ -345,8 +345,6 @@ def test_a_lost_index_is_built_again(pieces: Template) -> None:
 def test_an_unreadable_index_is_put_aside_by_repair(pieces: Template) -> None:
     with pieces.copied() as directory:
         (directory / "index" / "data.mdb").write_bytes(b"\xff" * 8_192)
-        with pytest.raises(JournalCorrupt, match="rebuild it from the log with `reknit journal repair"):
-            open_journal(directory)
         report = repair(directory)
         assert Path(report.index_aside).exists()
         journal = open_journal(directory)

@@ -9,6 +9,7 @@ import pytest
 from reknit.errors import Closed, JournalFull
 from reknit.records import SubscriberOpened
 from reknit.store.engine.commit import LogCommitter
+from reknit.store.engine.journal_clock import make_clock
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.staging import SegmentLimits, StagingArea
 from reknit.store.log.retention import Retention, Segment
@@ -40,7 +41,8 @@ class FailingWriter:
 def make(segment_bytes: int = 1 << 20, staged_bytes_max: int = 1 << 20) -> tuple[LogState, StagingArea]:
     state = LogState("test", None)
     limits = SegmentLimits(segment_bytes, Retention())
-    area = StagingArea(state, limits, staged_bytes_max=staged_bytes_max, now_us=Clock(), mark_us=0)
+    own = make_clock(Clock(), None)
+    area = StagingArea(state, limits, staged_bytes_max=staged_bytes_max, now_us=Clock(), clock=own, mark_us=0)
     return state, area
 
 

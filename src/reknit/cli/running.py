@@ -50,3 +50,9 @@ async def asked(url: str, what: str, **args: Any) -> Any:
     """The node's response to one admin request."""
     async with connected(url) as session:
         return await session.ask(what, **args)
+
+
+async def asked_ledger(url: str, topic: str = "", unbalanced: bool = False) -> list[dict[str, Any]]:
+    """The rows of the node's ledger."""
+    async with connected(url) as session:
+        return await session.ledger(topic, unbalanced)

@@ -42,15 +42,18 @@ async def http_request(
         head = "\r\n".join([*lines, "", ""]).encode()
         writer.write(head + body if method == "POST" else head)
         async with asyncio.timeout(HEAD_S):
-            code, headers = await _read_head(reader)
-        yield code, _body(reader, headers)
+            code, headers = await read_head(reader)
+        yield code, read_body(reader, headers)
     finally:
         writer.transport.abort()
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """The status code and the headers of a response. Raises `MalformedFrame`, `OSError`."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        raise ConnectionResetError("the server closed the connection before it answered") from None
     except asyncio.LimitOverrunError:
         raise MalformedFrame(
             "the head of an HTTP response is too long", "the start of the response"
@@ -63,19 +66,33 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     return int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+async def read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """The body of a response, as it comes. Raises `MalformedFrame`, `OSError`."""
+    try:
+        async for data in _parts(reader, headers):
+            yield data
+    except asyncio.IncompleteReadError:
+        raise ConnectionResetError("the server closed the connection in the middle of its answer") from None
+    except ValueError as error:
+        raise MalformedFrame(f"the length of an HTTP response can't be read: {error}", "its body") from None
+
+
+async def _parts(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
             while size:
                 data = await reader.read(min(size, READ_BYTES))
                 if not data:
-                    return
+                    raise asyncio.IncompleteReadError(b"", size)
                 size -= len(data)
                 yield data
             await reader.readexactly(2)
     elif "content-length" in headers:
         left = int(headers["content-length"])
-        while left and (data := await reader.read(min(left, READ_BYTES))):
+        while left:
+            data = await reader.read(min(left, READ_BYTES))
+            if not data:
+                raise asyncio.IncompleteReadError(b"", left)
             left -= len(data)
             yield data
     else:

@@ -24,6 +24,7 @@ from reknit.client.rpc.requests import Caller, Reply, address_of, default_addres
 from reknit.client.rpc.service import Handler, Service
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config, MulticastSettings
+from reknit.connection.ledger_pages import read_ledger
 from reknit.connection.publish_driver import StoredFuture
 from reknit.envelope.attributes import Attributes
 from reknit.errors import Closed
@@ -349,10 +350,9 @@ class Session:
         body: dict[str, Any] = await self.ask("status")
         return body
 
-    async def ledger(self) -> list[dict[str, Any]]:
-        """published = accepted + dead-lettered + lost + in flight, per durable subscriber and topic."""
-        rows: list[dict[str, Any]] = await self.ask("ledger")
-        return rows
+    async def ledger(self, topic: str = "", unbalanced: bool = False) -> list[dict[str, Any]]:
+        """published = accepted + dead-lettered + lost + in flight, per durable subscriber and matching topic."""
+        return await read_ledger(self.ask, topic, unbalanced)
 
     async def pause(self, pattern: str) -> list[str]:
         """Deliver nothing on topics that match, until `resume` with the same pattern, also after a restart.

@@ -39,6 +39,8 @@ from reknit.protocol.tunnel.simple_format import SimpleDecoder
 __all__ = ["State", "Tunnel", "TunnelEvent", "TunnelLost", "notify", "open"]
 
 QUEUE_EVENTS_MAX: Final = 1_000
+ANSWER_S: Final = 60.0
+"""How long an event that is posted may take to be confirmed."""
 
 
 class TunnelLost(RemoteError):
@@ -220,7 +222,7 @@ class Tunnel:
             why = await self._stream(parameters)
         except TimeoutError as error:
             why = str(error) or f"the server sent nothing for {self._quiet_s_max:.0f} s"
-        except (OSError, MalformedFrame, ValueError, asyncio.IncompleteReadError) as error:
+        except (OSError, MalformedFrame) as error:
             why = str(error) or type(error).__name__
         self._last_cut = why
         self._machine.receive(ConnectionLost(why), "server", self._now())
@@ -298,11 +300,14 @@ async def notify(
     decoder = SimpleDecoder()
     found: list[dict[str, bytes]] = []
     try:
-        async with http_request(url.rstrip("/"), form, token, tls, "POST") as (code, chunks):
+        async with (
+            asyncio.timeout(ANSWER_S),
+            http_request(url.rstrip("/"), form, token, tls, "POST") as (code, chunks),
+        ):
             async for data in chunks:
                 found += decoder.feed(data)
     except OSError as error:
-        raise NotConnected(url, str(error)) from None
+        raise NotConnected(url, str(error) or "no answer came in time") from None
     if code != 200:
         text = found[0][PAYLOAD].decode("utf-8", "replace") if found else ""
         raise RemoteError(f"the server refused the event: HTTP {code} {text}".strip())

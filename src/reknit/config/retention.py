@@ -21,7 +21,7 @@ class RetentionSettings(Section):
     title: ClassVar[str] = "retention"
     count_max: int = setting(0, "events to retain; 0: no limit")
     bytes_max: int = setting(0, "bytes to retain; 0: no limit")
-    age_s_max: float = setting(0.0, "how long to retain an event; 0: no limit")
+    age_s_max: float = setting(0.0, "how long to retain an event, by elapsed time; 0: no limit")
     protect_unsettled: bool = setting(
         True, "retain events that a durable subscriber is still owed, over any limit above"
     )

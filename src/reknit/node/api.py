@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.store.journal import Journal
 from reknit.transport.connection import Handler
@@ -46,9 +47,13 @@ class GatewayNode(Handler, Protocol):
     """The journal's name, which changes when positions start anew."""
     journal: Journal
     started_at: float
-    """In seconds since 1970."""
+    """By `environment.monotonic`."""
     watchers: list[Callable[[], None]]
     """Called when more of the journal is durable."""
+
+    @property
+    def tail(self) -> JournalTail:
+        """Reads the journal for everybody who follows it: what is new is read once."""
 
     @property
     def anycast(self) -> AnycastApi:

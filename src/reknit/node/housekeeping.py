@@ -1,30 +1,21 @@
-"""The timer of a node: ticks its machines when they are due, and does chores at intervals."""
+"""The timer of a node: ticks its core when that is due, and does chores at intervals."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from reknit.config import JournalSettings
 from reknit.errors import JournalError
+from reknit.node.core.core import Core
 from reknit.store.journal import Journal
 
 log = logging.getLogger("reknit.node")
 
 HOUSEKEEPING_S: Final = 0.5
 INDEX_LOOK_S: Final = 0.2
-
-
-class Timed(Protocol):
-    """A machine's time-related methods."""
-
-    def tick(self, now: float) -> None:
-        """Time passed."""
-
-    def next_deadline(self) -> float | None:
-        """When `tick` is due next."""
 
 
 class Housekeeping:
@@ -36,14 +27,14 @@ class Housekeeping:
     def __init__(
         self,
         *,
-        machines: Sequence[Timed],
+        core: Core,
         chores: Sequence[Callable[[float], None]],
         run_machines: Callable[[], None],
         sample: Callable[[float], None],
         journal: Journal,
         settings: JournalSettings,
     ) -> None:
-        self._machines = machines
+        self._core = core
         self._chores = chores
         self._run_machines = run_machines
         self._sample = sample
@@ -54,6 +45,7 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._chores_at = 0.0
+        self._is_turn_due = False
         self._saving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -71,9 +63,20 @@ class Housekeeping:
 
     def reschedule(self) -> None:
         """The machines ran: tick them when they are due next."""
-        due = min((at for one in self._machines if (at := one.next_deadline()) is not None), default=None)
+        due = self._core.next_deadline()
         if due is not None and due < self._timer_at:
             self._schedule(due)
+
+    def run_soon(self) -> None:
+        """Run the machines in the next turn of the event loop, once."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_turn_due = False
+        self._core.next_turn(self._now())
+        self._run_machines()
 
     def _schedule(self, due: float) -> None:
         """Tick at this time, or after the usual interval if that is earlier."""
@@ -86,8 +89,7 @@ class Housekeeping:
     def _tick(self) -> None:
         now = self._now()
         self._timer_at = float("inf")
-        for machine in self._machines:
-            machine.tick(now)
+        self._core.tick(now)
         if now >= self._chores_at:
             self._chores_at = now + HOUSEKEEPING_S
             for chore in self._chores:

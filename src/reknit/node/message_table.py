@@ -106,40 +106,37 @@ class NodeMessages:
             self._core.receive(published, peer.id, now)
 
     def _declare(self, item: Declare, peer: PeerState, now: float) -> None:
-        self._links.declared(item.source)
         self._core.receive(item, peer.id, now)
 
     def _credit(self, item: Credit, peer: PeerState, now: float) -> None:
-        if not self._anycast.subscriptions.take(item, peer):
+        if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
             self._core.receive(item, peer.id, now)
 
     def _subscribe(self, item: Subscribe, peer: PeerState, now: float) -> None:
-        if not self._anycast.subscriptions.take(item, peer):
-            self._links.subscriptions_changed()
+        if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
             self._core.receive(item, peer.id, now)
 
     def _settle(self, item: Settle, peer: PeerState, now: float) -> None:
-        if not self._anycast.subscriptions.take(item, peer):
+        if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
             self._core.receive(item, peer.id, now)
 
     def _unsubscribe(self, item: Unsubscribe, peer: PeerState, now: float) -> None:
-        if not self._anycast.subscriptions.take(item, peer):
+        if not self._anycast.subscriptions.take(item, peer.id, str(peer)):
             self._core.receive(item, peer.id, now)
-            self._links.subscriptions_changed()
 
     def _want(self, item: Want, peer: PeerState, now: float) -> None:
-        self._anycast.want(item, peer)
+        self._anycast.want(item, peer.id)
 
     # -- streams
 
     def _begin(self, item: Begin, peer: PeerState, now: float) -> None:
-        self._anycast.streams.take(item, peer)
+        self._anycast.streams.receive(item, peer.id, now)
 
     def _chunk(self, item: Piece | Room | Abort, peer: PeerState, now: float) -> None:
         if peer.id in self._links.by_peer:
             self._links.take_from_peer(item, peer)
         else:
-            self._anycast.streams.take(item, peer)
+            self._anycast.streams.receive(item, peer.id, now)
 
     # -- other nodes
 

@@ -20,15 +20,19 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.frame import Buffer
-from reknit.ledger import Series
+from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
+from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.core.core import Core
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
+from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
@@ -56,7 +60,7 @@ MakeImporters = Callable[["Node"], list[Attachment]]
 
 
 class NodeShell(msgspec.Struct, frozen=True):
-    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.core.Shell`."""
+    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.shell.Shell`."""
 
     send: Callable[[Peer, Sequence[Buffer]], None]
     commit: Callable[[int, bool], None]
@@ -80,7 +84,7 @@ class Node:
     ) -> None:
         self.config = config
         self.name = config.node.name or socket.gethostname()
-        self.started_at = environment.time_us() / 1e6
+        self.started_at = environment.monotonic()
         self.watchers: list[Callable[[], None]] = []
         """Called when more of the journal is durable."""
         self.doors: dict[str, Door] = {}
@@ -145,26 +149,35 @@ class Node:
     def _make_parts(self) -> None:
         config, core, peers = self.config, self.core, self.peers
         self._losses = LossRecorder(core=core, run_machines=self.run_machines)
+        distributions = Distributions(config)
         self.links: Links = Links(
             config=config,
             node_name=self.name,
             epoch=self.epoch,
             urls=self.urls,
             core=core,
+            distribution=distributions.of,
             make_publisher=self.local_publisher,
             run_machines=self.run_machines,
+            run_soon=self._run_soon,
+            clock=self._now,
         )
         self.anycast: NodeAnycast = NodeAnycast(
             config=config,
             node_name=self.name,
             core=core,
-            peers=peers,
-            neighbours=self.links,
+            routes=self.links.routes,
+            url_of=self.links.url,
+            distributions=distributions,
             make_publisher=self.local_publisher,
-            run_machines=self.run_machines,
+            run_soon=self._run_soon,
+            call_soon=asyncio.get_running_loop().call_soon,
+            clock=self._now,
             rng=self._rng,
         )
-        self.links.feed(self.anycast)
+        core.parts.add("links", self.links)
+        core.parts.add("anycast", self.anycast)
+        core.parts.add("streams", self.anycast.streams)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,
@@ -190,13 +203,13 @@ class Node:
             peers=self.peers,
             bridges=self.bridges,
             doors=self.doors,
-            in_hand=self.in_hand,
+            held_by=self.held_by,
         )
         return AdminResponder(
             config=config,
             core=core,
             figures=self.figures,
-            links=self.links,
+            links=LinkAdmin(self.links, cost=config.links.cost, unsettled=self.anycast.unsettled),
             anycast=self.anycast,
             bridges=self.bridges,
             aligned=self.caches.aligned,
@@ -220,8 +233,8 @@ class Node:
             table=router.table(),
         )
         self._housekeeping = Housekeeping(
-            machines=(core, self.anycast.machine, self.links.routes),
-            chores=(self.peers.check, core.trim),
+            core=core,
+            chores=(self.peers.check, core.trim, ClockWatch().check),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,
@@ -283,9 +296,6 @@ class Node:
         if peer is not None:
             self._paused.discard(peer)
             self.core.left(peer.id, self._now())
-            self.anycast.left(peer.id)
-            self.links.lost_peer(peer.id)
-            self.links.subscriptions_changed()
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -300,8 +310,6 @@ class Node:
         if peer is not None:
             peer.blocked(is_blocked)
             self.core.blocked(peer.id, is_blocked, self._now())
-            self.anycast.subscriptions.blocked(peer.id, is_blocked)
-            self.links.blocked(peer.id, is_blocked)
             if not is_blocked and peer.waiting:
                 self._reception.resume(peer, self._now())
             self.run_machines()
@@ -324,17 +332,27 @@ class Node:
 
     def run_machines(self) -> None:
         """Perform the effects of all machines, and schedule their next tick."""
-        now = self._now()
-        self.core.run(now)
-        while self.anycast.is_due or self.links.is_due:
-            self.links.run(now)
-            self.anycast.run(now)
-            self.core.run(now)
+        self.core.run(self._now())
         self._housekeeping.reschedule()
+
+    def _run_soon(self) -> None:
+        self._housekeeping.run_soon()
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account of the ledger, the events in flight; all others have an outcome, or are lost."""
         return {**self.core.dispatch.in_hand(), **self.anycast.in_hand()}
+
+    def held_by(self, name: str) -> Held | None:
+        """The same for one account, by series; None if nobody knows."""
+        if not name.startswith(ANYCAST):
+            return self.core.dispatch.held_by(name)
+        seqs = self.anycast.in_hand().get(name)
+        return None if seqs is None else lambda series: seqs.get(series, SeqSet())
+
+    @property
+    def tail(self) -> JournalTail:
+        """Reads the journal for everybody who follows it: what is new is read once."""
+        return self.core.tail
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events `[start, stop)` that are held, as batches cut to that range."""
@@ -363,13 +381,12 @@ class Node:
         intake = self.core.intake
         was_full = intake.is_full
         self.core.durable(number, end, self._now())
-        self.anycast.durable()
         if was_full and not intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
-        self.links.flows.pump()
         for watcher in self.watchers:
             watcher()
+        self.core.tail.release()
         while self._paused:
             self._paused.pop().release(Hold.JOURNAL)
 

@@ -43,6 +43,12 @@ class AppendRecord(msgspec.Struct, frozen=True):
     record: Record
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """Store nothing: the journal reports `MadeDurable(number)` when everything that was asked for before is durable."""
+
+    number: int
+
+
 class Scan(msgspec.Struct, frozen=True):
     """Read the journal from a position on; the answer is `JournalScanned` with the same key."""
 

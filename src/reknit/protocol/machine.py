@@ -42,6 +42,10 @@ class MadeDurable(msgspec.Struct, frozen=True):
     number: int
 
 
+class NextTurn(msgspec.Struct, frozen=True):
+    """The next turn of the event loop began: for work that would have taken too long in one turn."""
+
+
 class PeerJoined(msgspec.Struct, frozen=True):
     """A peer's connection is up. A later connection takes a source over from an earlier one."""
 

@@ -19,6 +19,7 @@ from reknit.store.engine.archive import SegmentArchive
 from reknit.store.engine.checkpointer import Checkpointer
 from reknit.store.engine.composed import ComposedJournal
 from reknit.store.engine.damage_finder import DamageFinder
+from reknit.store.engine.journal_clock import JournalClock, make_clock
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.segment_writer import SegmentWriter
 from reknit.store.engine.segments import SegmentChunks
@@ -64,23 +65,30 @@ class DiskJournal(ComposedJournal):
         preallocate_bytes: int = PREALLOCATE_BYTES,
         index_map_bytes: int = MAP_BYTES,
         now_us: Callable[[], int] = environment.time_us,
+        elapsed: Callable[[], float] | None = None,
         mark_us: int = MARK_US,
         files: DiskFiles | None = None,
     ) -> None:
         retention = retention or Retention()
         if retention.bytes_max is not None:
             segment_bytes = max(4096, min(segment_bytes, retention.bytes_max // 4))
-        self._now_us = now_us
+        self._clock = make_clock(now_us, elapsed)
         self.files = JournalFiles(Layout(Path(directory)), index_map_bytes)
         state = LogState(str(directory), tail_cache_bytes)
         limits = SegmentLimits(segment_bytes, retention)
         staging = StagingArea(
-            state, limits, staged_bytes_max=staged_bytes_max, now_us=now_us, mark_us=mark_us
+            state,
+            limits,
+            staged_bytes_max=staged_bytes_max,
+            now_us=now_us,
+            clock=self._clock,
+            mark_us=mark_us,
         )
         with closing_on_error(self.files):
-            opened = open_log(self.files, now_us())
-            last_us = _continue(state, opened, now_us())
-            staging.resume(last_us)
+            opened = open_log(self.files)
+            last_mark_us = max(now_us(), self.files.index.last_mark_us())
+            _continue(state, opened, self._clock, last_mark_us)
+            staging.resume(last_mark_us)
             self._writer = SegmentWriter(
                 self.files, state, files or environment.current().files, preallocate_bytes
             )
@@ -102,7 +110,13 @@ class DiskJournal(ComposedJournal):
         )
         numbers = AccountNumbers(opened.account_numbers)
         self._checkpointer = Checkpointer(
-            state, self.committer, index, numbers, saved_to=opened.indexed_to, removals=opened.removals
+            state,
+            self.committer,
+            index,
+            numbers,
+            self._clock,
+            saved_to=opened.indexed_to,
+            removals=opened.removals,
         )
         self._trimmer = Trimmer(state, retention, self._checkpointer, segments, index)
         with closing_on_error(self.files), suppress(JournalFull):
@@ -119,7 +133,7 @@ class DiskJournal(ComposedJournal):
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events."""
-        now_us = self._now_us() if now_us is None else now_us
+        now_us = self._clock.now_us() if now_us is None else now_us
         with self._checkpointer.lock:
             self.staging.begin_segment_if_old(now_us)
             return self._trimmer.trim(now_us, floor)
@@ -142,10 +156,12 @@ class DiskJournal(ComposedJournal):
                 self.files.close()
 
 
-def _continue(state: LogState, opened: OpenedLog, now_us: int) -> int:
-    """Continue the log that was found; returns the time of its last entry."""
+def _continue(state: LogState, opened: OpenedLog, clock: JournalClock, last_mark_us: int) -> None:
+    """Continue the log that was found."""
     state.load(opened.ledger, opened.paused, opened.series, opened.segments)
     state.series.begin_segment(state.segments[-1].start)
-    last_us = max(now_us, *(segment.last_us for segment in state.segments))
-    state.begin_at(opened.end, [(last_us, opened.end)])
-    return last_us
+    clock.resume(opened.offset_us, max(segment.last_us for segment in state.segments))
+    now_us = clock.now_us()
+    for segment in state.segments:  # one that was replayed has no times yet
+        segment.stored_between(segment.first_us or now_us, segment.last_us or now_us)
+    state.begin_at(opened.end, [(last_mark_us, opened.end)])

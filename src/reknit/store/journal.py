@@ -45,13 +45,21 @@ class OpenReport(msgspec.Struct, frozen=True):
     lost: tuple[Removed, ...] = ()
     """The events in them, as far as the index knows them."""
     index_rebuilt: bool = False
+    index_damage: str = ""
+    """Why the index could not be used."""
+    index_aside: str = ""
+    """Where the damaged index was put."""
 
     def __str__(self) -> str:
         parts = ["closed cleanly" if self.clean else "not closed cleanly"]
         if self.replayed_bytes:
             parts.append(f"replayed {self.replayed_batches} batches and {self.replayed_records} records")
+        if self.index_damage:
+            parts.append(f"the index was damaged ({self.index_damage}) and is kept in {self.index_aside}")
         if self.index_rebuilt:
             parts.append("the index was rebuilt from the log")
+        if self.index_damage and self.replayed_from:
+            parts.append("what it knew of events that retention removed is lost")
         if self.cut_position is not None:
             kept = f", kept in {self.cut_file}" if self.cut_file else ""
             parts.append(f"cut {self.cut_bytes} bytes at position {self.cut_position} ({self.cut_why}){kept}")
@@ -179,6 +187,10 @@ class Journal(Readable, Protocol):
 
         Raises `JournalFull`.
         """
+        ...
+
+    def check_room(self, size: int) -> None:
+        """Raise `JournalFull` unless so many bytes can be staged now."""
         ...
 
     def stage_record(self, record: Record) -> int:

@@ -12,6 +12,7 @@ from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.store.engine.archive import NoArchive
 from reknit.store.engine.composed import ComposedJournal
+from reknit.store.engine.journal_clock import make_clock
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.staging import MARK_US, STAGED_BYTES_MAX, SegmentLimits, StagingArea
 from reknit.store.index.series import remove
@@ -60,19 +61,27 @@ class MemoryJournal(ComposedJournal):
         staged_bytes_max: int = STAGED_BYTES_MAX,
         segment_bytes: int = SEGMENT_BYTES,
         now_us: Callable[[], int] = environment.time_us,
+        elapsed: Callable[[], float] | None = None,
         mark_us: int = MARK_US,
         id: str | None = None,
         on_removed: Callable[[Sequence[Chunk]], object] = bool,
     ) -> None:
         self._retention = retention or Retention()
-        self._now_us = now_us
+        self._clock = make_clock(now_us, elapsed)
         self._on_removed = on_removed
         state = LogState("memory", None)
         limits = SegmentLimits(segment_bytes, self._retention)
         super().__init__(
             id or environment.token_hex(16),
             state,
-            StagingArea(state, limits, staged_bytes_max=staged_bytes_max, now_us=now_us, mark_us=mark_us),
+            StagingArea(
+                state,
+                limits,
+                staged_bytes_max=staged_bytes_max,
+                now_us=now_us,
+                clock=self._clock,
+                mark_us=mark_us,
+            ),
             writer=MemoryWriter(state),
             archive=NoArchive(state),
             now_us=now_us,
@@ -89,7 +98,7 @@ class MemoryJournal(ComposedJournal):
 
     def trim(self, now_us: int | None = None, floor: int | None = None) -> list[Removed]:
         """Apply retention, never past position `floor`; returns the removed events."""
-        now_us = self._now_us() if now_us is None else now_us
+        now_us = self._clock.now_us() if now_us is None else now_us
         self.staging.begin_segment_if_old(now_us)
         state = self.state
         with state.lock:
@@ -118,6 +127,7 @@ class SimJournal(MemoryJournal):
         staged_bytes_max: int = STAGED_BYTES_MAX,
         segment_bytes: int = SEGMENT_BYTES,
         now_us: Callable[[], int] = environment.time_us,
+        elapsed: Callable[[], float] | None = None,
         mark_us: int = MARK_US,
         id: str | None = None,
         base: LedgerBase | None = None,
@@ -128,6 +138,7 @@ class SimJournal(MemoryJournal):
             staged_bytes_max=staged_bytes_max,
             segment_bytes=segment_bytes,
             now_us=now_us,
+            elapsed=elapsed,
             mark_us=mark_us,
             **known,
         )
@@ -136,6 +147,7 @@ class SimJournal(MemoryJournal):
             staged_bytes_max=staged_bytes_max,
             segment_bytes=segment_bytes,
             now_us=now_us,
+            elapsed=elapsed,
             mark_us=mark_us,
             id=id,
             on_removed=self.base.add,

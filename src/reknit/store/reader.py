@@ -31,6 +31,7 @@ from reknit.errors import Closed, JournalError
 from reknit.ledger import Ledger
 from reknit.records import Record
 from reknit.seqset import SeqSet
+from reknit.store.directory.index_check import open_index_to_read
 from reknit.store.directory.layout import Layout, SharedEnd, is_locked
 from reknit.store.directory.opened_log import OpenedLog, load_index
 from reknit.store.engine.archive import SegmentArchive
@@ -38,7 +39,6 @@ from reknit.store.engine.damage_finder import DamageFinder
 from reknit.store.engine.log_state import LogState
 from reknit.store.engine.queries import LogQueries
 from reknit.store.engine.segments import SegmentChunks
-from reknit.store.index.index import Index
 from reknit.store.journal import READ_BYTES_MAX, JournalStatus
 from reknit.store.log.frames import Damaged
 from reknit.store.log.retention import Segment
@@ -61,7 +61,7 @@ class LogFollower:
             self._shared = SharedEnd(layout.end, writable=False)
         except (OSError, ValueError) as error:
             raise JournalError(f"the shared end can't be read ({error})", str(layout.end)) from error
-        self.index = Index(layout.index, readonly=True)
+        self.index = open_index_to_read(layout)
         self.files = SegmentFiles(layout.log)
         self._opened: OpenedLog | None = None
 

@@ -15,7 +15,8 @@ from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.seqset import SeqSet
-from reknit.testing.observed import ObservedSubscriber, name_of
+from reknit.testing.checks.deliveries import credit_is_kept, name_of
+from reknit.testing.observed import ObservedSubscriber
 from reknit.testing.world import World
 
 CALM_THINK_S = 0.02
@@ -63,6 +64,9 @@ class Application:
         for batch in batches:
             self._seen.delivered(batch)
         self._inbox += batches
+        sizes = [batch.head.length for batch in self._inbox if batch.counted]
+        problems = credit_is_kept(sizes, self._world.plan.credit_bytes_max)
+        self._world.witness.blame_all(self._name, problems)
         self._think()
 
     def revoke(self, series: Series, start: int, stop: int) -> None:
@@ -76,8 +80,7 @@ class Application:
         """The node has stored the outcomes of all messages up to this one."""
         while self._unconfirmed and 0 <= self._unconfirmed[0][0] <= number:
             _, series, start, stop, outcome = self._unconfirmed.popleft()
-            if outcome.is_final:
-                self._seen.outcome_stored(series, start, stop)
+            self._seen.outcome_stored(series, start, stop, outcome)
 
     def flush(self) -> None:
         """Send all outcomes."""
@@ -99,15 +102,19 @@ class Application:
         if not self._inbox:
             return  # it was returned, together with the event before it
         batch = self._inbox.popleft()
-        if batch.counted:
-            self._machine.taken(batch.head.length)
-        else:
-            self._machine.taken_recovered(batch.head.length, self._world.clock.now)
+        self._taken(batch)
         if not self._hangs():
             self._settle_all(batch)
         self._perform()
         self._after(self._rng.choice((0.0, 0.0, 0.05)), self.flush)
         self._think()
+
+    def _taken(self, batch: Batch) -> None:
+        """There is room for more."""
+        if batch.counted:
+            self._machine.taken(batch.head.length)
+        else:
+            self._machine.taken_recovered(batch.head.length, self._world.clock.now)
 
     def _hangs(self) -> bool:
         """Whether the application never settles this batch, so that its lease runs out."""
@@ -137,8 +144,7 @@ class Application:
         for one in [one for one in self._inbox if is_behind(one, batch)]:
             self._inbox.remove(one)
             self._revoked.pop(id(one), None)
-            if one.counted:
-                self._machine.taken(one.head.length)
+            self._taken(one)
             self._settle(one, one.first, one.stop, Outcome.RELEASED)
 
     def _choose(self) -> Outcome:

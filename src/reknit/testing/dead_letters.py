@@ -35,6 +35,7 @@ class WrittenDeadLetters:
 
     def __init__(self) -> None:
         self._letters: dict[str, dict[Series, dict[int, list[DeadLetterContent]]]] = {}
+        self._written: dict[str, SeqSet] = {}
         self._read_to: dict[str, int] = {}
 
     def read(self, node: JudgedNode) -> None:
@@ -45,7 +46,9 @@ class WrittenDeadLetters:
             run = journal.read(position)
             for entry in run.entries:
                 if entry.head.topic == DEAD_LETTER_TOPIC and entry.position >= position:
-                    self._add(Batch.parse(journal.fetch(entry)))
+                    batch = Batch.parse(journal.fetch(entry))
+                    self._written.setdefault(node.name, SeqSet()).add(batch.first, batch.stop)
+                    self._add(batch)
             position = run.next_position
         self._read_to[node.name] = position
 
@@ -55,6 +58,10 @@ class WrittenDeadLetters:
             by_series = self._letters.setdefault(letter.subscriber, {})
             by_seq = by_series.setdefault((letter.topic, letter.source), {})
             by_seq.setdefault(letter.seq, []).append(letter)
+
+    def written(self, node: str) -> SeqSet:
+        """The seqs of all dead letters that were ever durable on a node."""
+        return self._written.get(node, SeqSet())
 
     def forget(self, name: str) -> None:
         """Forget a subscriber: a later one of this name is another one."""
@@ -84,6 +91,9 @@ class ValidReasons:
                 return letter.seq in seen.said[Outcome.REJECTED].get(series, SeqSet())
             case Reason.ATTEMPTS_EXHAUSTED:
                 return self._is_exhausted(letter, seen, put_us)
+            case Reason.EGRESS_FULL:
+                rule = self._config.topic(letter.topic)
+                return bool(self._config.limits.queue_events_max) and rule.overflow != "withhold"
             case _:
                 return False
 
@@ -92,7 +102,7 @@ class ValidReasons:
         limit = self._config.topic(letter.topic).attempts_max or self._config.dispatch.attempts_max
         outcomes = [one.outcome for one in letter.tries]
         failed, silent = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.LEASE_LOST)
-        is_enough = failed + silent >= limit or len(outcomes) == TRIES_MAX
+        is_enough = failed + silent == limit or len(outcomes) == TRIES_MAX
         had_time = letter.died_us >= put_us + silent * self._lease_us
         said = seen.failed.get((letter.topic, letter.source), {}).get(letter.seq, 0)
         return (
@@ -101,5 +111,10 @@ class ValidReasons:
 
 
 def may_be_unseen(letter: DeadLetterContent) -> bool:
-    """Whether its event may never have reached the application: it expired, or a lease ran out on a dead connection."""
-    return letter.reason == Reason.EXPIRED or any(one.outcome is Outcome.LEASE_LOST for one in letter.tries)
+    """Whether its event may never have reached the application.
+
+    It expired, too many events waited, or a lease ran out on a dead connection.
+    """
+    return letter.reason in (Reason.EXPIRED, Reason.EGRESS_FULL) or any(
+        one.outcome is Outcome.LEASE_LOST for one in letter.tries
+    )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final, Literal
+
+ORDERED_TOPIC: Final = "plant/a"
+"""The topic that is ordered, if any is."""
+ORDERED_ATTEMPTS_MAX: Final = 6
+Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     """Every parameter of a simulation. A rate is per second of the run; a share is a probability.
 
-    It has more than 50 fields because all faults are in one place: a replay prints the whole plan as one value,
+    It has more than 60 fields because all faults are in one place: a replay prints the whole plan as one value,
     and a test sets a single field.
 
     >>> FaultPlan.from_seed(7) == FaultPlan.from_seed(7)
@@ -46,6 +51,12 @@ class FaultPlan:
     fail: float = 0.0
     reject: float = 0.0
     """The weights of an application's dispositions."""
+    recut_share: float = 0.0
+    """Repetitions by publishers that cut the events into other batches, and begin with events that are acknowledged."""
+    supersede_rate: float = 0.0
+    """Second programs that start under the name of a publisher that still runs."""
+    priorities: bool = False
+    """Whether publishers have different priorities."""
     attempts_max: int = 0
     hang: float = 0.0
     """Batches that an application takes and never settles, if there are leases."""
@@ -58,6 +69,12 @@ class FaultPlan:
     """Whether an event of one topic waits until those before it have ended."""
     pause_rate: float = 0.0
     pause_s_max: float = 1.0
+    queue_events_max: int = 0
+    """How many events may wait for a durable subscriber; 0 is any number."""
+    overflow: Overflow = "withhold"
+    """What happens beyond that."""
+    letter_rate: float = 0.0
+    """Operators that redrive or drop some dead letters."""
 
     # the network
     delay_s_min: float = 0.001
@@ -117,7 +134,23 @@ class FaultPlan:
             **draw.crashes(),
             **draw.journal(),
             **draw.later_fields(),
+            **draw.newest_fields(),
         )
+
+    def attempts_max_of(self, topic: str) -> int:
+        """How often events on a topic are tried; 0 is without a limit."""
+        is_ordered = self.is_ordered and topic == ORDERED_TOPIC
+        return ORDERED_ATTEMPTS_MAX if is_ordered else self.attempts_max
+
+    @property
+    def credit_bytes_max(self) -> float:
+        """How many bytes may wait for an application before the batch that came last.
+
+        A node estimates the size of batches that it delivers in parts, and delivers ordered events as one unit.
+        """
+        if self.is_ordered or self.pause_rate or self.lease_s:
+            return float("inf")
+        return self.credit_bytes + 2 * self.burst_max * (self.payload_bytes_max + 100)
 
 
 class PlanDraw:
@@ -200,3 +233,19 @@ class PlanDraw:
             "pause_rate": self._some(0.3, 0.2, 1.5),
             "pause_s_max": rng.uniform(0.1, 2.0),
         }
+
+    def newest_fields(self) -> dict[str, Any]:
+        """The fields that were added after those."""
+        rng = self._rng
+        return {
+            "recut_share": rng.choice((0.0, 0.0, 0.5, 1.0)),
+            "supersede_rate": self._some(0.35, 0.1, 0.8),
+            "priorities": rng.random() < 0.2,
+            "queue_events_max": int(self._some(0.2, 5, 60)),
+            "overflow": rng.choice(("withhold", "refuse_newest", "drop_oldest")),
+            "letter_rate": self._some(0.4, 0.3, 2.0),
+        }
+
+
+NEWEST_FIELDS: Final = tuple(PlanDraw(0).newest_fields())
+"""Set these to their defaults to replay the plan of an older seed."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
-from reknit.config import Config, DispatchSettings, RetentionSettings, TopicSettings
+from reknit.config import Config, DispatchSettings, LimitSettings, RetentionSettings, TopicSettings
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
+from reknit.testing.checks.rest import cores_forget, deadlines_are_met, queues_are_those_of_subscriptions
 from reknit.testing.clock import START_US, Timer
+from reknit.testing.faults import ORDERED_ATTEMPTS_MAX, ORDERED_TOPIC, FaultPlan
 from reknit.testing.network import ConnectionEnd
 from reknit.testing.world import World
 from reknit.topic import Pattern
@@ -32,8 +36,18 @@ from reknit.wire.messages import (
 from reknit.wire.recovery import Recover
 
 COMMIT_RETRY_S = 0.1
-MEMORY_TOPIC = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
-ORDERED_TOPIC = TopicSettings(pattern=Pattern("plant/a"), order="source", attempts_max=6)
+MEMORY_RULE = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
+ORDERED_RULE = TopicSettings(
+    pattern=Pattern(ORDERED_TOPIC), order="source", attempts_max=ORDERED_ATTEMPTS_MAX
+)
+
+
+def _rules(plan: FaultPlan) -> tuple[TopicSettings, ...]:
+    rules = [MEMORY_RULE] if plan.memory_topics else []
+    rules += [ORDERED_RULE] if plan.is_ordered else []
+    if plan.queue_events_max and plan.overflow != "withhold":
+        rules = [replace(rule, overflow=plan.overflow) for rule in [*rules, TopicSettings()]]
+    return tuple(rules)
 
 
 class SimNode:
@@ -53,14 +67,15 @@ class SimNode:
                 attempts_max=plan.attempts_max,
                 lease_s=plan.lease_s,
             ),
-            topics=((MEMORY_TOPIC,) if plan.memory_topics else ())
-            + ((ORDERED_TOPIC,) if plan.is_ordered else ()),
+            limits=LimitSettings(queue_events_max=plan.queue_events_max),
+            topics=_rules(plan),
         )
         self.journal = world.parts.journal(
             Retention(count_max=plan.retain_events or None),
             staged_bytes_max=plan.staged_bytes_max,
             segment_bytes=plan.segment_bytes,
             now_us=world.clock.now_us,
+            id=f"{name}'s journal",
         )
         self.core: Core
         self._life = 0
@@ -75,6 +90,8 @@ class SimNode:
         self._is_committing = False
         self._wanted: tuple[int, bool] | None = None
         self._timer: Timer | None = None
+        self._ticked: tuple[float, int] = (-1.0, 0)
+        """When the core was told of the time last, and how often since the time moved."""
         clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
         self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
@@ -88,6 +105,7 @@ class SimNode:
         self.is_up = False
         self._life += 1
         self._world.network.crash(self.name)
+        self._world.witness.resumed(self.name)
         if self._is_committing and self._rng.random() < self._world.plan.unsynced_survives_share:
             self.journal.commit()  # nobody is told
         staged = self.journal.staged_bytes
@@ -105,15 +123,31 @@ class SimNode:
         queues = self.core.dispatch.queues.values()
         return self._is_committing or not all(queue.is_idle for queue in queues)
 
-    def order(self, what: str, pattern: str) -> None:
-        """Pause or resume topics."""
-        self._world.tell(self.name, what, pattern)
-        self.core.order(Ask(0, what, {"pattern": pattern}), "admin", self._world.clock.now)
+    def pause(self, pattern: str) -> None:
+        """Pause topics."""
+        self._world.witness.paused(self.name, pattern)
+        self.order("pause", pattern=pattern)
+
+    def resume(self, pattern: str) -> None:
+        """Resume topics."""
+        self._world.witness.resumed(self.name, pattern)
+        self.order("resume", pattern=pattern)
+
+    def order(self, what: str, **args: Any) -> None:
+        """Tell the node what an operator wants."""
+        self._world.tell(self.name, what, args)
+        self.core.order(Ask(0, what, args), "admin", self._world.clock.now)
         self._run()
 
     @property
     def paused(self) -> list[str]:
         return self.core.dispatch.pauses.patterns
+
+    def judge_rest(self, subscriptions: int) -> None:
+        """Check that the core is back at its resting size; `subscriptions` is how many programs have one here."""
+        witness, queues = self._world.witness, len(self.core.dispatch.queues)
+        witness.blame_all(self.name, cores_forget(self.name, self.core, len(self._peers)))
+        witness.blame_all(self.name, queues_are_those_of_subscriptions(self.name, queues, subscriptions))
 
     # -- connections
 
@@ -177,8 +211,12 @@ class SimNode:
 
     def _tick(self) -> None:
         self._timer = None
-        self.core.tick(self._world.clock.now)
+        now, (before, ticks) = self._world.clock.now, self._ticked
+        self._ticked = (now, ticks + 1 if now == before else 1)
+        self.core.tick(now)
         self._run()
+        due = self.core.next_deadline()
+        self._world.witness.blame_all(self.name, deadlines_are_met(self.name, due, now, self._ticked[1]))
 
     def _trim(self) -> None:
         start = self.journal.start

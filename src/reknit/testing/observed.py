@@ -1,12 +1,10 @@
 """A subscriber's application, observed from the outside: every batch, outcome, revocation and report of loss.
 
-A problem is reported at once when an event arrives twice, out of order, after its outcome, or with an unreported gap
-before it.
+Problems are reported at once; the checks are in `checks/deliveries.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +13,7 @@ from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
+from reknit.testing.checks.deliveries import EACH_DELIVERY, ApplicationRecord, losses_are_reported_once
 from reknit.testing.clock import Clock
 from reknit.topic import Pattern
 
@@ -27,8 +26,14 @@ class Observer(Protocol):
     def blame(self, problem: str) -> None:
         """Record a problem."""
 
-    def check_known(self, name: str, batch: Batch) -> None:
-        """Report events that nobody published."""
+    def check_batch(self, seen: ObservedSubscriber, batch: Batch) -> None:
+        """Report events that nobody published, or that must not be delivered now."""
+
+    def ended_at(self, seen: ObservedSubscriber, series: Series) -> SeqSet:
+        """The events of a series that its node has ended for a subscriber."""
+
+    def check_attempts(self, seen: ObservedSubscriber, series: Series, seq: int, failed: int) -> None:
+        """Report an event that was tried too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,12 @@ class ObservedSubscriber:
         self.is_alive = True
         self.is_forgotten = False
         """It asked to be forgotten, and the node has not confirmed that yet."""
-        self.received: dict[Series, SeqSet] = {}
+        self.record = ApplicationRecord(kind.durable, dead=lambda series: observer.ended_at(self, series))
         self.said: dict[Outcome, dict[Series, SeqSet]] = {outcome: {} for outcome in Outcome}
         self.failed: dict[Series, dict[int, int]] = {}
         """How often it reported an event as failed, by seq."""
-        self.lost: dict[Series, SeqSet] = {}
-        self._ended: dict[Series, SeqSet] = {}
-        self._held: dict[Series, SeqSet] = {}
-        """Events that the process has received and not returned."""
-        self._next: dict[Series, int] = {}
+        self._failures_stored: dict[Series, dict[int, int]] = {}
+        """How many of these the node has confirmed."""
         self._observer = observer
 
     # -- life
@@ -77,8 +79,7 @@ class ObservedSubscriber:
     def crashed(self) -> None:
         """Its process ended, with all that it knew."""
         self.is_alive = False
-        self._held.clear()
-        self._next.clear()
+        self.record.process_ended()
 
     def asked_to_be_forgotten(self) -> None:
         """It unsubscribed with `forget`. Until the node confirms that, the subscriber may be forgotten or not."""
@@ -88,53 +89,45 @@ class ObservedSubscriber:
 
     def delivered(self, batch: Batch) -> None:
         """The application received a batch."""
-        series, bounds = (batch.topic, batch.source), (batch.first, batch.stop)
-        self._observer.check_known(self.name, batch)
-        self._blame(series, overlap(self._ended, series, bounds), "came again after its outcome was stored")
-        self._blame(series, overlap(self._held, series, bounds), "came twice to one process")
-        expected = self._next.get(series, batch.first)
-        if batch.attempt == 1 and batch.first < expected and not (batch.ordered_to and self.kind.durable):
-            self._blame(series, [(batch.first, min(batch.stop, expected))], f"came after {expected - 1}")
-        if not self.kind.durable and batch.first > expected:
-            gap = self.lost.get(series, SeqSet()).missing(expected, batch.first)
-            self._blame(series, gap, "is missing, and was not reported as lost")
-        self._next[series] = max(expected, batch.stop)
-        self._held.setdefault(series, SeqSet()).add(*bounds)
-        self.received.setdefault(series, SeqSet()).add(*bounds)
+        self._observer.check_batch(self, batch)
+        for check in EACH_DELIVERY:
+            for problem in check(self.record, batch):
+                self._observer.blame(f"{self.name}: {problem}")
+        self.record.delivered(batch)
 
     def settled(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The application settled events."""
         self.said[outcome].setdefault(series, SeqSet()).add(start, stop)
         if outcome is Outcome.FAILED:
-            counts = self.failed.setdefault(series, {})
-            counts.update({seq: counts.get(seq, 0) + 1 for seq in range(start, stop)})
-        if not outcome.is_final:
-            self._held.setdefault(series, SeqSet()).discard(start, stop)
+            _count(self.failed, series, start, stop)
+        if outcome.is_final:
+            self.record.end(series, start, stop)
+        else:
+            self.record.gave_back(series, start, stop)
 
     def revoked(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: the events may come again, and that counts as a failure."""
         self.said[Outcome.LEASE_LOST].setdefault(series, SeqSet()).add(start, stop)
-        self._held.setdefault(series, SeqSet()).discard(start, stop)
+        self.record.gave_back(series, start, stop)
 
-    def outcome_stored(self, series: Series, start: int, stop: int) -> None:
+    def outcome_stored(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The node confirmed that it has stored the outcome of events."""
-        self._ended.setdefault(series, SeqSet()).add(start, stop)
+        if outcome.is_final:
+            self.record.ended.setdefault(series, SeqSet()).add(start, stop)
+        elif outcome is Outcome.FAILED and self.kind.durable:
+            _count(self._failures_stored, series, start, stop)
+            for seq in range(start, stop):
+                self._observer.check_attempts(self, series, seq, self._failures_stored[series][seq])
 
     def reported_lost(self, report: LossReport) -> None:
         """The subscriber was told that events are lost."""
-        self.lost.setdefault((report.topic, report.source), SeqSet()).add(report.start, report.stop)
-
-    def _blame(self, series: Series, ranges: Iterable[tuple[int, int]], what: str) -> None:
-        for start, stop in ranges:
-            self._observer.blame(f"{self.name}: {name_of(series)} [{start}, {stop}) {what}")
-
-
-def name_of(series: Series) -> str:
-    """A series as a trace shows it."""
-    return f"{series[0]} of {series[1].rstrip(b'_').decode(errors='replace')}"
+        for problem in losses_are_reported_once(self.record, report):
+            self._observer.blame(f"{self.name}: {problem}")
+        series = (report.topic, report.source)
+        self.record.lost.setdefault(series, SeqSet()).add(report.start, report.stop)
+        self.record.end(series, report.start, report.stop)
 
 
-def overlap(sets: dict[Series, SeqSet], series: Series, bounds: tuple[int, int]) -> list[tuple[int, int]]:
-    """The ranges within `bounds` that a series' set already holds."""
-    seqs = sets.get(series)
-    return [] if seqs is None else seqs.overlap(*bounds)
+def _count(counts: dict[Series, dict[int, int]], series: Series, start: int, stop: int) -> None:
+    by_seq = counts.setdefault(series, {})
+    by_seq.update({seq: by_seq.get(seq, 0) + 1 for seq in range(start, stop)})

@@ -31,6 +31,8 @@ class Program:
         self.is_up = False
         self.is_connected = False
         """The node has introduced itself."""
+        self.is_retired = False
+        """It does not start again."""
         self.life = 0
         self._end: ConnectionEnd | None = None
         self._decoder = Decoder()
@@ -79,7 +81,8 @@ class Program:
             self.world.tell(self.name, "lost its connection")
             self.inquiries.lost()
             self.unlinked()
-        self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
+        if self.is_up:
+            self.after(self.rng.uniform(0.0, self.world.plan.reconnect_s_max), self._connect)
 
     def blocked(self, end: ConnectionEnd, is_blocked: bool) -> None:
         """Ignored: a client's windows limit its sending."""

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
+from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
+from reknit.testing.checks.rest import publishers_forget
 from reknit.testing.programs import Program
 from reknit.testing.world import World
 from reknit.wire.codec import encode
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
+REPEATS = (publishing.Connected, Expect, Go)
+"""After these a publisher repeats what is not acknowledged."""
+
 
 class PublisherProgram(Program):
-    """Publishes at random times until the faults are over, and reports confirmed events to the witness."""
+    """Publishes at random times until the faults are over, and reports confirmed events to the witness.
 
-    def __init__(self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool) -> None:
+    A lasting publisher is superseded when another program starts under its name. It may publish for a while, until
+    the node refuses that; what was not confirmed to it is lost with it.
+    """
+
+    def __init__(
+        self, name: str, node: str, world: World, rng: Random, topic: str, lasting: bool, source: str = ""
+    ) -> None:
         super().__init__(name, node, world, rng)
         self.topic = topic
         self.lasting = lasting
+        self.source = source or name
+        """The name of a lasting source: that of the program, unless it takes over another one's."""
+        self.is_superseded = False
         self.machine: publishing.SourcePublisher
+        self._cuts = world.rng(f"cuts {name}")
+        priorities = world.rng(f"priority {self.source}")
+        self._priority = priorities.choice((0, 1, 3, 6)) if world.plan.priorities else 1
 
     def begin(self) -> None:
-        source = f"{self.name}" if self.lasting else f"{self.name}.{self.life}"
+        source = self.source if self.lasting else f"{self.name}.{self.life}"
         self.machine = self.world.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
         self._confirmed: dict[int, bytes] = {}
+        self._recent: deque[Batch] = deque(maxlen=50)
         self._put_later()
+
+    def end(self) -> None:
+        self.is_retired = self.is_superseded
+
+    def supersede(self) -> None:
+        """Another program takes over: this one ends with its connection."""
+        self.is_superseded = True
+
+    # -- publishing
 
     def _put_later(self) -> None:
         self.after(self.rng.expovariate(self.world.plan.put_rate), self._put)
@@ -38,9 +66,11 @@ class PublisherProgram(Program):
             first, life = machine.next_seq, self.life
             marks = [f"{self.name} {life} {seq} ".encode() for seq in range(first, first + count)]
             payloads = [mark + bytes(self.rng.randint(0, plan.payload_bytes_max)) for mark in marks]
-            self.world.witness.put((self.topic, machine.source), first, payloads, self.node)
+            self.world.witness.published.put((self.topic, machine.source), first, payloads, self.node)
             self._confirmed.update(zip(range(first, first + count), payloads, strict=True))
-            batch = machine.put(payloads, self.world.clock.now_us(), ttl_ms=plan.ttl_ms)
+            fields = {"ttl_ms": plan.ttl_ms, "priority": self._priority}
+            batch = machine.put(payloads, self.world.clock.now_us(), **fields)
+            self._recent.append(batch)
             self.world.tell(self.name, "publishes", batch)
             self._perform()
         self._put_later()
@@ -50,6 +80,8 @@ class PublisherProgram(Program):
 
     def unlinked(self) -> None:
         self._receive(publishing.Disconnected())
+        if self.is_superseded:
+            self.crash()
 
     def take(self, item: object) -> None:
         match item:
@@ -61,14 +93,15 @@ class PublisherProgram(Program):
 
     def _receive(self, item: publishing.Input) -> None:
         self.machine.receive(item, self.node, self.world.clock.now)
-        self._perform()
+        self._perform(is_repeated=isinstance(item, REPEATS))
 
-    def _perform(self) -> None:
+    def _perform(self, is_repeated: bool = False) -> None:
         out: list[bytes] = []
+        batches: list[Batch] = []
         for effect in self.machine.take_effects():
             match effect:
                 case publishing.SendBytes(data=data):
-                    out.append(bytes(data))
+                    batches.append(Batch.parse(data))
                 case publishing.SendToNode(message=message):
                     out.append(encode(message))
                 case publishing.Confirm(stop=stop):
@@ -76,14 +109,51 @@ class PublisherProgram(Program):
                 case publishing.Numbered():
                     pass
                 case publishing.PublishRefused(text=text):
-                    self.world.witness.blame(f"{self.name} was refused: {text}")
-        if out:
-            self.say(*out)
+                    self._refused(text)
+        if batches and is_repeated and self._cuts.random() < self.world.plan.recut_share:
+            batches = self._recut(batches)
+        if out or batches:
+            self.say(*out, *(bytes(batch.data) for batch in batches))
+
+    def _recut(self, batches: list[Batch]) -> list[Batch]:
+        """The same events in other batches, after some that the node may have acknowledged."""
+        before = [batch for batch in self._recent if batch.stop <= batches[0].first]
+        batches = before[-self._cuts.randint(0, 2) or len(before) :] + batches
+        payloads = [bytes(payload) for batch in batches for payload in batch.payloads()]
+        time_us, first, one = batches[-1].time_us, batches[0].first, batches[0]
+        count, start, parts = len(payloads), 0, []
+        while start < count:
+            stop = min(count, start + self._cuts.randint(1, 2 * self.world.plan.burst_max))
+            some, at = payloads[start:stop], first + start
+            parts.append(
+                Batch.build(
+                    one.source,
+                    one.topic,
+                    at,
+                    some,
+                    time_us,
+                    ttl_ms=one.head.ttl_ms,
+                    priority=one.head.priority,
+                )
+            )
+            start = stop
+        self.world.tell(self.name, "repeats in other batches", *parts)
+        return parts
+
+    def _refused(self, text: str) -> None:
+        if not self.is_superseded:
+            self.world.witness.blame(f"{self.name} was refused: {text}")
 
     def _confirm(self, stop: int) -> None:
         for seq in [seq for seq in self._confirmed if seq < stop]:
             self.world.witness.confirm((self.topic, self.machine.source), seq, self._confirmed.pop(seq))
 
+    # -- rest
+
+    def judge_rest(self) -> None:
+        """Check that the machine is back at its resting size."""
+        self.world.witness.blame_all(self.name, publishers_forget(self.name, self.machine))
+
     @property
     def is_done(self) -> bool:
-        return self.is_connected and not self.machine.unacked
+        return self.is_retired or (self.is_connected and not self.machine.unacked)

@@ -1,7 +1,8 @@
 """The simulator as a command.
 
 python -m reknit.testing.simulate --seed 7                   replay one run and print every step
-python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails
+python -m reknit.testing.simulate --seed 7 --set cut_rate=0  the same with a changed plan
+python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails and shrink it
 """
 
 from __future__ import annotations
@@ -10,24 +11,36 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from reknit.testing.simulation import Verdict, run
+from reknit.testing.faults import FaultPlan
+from reknit.testing.shrink import shrunk, with_settings
+from reknit.testing.simulation import Verdict, run_plan
 
 CHUNK_SEEDS = 25
 """The number of seeds in one task of a process."""
+LISTED_MAX = 100
+"""The number of failing seeds that are listed."""
+
+Failure = tuple[int, str]
+"""A seed that fails, and its first problem."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one seed or many. Returns the exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        with_settings(FaultPlan(seed=0), arguments.set)
+    except ValueError as error:
+        parser.error(str(error))
     if arguments.seed is not None:
-        return replay(arguments.seed, arguments.quiet)
-    return run_many(arguments.start, arguments.seeds, arguments.processes)
+        return replay(arguments.seed, arguments.set, arguments.quiet)
+    return ManySeeds(arguments).run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,57 +53,90 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--seeds", type=int, help="the number of seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of every plan"
+    )
+    parser.add_argument(
         "--processes",
         type=int,
         default=min(2, os.cpu_count() or 1),
         help="the number of processes (default: %(default)s)",
     )
     parser.add_argument("--quiet", action="store_true", help="with --seed: print only the verdict")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="with --seeds: go on past a failure, and list all of them"
+    )
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="with --seeds: do not look for a smaller plan that fails"
+    )
     return parser
 
 
-def replay(seed: int, quiet: bool = False) -> int:
+def replay(seed: int, settings: Sequence[str] = (), quiet: bool = False) -> int:
     """Run one seed and print its steps, its plan and its verdict."""
-    verdict = run(seed, is_traced=not quiet)
+    verdict = run_plan(with_settings(FaultPlan.from_seed(seed), settings), is_traced=not quiet)
     for line in verdict.trace:
         print(line)
     print(f"\n{verdict.plan}\n{describe(verdict)}")
     return 0 if verdict.is_good else 1
 
 
-def run_many(start: int, count: int, processes: int) -> int:
-    """Run seeds `[start, start + count)`. Prints the first that fails, with the command that replays it."""
-    began = time.monotonic()
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("seeds", total=count)
-        bad = first_bad(start, count, processes, lambda done: progress.update(task, advance=done))
-    if bad is None:
+class ManySeeds:
+    """Runs the seeds that the arguments name, and prints those that fail."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._start, self._count = arguments.start, arguments.seeds
+        self._settings: list[str] = arguments.set
+        self._processes, self._keeps_going = arguments.processes, arguments.keep_going
+        self._shrinks = not arguments.no_shrink
+
+    def run(self) -> int:
+        """Run the seeds. Returns the exit code."""
+        began = time.monotonic()
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        failures: list[Failure] = []
+        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+            task = progress.add_task("seeds", total=self._count)
+            for chunk, bad in self._chunks():
+                progress.update(task, advance=len(chunk))
+                failures += bad
+                if failures and not self._keeps_going:
+                    break
         seconds = time.monotonic() - began
-        rate = count / max(seconds, 1e-9)
-        print(f"seeds {start} to {start + count - 1}: all good, {seconds:.0f} s ({rate:.0f} seeds/s)")
-        return 0
-    print(describe(run(bad)))
-    return 1
+        last, rate = self._start + self._count - 1, self._count / max(seconds, 1e-9)
+        if not failures:
+            print(f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({rate:.0f} seeds/s)")
+            return 0
+        if self._keeps_going:
+            self._list(failures)
+        self._explain(failures[0][0])
+        return 1
 
-
-def first_bad(start: int, count: int, processes: int, advance: Callable[[int], object]) -> int | None:
-    """The lowest seed that fails, or None."""
-    chunks = list(_chunks(start, start + count))
-    if processes <= 1:
-        for chunk in chunks:
-            if (bad := first_bad_of(chunk)) is not None:
-                return bad
-            advance(len(chunk))
-        return None
-    with ProcessPoolExecutor(processes) as pool:
-        for chunk, bad in zip(chunks, pool.map(first_bad_of, chunks), strict=True):
-            if bad is not None:
+    def _chunks(self) -> Iterator[tuple[range, list[Failure]]]:
+        """The seeds that fail, chunk by chunk, in order."""
+        chunks = list(_chunks(self._start, self._start + self._count))
+        tasks = [(chunk, self._settings, self._keeps_going) for chunk in chunks]
+        if self._processes <= 1:
+            yield from zip(chunks, map(failures_of, tasks), strict=True)
+            return
+        with ProcessPoolExecutor(self._processes) as pool:
+            try:
+                yield from zip(chunks, pool.map(failures_of, tasks), strict=True)
+            finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-                return bad
-            advance(len(chunk))
-    return None
+
+    def _list(self, failures: list[Failure]) -> None:
+        for seed, problem in failures[:LISTED_MAX]:
+            lines = problem.strip().splitlines()
+            print(f"seed {seed}: {lines[0] if len(lines) == 1 else lines[-1]}")
+        print(f"{len(failures)} of {self._count} seeds fail: {' '.join(str(seed) for seed, _ in failures)}\n")
+
+    def _explain(self, seed: int) -> None:
+        verdict = run_plan(with_settings(FaultPlan.from_seed(seed), self._settings))
+        print(describe(verdict))
+        if self._shrinks:
+            smaller = run_plan(shrunk(verdict.plan, lambda plan: not run_plan(plan).is_good))
+            print(f"\na smaller plan that fails: {smaller.plan}\n{describe(smaller)}")
 
 
 def _chunks(start: int, stop: int) -> Iterator[range]:
@@ -98,9 +144,17 @@ def _chunks(start: int, stop: int) -> Iterator[range]:
         yield range(low, min(low + CHUNK_SEEDS, stop))
 
 
-def first_bad_of(seeds: range) -> int | None:
-    """The first of these seeds that fails, or None."""
-    return next((seed for seed in seeds if not run(seed).is_good), None)
+def failures_of(task: tuple[range, list[str], bool]) -> list[Failure]:
+    """Those of some seeds that fail: all of them, or the first."""
+    seeds, settings, keeps_going = task
+    failures: list[Failure] = []
+    for seed in seeds:
+        verdict = run_plan(with_settings(FaultPlan.from_seed(seed), settings))
+        if not verdict.is_good:
+            failures.append((seed, verdict.problems[0]))
+            if not keeps_going:
+                break
+    return failures
 
 
 def describe(verdict: Verdict) -> str:

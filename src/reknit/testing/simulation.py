@@ -17,6 +17,7 @@ from reknit.testing.faults import FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
+from reknit.testing.shrink import changed
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.world import Parts, World
 
@@ -49,7 +50,9 @@ class Verdict:
     @property
     def command(self) -> str:
         """The command that replays this run."""
-        return f"make sim SEED={self.plan.seed}"
+        settings = changed(self.plan, FaultPlan.from_seed(self.plan.seed))
+        texts = " ".join(f"{name}={value}" for name, value in settings.items())
+        return f"make sim SEED={self.plan.seed}" + (f' SET="{texts}"' if texts else "")
 
     @property
     def fingerprint(self) -> str:
@@ -68,6 +71,7 @@ class Simulation:
         self._faults = world.rng("faults")
         self._moods = world.rng("moods")
         self.nodes = [SimNode(f"n{i}", world, world.rng(f"node {i}")) for i in range(plan.nodes)]
+        self.witness.watch(self.nodes)
         self.publishers: list[PublisherProgram] = []
         self.subscribers: list[SubscriberProgram] = []
         self._populate(world.rng("fabric"))
@@ -98,7 +102,7 @@ class Simulation:
             self._run()
         except Exception as error:
             self.witness.blame("".join(traceback.format_exception(error)))
-        events = sum(map(len, self.witness.confirmed.values()))
+        events = sum(map(len, self.witness.published.confirmed.values()))
         return Verdict(self.plan, self.witness.problems, self.clock.steps, events, self._world.trace)
 
     def _run(self) -> None:
@@ -110,9 +114,10 @@ class Simulation:
             self.clock.run(self.plan.run_s + self.plan.notice_s_max + GRACE_S, lambda: bool(problems))
             self._run_until_idle()
         if not problems:
-            may_lose = bool(self.plan.retain_events) and not self.plan.retain_owed
-            self.witness.judge(self.nodes, may_lose, self.plan.ttl_ms, self.plan.lease_s)
+            self.witness.judge()
             self._blame_the_busy()
+        if not problems:
+            self._judge_rest()
 
     def _run_until_idle(self) -> None:
         """Run until the fabric stays idle: a program that has just restarted may only seem idle."""
@@ -134,6 +139,8 @@ class Simulation:
         self._repeat(plan.partition_rate, self._partition)
         self._repeat(plan.node_crash_rate, self._crash_node)
         self._repeat(plan.pause_rate, self._pause)
+        self._repeat(plan.supersede_rate, self._supersede)
+        self._repeat(plan.letter_rate, self._handle_letters)
         self._repeat(plan.publisher_crash_rate, lambda: self._crash_program(self.publishers))
         self._repeat(plan.subscriber_crash_rate, lambda: self._crash_program(self.subscribers))
 
@@ -170,9 +177,32 @@ class Simulation:
         """Pause topics on a node, and resume them a little later, if it is up then."""
         node, pattern = self._moods.choice(self.nodes), self._moods.choice(PATTERNS)
         if node.is_up:
-            node.order("pause", pattern)
+            node.pause(pattern)
             delay_s = self._moods.uniform(0.0, self.plan.pause_s_max)
-            self.clock.after(delay_s, lambda: node.order("resume", pattern) if node.is_up else None)
+            self.clock.after(delay_s, lambda: node.resume(pattern) if node.is_up else None)
+
+    def _handle_letters(self) -> None:
+        """An operator redrives or drops some dead letters."""
+        node = self._moods.choice(self.nodes)
+        what, limit = self._moods.choice(("redrive", "drop")), self._moods.choice((1, 5, 1000))
+        if node.is_up:
+            node.order(what, limit=limit)
+
+    def _supersede(self) -> None:
+        """A second program starts under the name of a lasting publisher that runs, and is connected."""
+        running = [
+            one for one in self.publishers if one.lasting and one.is_connected and not one.is_superseded
+        ]
+        if not running:
+            return
+        old = self._moods.choice(running)
+        name = f"{old.source}+{len(self.publishers)}"
+        rng = self._world.rng(name)
+        new = PublisherProgram(name, old.node, self._world, rng, old.topic, True, old.source)
+        self._tell("all", name, "takes over from", old.name)
+        self.publishers.append(new)
+        old.supersede()
+        new.start()
 
     def _crash_node(self) -> None:
         node = self._faults.choice(self.nodes)
@@ -202,28 +232,41 @@ class Simulation:
         for node in self.nodes:
             _start(node)
             for pattern in node.paused:
-                node.order("resume", pattern)
+                node.resume(pattern)
         for program in self.programs:
             _start(program)
 
     def _is_idle(self) -> bool:
-        if not all(program.is_done for program in self.programs):
+        if not all(program.is_done for program in self.programs) or any(node.is_busy for node in self.nodes):
             return False
         retired = {program.name for program in self.subscribers if program.is_retired}
-        rows = [
-            row for node in self.nodes for row in node.journal.ledger.rows() if row.subscriber not in retired
-        ]
-        return not any(row.in_flight for row in rows) and not any(node.is_busy for node in self.nodes)
+        rows = [row for node in self.nodes for row in node.journal.ledger.rows()]
+        return not any(row.in_flight for row in rows if row.subscriber not in retired)
 
     def _blame_the_busy(self) -> None:
         for program in self.programs:
             if not program.is_done:
                 self.witness.blame(f"{program.name} was not idle after {REST_S:.0f} s")
 
+    def _judge_rest(self) -> None:
+        for node in self.nodes:
+            here = [one for one in self.subscribers if one.node == node.name and one.is_up]
+            node.judge_rest(len(here))
+            for subscriber in here:
+                subscriber.judge_rest(node.core.dispatch.queues.get((subscriber.connection, 1)))
+        for publisher in self.publishers:
+            if publisher.is_up:
+                publisher.judge_rest()
+
 
 def _start(member: SimNode | Program) -> None:
-    if not member.is_up and not (isinstance(member, SubscriberProgram) and member.is_retired):
+    if not member.is_up and not (isinstance(member, Program) and member.is_retired):
         member.start()
+
+
+def run_plan(plan: FaultPlan, parts: Parts | None = None, is_traced: bool = False) -> Verdict:
+    """Run the fabric of a plan."""
+    return Simulation(plan, parts, is_traced).run()
 
 
 def run(seed: int, parts: Parts | None = None, is_traced: bool = False) -> Verdict:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from reknit.batch import Batch
+from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery import recovery as recovering
 from reknit.protocol.recovery.held_series import HoldLimits
@@ -13,6 +14,7 @@ from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.seqset import Range
 from reknit.testing.applications import Application
+from reknit.testing.checks.rest import subscribers_forget, windows_are_free
 from reknit.testing.clock import START_US
 from reknit.testing.observed import ObservedSubscriber, SubscriberKind
 from reknit.testing.programs import Program
@@ -46,7 +48,6 @@ class SubscriberProgram(Program):
         self.durable = durable
         self.history = history
         self._recovers = Random(f"recovers {name} {world.plan.seed}").random() < world.plan.recover_share
-        self.is_retired = False
         self.machine: subscribing.Subscriber
         self._recovery: recovering.Recovery | None = None
         self.seen: ObservedSubscriber
@@ -172,6 +173,19 @@ class SubscriberProgram(Program):
 
     def unreachable(self, cache: Peer) -> None:
         self._receive(recovering.CacheUnreachable(), cache)
+
+    def judge_rest(self, queue: Queue | None) -> None:
+        """Check that the machine is back at its resting size; `queue` is the node's side of it."""
+        witness = self.world.witness
+        may_hang = bool(self.world.plan.lease_s and self.world.plan.hang)
+        witness.blame_all(self.name, subscribers_forget(self.name, self.machine, may_hang))
+        if queue is not None:
+            witness.blame_all(self.name, windows_are_free(self.name, self.machine, queue))
+
+    @property
+    def connection(self) -> int:
+        """The number of its connection; 0 if there is none."""
+        return 0 if self._end is None else self._end.number
 
     @property
     def is_done(self) -> bool:

@@ -1,12 +1,14 @@
 """The witness compares what applications saw with what publishers were promised and what the ledger says.
 
 It is outside the machines. It knows the published events, the confirmed ones, and those that every application received.
-It shares no code with the parts that it judges, except for the ledger, whose rows must all agree with it.
+It shares no code with the parts that it judges, except for the ledger, whose rows must all agree with it. What must
+hold is in `checks/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from reknit.batch import Batch
 from reknit.dead_letter import read_letter
@@ -14,6 +16,14 @@ from reknit.errors import MalformedFrame
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.seqset import SeqSet
+from reknit.testing.checks import deliveries, journals, ledgers
+from reknit.testing.checks.dead_letters import (
+    open_dead_letters_survive,
+    redrive_source,
+    redriven_letters_are_published,
+    waiting_dead_letters_are_counted,
+)
+from reknit.testing.checks.deliveries import name_of
 from reknit.testing.clock import START_US, Clock
 from reknit.testing.dead_letters import (
     DEAD_LETTER_TOPIC,
@@ -22,25 +32,40 @@ from reknit.testing.dead_letters import (
     WrittenDeadLetters,
     may_be_unseen,
 )
-from reknit.testing.observed import ObservedSubscriber, SubscriberKind, name_of, overlap
+from reknit.testing.faults import FaultPlan
+from reknit.testing.observed import ObservedSubscriber, SubscriberKind
+from reknit.testing.published import PublishedEvents
+from reknit.topic import Pattern
+
+EXPIRY_STEP_S = 0.15
+"""A node looks for expired events a little less often than this."""
 
 
 class Witness:
     """Observes everything, and collects problems in `problems`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, plan: FaultPlan) -> None:
         self.clock = clock
         self.problems: list[str] = []
         self.subscribers: dict[str, ObservedSubscriber] = {}
-        self.confirmed: dict[Series, dict[int, bytes]] = {}
-        self._put: dict[Series, dict[int, list[bytes]]] = {}
-        self._put_at: dict[Series, list[tuple[float, int, int]]] = {}
-        self.node_of: dict[Series, str] = {}
+        self.published = PublishedEvents(clock)
         self.letters = WrittenDeadLetters()
+        self._plan = plan
+        self._nodes: dict[str, JudgedNode] = {}
+        self._paused: dict[str, dict[Pattern, float]] = {}
+        """By node: the patterns that are paused, each with the time since then."""
+        is_bounded = not plan.partition_rate  # a partition holds bytes back for longer
+        self._late_s = plan.delay_s_max + 0.01 if is_bounded else float("inf")
+        """The longest time for which bytes are on their way."""
 
     def blame(self, problem: str) -> None:
         """Record a problem."""
         self.problems.append(f"at {self.clock.now:.4f}: {problem}")
+
+    def blame_all(self, who: str, problems: Iterable[str]) -> None:
+        """Record the problems that a check found."""
+        for problem in problems:
+            self.blame(f"{who}: {problem}")
 
     def subscriber(self, name: str, kind: SubscriberKind) -> ObservedSubscriber:
         """A subscriber's process starts. Returns the observations of the subscriber so far."""
@@ -55,19 +80,49 @@ class Witness:
         self.subscribers.pop(name, None)
         self.letters.forget(name)
 
-    def put(self, series: Series, first: int, payloads: list[bytes], node: str) -> None:
-        """A program publishes. After a crash it may use a seq again, if the first event was never stored."""
-        self.node_of[series] = node
-        by_seq = self._put.setdefault(series, {})
-        for seq, payload in enumerate(payloads, first):
-            by_seq.setdefault(seq, []).append(payload)
-        self._put_at.setdefault(series, []).append((self.clock.now, first, first + len(payloads)))
-
     def confirm(self, series: Series, seq: int, payload: bytes) -> None:
         """A program was told that its event is stored."""
-        before = self.confirmed.setdefault(series, {}).setdefault(seq, payload)
-        if before != payload:
+        if not self.published.confirm(series, seq, payload):
             self.blame(f"{name_of(series)} {seq} was confirmed to two runs of its publisher")
+
+    def watch(self, nodes: Sequence[JudgedNode]) -> None:
+        """These are the nodes."""
+        self._nodes = {node.name: node for node in nodes}
+
+    def ended_at(self, seen: ObservedSubscriber, series: Series) -> SeqSet:
+        """The events of a series that its node has ended for a subscriber."""
+        account = self._nodes[seen.kind.node].journal.ledger.accounts.get(seen.name)
+        return SeqSet() if account is None else account.ended(series)
+
+    # -- what nodes were told
+
+    def paused(self, node: str, pattern: str) -> None:
+        """A node was told to pause topics."""
+        self._paused.setdefault(node, {}).setdefault(Pattern(pattern), self.clock.now)
+
+    def resumed(self, node: str, pattern: str = "") -> None:
+        """A node was told to resume topics; or it crashed, and may have forgotten all pauses."""
+        if pattern:
+            self._paused.get(node, {}).pop(Pattern(pattern), None)
+        else:
+            self._paused.pop(node, None)
+
+    # -- deliveries
+
+    def check_batch(self, seen: ObservedSubscriber, batch: Batch) -> None:
+        """Report events that nobody published, or that must not be delivered now."""
+        self.check_known(seen.name, batch)
+        now, paused = self.clock.now, self._paused.get(seen.kind.node, {})
+        self.blame_all(seen.name, deliveries.paused_topics_are_silent(batch, paused, now, self._late_s))
+        if seen.kind.durable:
+            at_us, late_s = self.clock.now_us(), self._late_s + EXPIRY_STEP_S
+            self.blame_all(seen.name, deliveries.expired_events_stay_away(batch, at_us, late_s))
+
+    def check_attempts(self, seen: ObservedSubscriber, series: Series, seq: int, failed: int) -> None:
+        """Report an event that was tried too often. With leases, a failure that is told late does not count."""
+        if not self._plan.lease_s:
+            attempts_max = self._plan.attempts_max_of(series[0])
+            self.blame_all(seen.name, deliveries.attempts_are_limited(series, seq, failed, attempts_max))
 
     def check_known(self, name: str, batch: Batch) -> None:
         """Report events that nobody published."""
@@ -75,10 +130,18 @@ class Witness:
             self._check_dead_letters(name, batch)
             return
         series = (batch.topic, batch.source)
-        by_seq = self._put.get(series, {})
         for seq, payload in enumerate(batch.payloads(), batch.first):
-            if payload not in by_seq.get(seq, ()):
+            if not self._is_known(series, seq, payload):
                 self.blame(f"{name} received {name_of(series)} {seq}, which nobody published")
+
+    def _is_known(self, series: Series, seq: int, payload: bytes | None) -> bool:
+        """Whether somebody published an event. None: with any payload."""
+        if series[1] in self._redrive_sources(series[0]):
+            return payload is None or payload in self.published.put_at
+        return self.published.is_known(series, seq, payload)
+
+    def _redrive_sources(self, topic: str) -> list[bytes]:
+        return [redrive_source(name, topic, node.journal.id) for name, node in self._nodes.items()]
 
     def _check_dead_letters(self, name: str, batch: Batch) -> None:
         for payload in batch.payloads():
@@ -87,106 +150,104 @@ class Witness:
             except MalformedFrame as error:
                 self.blame(f"{name} received an unreadable dead letter: {error.what}")
                 continue
-            put = self._put.get((letter.topic, letter.source), {}).get(letter.seq, [])
-            if not put or (letter.has_payload and letter.payload not in put):
+            of = letter.payload if letter.has_payload else None
+            if not self._is_known((letter.topic, letter.source), letter.seq, of):
                 self.blame(f"{name} received a dead letter of an event that nobody published: {letter}")
 
     # -- at the end
 
-    def judge(
-        self, nodes: Sequence[JudgedNode], loses: bool, ttl_ms: int = 0, lease_s: float = 0.0
-    ) -> list[str]:
-        """Check everything that must hold once all programs are idle. Returns the problems.
-
-        `loses` says whether retention may remove events that are owed. Only with a ttl or with leases may an event
-        become a dead letter without a disposition of the application.
-        """
-        for node in nodes:
+    def judge(self) -> list[str]:
+        """Check everything that must hold once all programs are idle. Returns the problems."""
+        leaving = {name for name, seen in self.subscribers.items() if seen.is_forgotten}
+        for node in self._nodes.values():
             self.letters.read(node)
-            stored, reasons = self._judge_journal(node), ValidReasons(node, ttl_ms, lease_s)
+            stored = self._judge_journal(node)
+            self._judge_letters(node)
+            reasons = ValidReasons(node, self._plan.ttl_ms, self._plan.lease_s)
             for seen in self.subscribers.values():
-                if seen.kind.node == node.name:
-                    self._judge_subscriber(seen, node, stored, loses, reasons)
-            for row in node.journal.ledger.rows(node.core.dispatch.in_hand()):
-                owner = self.subscribers.get(row.subscriber)
-                is_open = row.in_flight and not (owner and owner.is_forgotten)
-                if not row.balanced or is_open:
-                    self.blame(f"{node.name}: the ledger has a row that is unbalanced or in flight: {row}")
+                if seen.kind.node == node.name and seen.opened_at is not None and not seen.is_forgotten:
+                    self._judge_subscriber(seen, node, stored, reasons)
+            ledger, in_hand = node.journal.ledger, node.core.dispatch.in_hand()
+            self.blame_all(node.name, ledgers.ledgers_balance(ledger, in_hand, leaving))
+            self.blame_all(node.name, ledgers.events_end_once(ledger))
         return self.problems
 
-    def _judge_journal(self, node: JudgedNode) -> dict[Series, SeqSet]:
+    def _judge_journal(self, node: JudgedNode) -> dict[Series, dict[int, bytes]]:
         """Every confirmed event is stored, once, as it was published. Returns the stored events."""
         journal = node.journal
-        stored: dict[Series, SeqSet] = {}
-        position = journal.start
-        while position < journal.end:
-            run = journal.read(position)
-            position = run.next_position
-            for entry in run.entries:
-                batch = Batch.parse(journal.fetch(entry))
-                series = (batch.topic, batch.source)
-                self.check_known(f"the journal of {node.name}", batch)
-                for bounds in overlap(stored, series, (batch.first, batch.stop)):
-                    self.blame(f"{node.name} stored {name_of(series)} {bounds} twice")
-                stored.setdefault(series, SeqSet()).add(batch.first, batch.stop)
-                confirmed = self.confirmed.get(series, {})
-                for seq, payload in enumerate(batch.payloads(), batch.first):
-                    if confirmed.get(seq, payload) != payload:
-                        self.blame(f"{node.name} stored another {name_of(series)} {seq} than it confirmed")
-        for series, by_seq in self.confirmed.items():
-            if self.node_of[series] == node.name:
-                held = stored.get(series, SeqSet())
-                first_held = journal.first_held(*series)
-                missing = [seq for seq in by_seq if seq >= first_held and seq not in held]
-                if missing:
-                    self.blame(f"{node.name} confirmed and has not stored {name_of(series)} {missing}")
+        batches = list(journals.batches_of(journal))
+        stored: dict[Series, dict[int, bytes]] = {}
+        for batch in batches:
+            self.check_known(f"the journal of {node.name}", batch)
+            stored.setdefault((batch.topic, batch.source), {}).update(
+                enumerate(batch.payloads(), batch.first)
+            )
+        confirmed = {
+            series: by_seq
+            for series, by_seq in self.published.confirmed.items()
+            if self.published.node_of[series] == node.name
+        }
+        ever = sum(seqs.count for seqs in journal.ledger.published.values())
+        self.blame_all(
+            node.name,
+            chain(
+                journals.events_are_stored_once(batches),
+                journals.acknowledged_events_are_stored(journal, stored, confirmed),
+                journals.newest_events_are_kept(
+                    sum(batch.count for batch in batches), ever, self._plan.retain_events or ever
+                ),
+            ),
+        )
         return stored
+
+    def _judge_letters(self, node: JudgedNode) -> None:
+        letters = node.core.dead_letters
+        self.blame_all(node.name, open_dead_letters_survive(letters, self.letters.written(node.name)))
+        self.blame_all(node.name, waiting_dead_letters_are_counted(letters))
+        self.blame_all(node.name, redriven_letters_are_published(letters))
 
     def _judge_subscriber(
         self,
         seen: ObservedSubscriber,
         node: JudgedNode,
-        stored: dict[Series, SeqSet],
-        loses: bool,
+        stored: dict[Series, dict[int, bytes]],
         reasons: ValidReasons,
     ) -> None:
         """The subscriber received the events it is owed, and every event ended as the application said."""
-        if seen.opened_at is None or seen.is_forgotten:
-            return
         account = node.journal.ledger.accounts.get(seen.name)
         if seen.kind.durable and account is None:
             self.blame(f"{node.name} no longer knows {seen.name}")
             return
-        for series in self._put:
-            if self.node_of[series] != node.name or not seen.kind.pattern.matches(series[0]):
+        for series, its_node in self.published.node_of.items():
+            if its_node != node.name or not seen.kind.pattern.matches(series[0]):
                 continue
             ends = None if account is None else account.ends.get(series, {})
             if seen.is_alive:
-                owed = self._owed(seen, series, stored.get(series, SeqSet()))
-                missing = owed.difference(self._accounted_for(seen, series, ends, loses))
-                self._blame_all(seen, series, missing, "never came")
+                owed = self._owed(seen, series, stored.get(series, {}))
+                accounted_for = self._accounted_for(seen, series, ends)
+                self.blame_all(seen.name, ledgers.owed_events_came(series, owed, accounted_for))
             if ends is not None:
                 self._judge_ends(seen, series, ends, reasons)
 
     def _accounted_for(
-        self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None, loses: bool
+        self, seen: ObservedSubscriber, series: Series, ends: dict[FinalOutcome, SeqSet] | None
     ) -> SeqSet:
         """Events that the application received or need not have received. `ends` is the ledger's account, if any."""
-        received = seen.received.get(series, SeqSet())
+        received = seen.record.received.get(series, SeqSet())
         if ends is None:
-            return received.union(seen.lost.get(series, SeqSet()))
-        if loses:
-            received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
+            return received.union(seen.record.lost.get(series, SeqSet()))
+        received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
         return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
 
-    def _owed(self, seen: ObservedSubscriber, series: Series, stored: SeqSet) -> SeqSet:
+    def _owed(self, seen: ObservedSubscriber, series: Series, stored: dict[int, bytes]) -> SeqSet:
         """The stored events that were published after the subscription was confirmed; with history, all stored ones."""
         assert seen.opened_at is not None
         if seen.kind.history and seen.kind.durable:
-            return stored
-        confirmed = SeqSet.from_ranges((seq, seq + 1) for seq in self.confirmed.get(series, {}))
-        later = [row[1:] for row in self._put_at[series] if row[0] > seen.opened_at]
-        return SeqSet.from_ranges(later).intersection(stored.union(confirmed))
+            return SeqSet.from_ranges((seq, seq + 1) for seq in stored)
+        known = {**self.published.confirmed.get(series, {}), **stored}
+        put_at = self.published.put_at
+        later = [seq for seq, payload in known.items() if put_at.get(payload, 0.0) > seen.opened_at]
+        return SeqSet.from_ranges((seq, seq + 1) for seq in later)
 
     def _unseen(self, seen: ObservedSubscriber, series: Series, dead: SeqSet) -> SeqSet:
         """The dead letters whose events need not have reached the application."""
@@ -202,29 +263,22 @@ class Witness:
         reasons: ValidReasons,
     ) -> None:
         """Every event ended as the application said."""
-        said = {outcome: by_series.get(series, SeqSet()) for outcome, by_series in seen.said.items()}
-        accepted, dead = (
-            ends.get(FinalOutcome.ACCEPTED, SeqSet()),
-            ends.get(FinalOutcome.DEAD_LETTERED, SeqSet()),
-        )
-        self._blame_all(seen, series, accepted.difference(said[Outcome.ACCEPTED]), "was never accepted")
-        for seq in [seq for bounds in dead.ranges() for seq in range(*bounds)]:
-            self._judge_dead_letters(seen, series, seq, reasons)
 
-    def _judge_dead_letters(
-        self, seen: ObservedSubscriber, series: Series, seq: int, reasons: ValidReasons
-    ) -> None:
-        """A dead letter was written, and its reason is true."""
-        letters = self.letters.of(seen.name, series, seq)
-        put_s = min(at for at, start, stop in self._put_at[series] if start <= seq < stop)
-        if not letters:
-            self.blame(
-                f"{seen.name}: {name_of(series)} {seq} was dead-lettered, but no dead letter was written"
-            )
-        elif not any(reasons.allow(letter, seen, put_s) for letter in letters):
+        def problem_with(series: Series, seq: int) -> str:
+            letters = self.letters.of(seen.name, series, seq)
+            put_s = self.published.first_put(series, seq)
+            if not letters:
+                return "was dead-lettered, but no dead letter was written"
+            if any(reasons.allow(letter, seen, put_s) for letter in letters):
+                return ""
             why = [(one.reason, one.died_us - START_US, one.tries) for one in letters]
-            self.blame(f"{seen.name}: {name_of(series)} {seq} is a dead letter with a false reason: {why}")
+            return f"is a dead letter with a false reason: {why}"
 
-    def _blame_all(self, seen: ObservedSubscriber, series: Series, seqs: SeqSet, what: str) -> None:
-        for start, stop in seqs.ranges():
-            self.blame(f"{seen.name}: {name_of(series)} [{start}, {stop}) {what}")
+        accepted = seen.said[Outcome.ACCEPTED].get(series, SeqSet())
+        may_lose = bool(self._plan.retain_events) and not self._plan.retain_owed
+        found = chain(
+            ledgers.accepted_events_were_accepted(series, ends, accepted),
+            ledgers.dead_letters_are_true(series, ends, problem_with),
+            ledgers.nothing_is_lost_without_cause(series, ends, may_lose),
+        )
+        self.blame_all(seen.name, found)

@@ -33,7 +33,7 @@ class World:
         self.plan = plan
         self.parts = parts
         self.clock = Clock()
-        self.witness = Witness(self.clock)
+        self.witness = Witness(self.clock, plan)
         self.network = Network(self.clock, plan, self.rng("network"))
         self.is_calm = False
         """The faults are over, nobody publishes, and every event is accepted."""

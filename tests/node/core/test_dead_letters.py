@@ -433,9 +433,11 @@ def test_oldest_letters_go_when_they_have_too_many_bytes() -> None:
     assert not one.told(Hold)
 
 
-def test_retention_spares_letters_that_wait() -> None:
+@pytest.mark.parametrize("is_protected", [True, False])
+def test_retention_spares_letters_that_wait(is_protected: bool) -> None:
     journal = MemoryJournal(Retention(count_max=1), segment_bytes=200)
-    one = desk(journal=journal, retention=RetentionSettings(count_max=1))
+    retention = RetentionSettings(count_max=1, protect_unsettled=is_protected)
+    one = desk(journal=journal, retention=retention)
     one.die(1, 2)
     for seq in range(3, 20):
         one.publish(seq, [bytes(300)])

@@ -51,13 +51,23 @@ def test_events_that_ended_before_are_left_out_until_the_cursor_is_beyond() -> N
     assert cursor.is_fresh(100)
 
 
-def test_early_events_are_dropped_once_when_the_cursor_reaches_them() -> None:
+def test_early_events_are_left_out_until_the_cursor_has_reached_them() -> None:
     cursor = Cursor(0)
     cursor.pass_early(SERIES, 3, 5)
     assert cursor.is_early(SERIES)
-    assert cursor.drop_early(SERIES, [(1, 6)]) == [(1, 3), (5, 6)]
-    assert not cursor.is_early(SERIES)
-    assert cursor.drop_early(SERIES, [(1, 6)]) == [(1, 6)]
+    assert cursor.not_early(SERIES, [(1, 6)]) == [(1, 3), (5, 6)]
+    assert cursor.not_early(SERIES, [(1, 6)]) == [(1, 3), (5, 6)]
+    cursor.reach(SERIES, 4)
+    assert cursor.not_early(SERIES, [(4, 6)]) == [(5, 6)]
+    cursor.reach(SERIES, 6)
+    assert not cursor.has_early
+
+
+def test_nothing_is_early_for_a_live_cursor() -> None:
+    cursor = Cursor(0)
+    cursor.pass_early(SERIES, 3, 5)
+    cursor.go_live()
+    assert not cursor.has_early
 
 
 def test_batch_is_next_if_everything_before_it_was_passed() -> None:

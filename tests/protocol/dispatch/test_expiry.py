@@ -6,8 +6,8 @@ from reknit.batch import Batch
 from reknit.config import TopicSettings
 from reknit.ledger import ANYCAST
 from reknit.outcome import Code, FinalOutcome, Outcome
-from reknit.protocol.effects import Append, DeadLetter, Send
-from reknit.protocol.machine import PeerLeft
+from reknit.protocol.effects import Append, DeadLetter, Mark, Send
+from reknit.protocol.machine import JOURNAL, MadeDurable, PeerLeft
 from reknit.protocol.publish.intake import Intake
 from reknit.topic import Pattern
 from reknit.wire.codec import Frames
@@ -122,8 +122,11 @@ def test_event_from_too_far_in_the_future_is_refused() -> None:
     for first, time_us in ((1, 59_000_000), (2, 61_000_000)):
         batch = Batch.build(SOURCE, "plant/a", first, [b"x"], time_us)
         intake.receive(Frames(bytes(batch.data), [batch.head]), "p", 0.0)
-    append, refusal, *_ = intake.take_effects()
+    append, _, mark = intake.take_effects()
     assert isinstance(append, Append)
+    assert isinstance(mark, Mark)
+    intake.receive(MadeDurable(mark.number), JOURNAL, 0.0)
+    refusal = intake.take_effects()[-2]
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert (refusal.message.start, refusal.message.code) == (2, Code.INVALID_ARGUMENT)

@@ -4,7 +4,7 @@ from typing import Any
 
 from reknit.batch import Batch
 from reknit.outcome import Code, Reason
-from reknit.protocol.effects import Append, Send
+from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.publish.intake import Effect, Intake, RefusedBatch, ResumeIntake, StopIntake
@@ -99,7 +99,10 @@ def test_sources_do_not_block_each_other() -> None:
 
 def test_invalid_topic_is_refused_for_good() -> None:
     one = batch(1, topic="plant//temp")
-    refusal, dead = give(Intake({}), one)
+    intake = Intake({})
+    dead, mark = give(intake, one)
+    assert isinstance(mark, Mark)
+    [refusal] = kept(intake, mark.number)
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert refusal.message.code == Code.INVALID_ARGUMENT
@@ -113,17 +116,22 @@ NOT_YOU = Refusal(Code.PERMISSION_DENIED, "not you", Reason.DENIED)
 def test_topic_over_the_node_s_limit_is_refused_for_good() -> None:
     intake = Intake({}, topic_bytes_max=len("plant/temp") - 1)
     one = Batch.build(SOURCE, "plant/temp", 1, [b"x"], time_us=0)
-    refusal, dead = give(intake, one)
+    dead, mark = give(intake, one)
+    assert isinstance(mark, Mark)
+    [refusal] = kept(intake, mark.number)
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
     assert "limits.topic_bytes_max" in refusal.message.text
     assert isinstance(dead, RefusedBatch)
-    assert give(Intake({}, topic_bytes_max=len("plant/temp")), one) != [refusal, dead]
+    assert appended(give(Intake({}, topic_bytes_max=len("plant/temp")), one)) == [(1, 2)]
 
 
 def test_publisher_without_permission_is_refused_and_its_events_become_dead_letters() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
-    refusal, dead = give(intake, batch(1))
+    dead, mark = give(intake, batch(1))
+    assert isinstance(mark, Mark)
+    assert kept(intake, mark.number - 1) == []
+    [refusal] = kept(intake, mark.number)
     assert refusal == Send("p", Refuse(SOURCE, 1, 2, Code.PERMISSION_DENIED, "not you"))
     assert isinstance(dead, RefusedBatch)
     assert (dead.peer, dead.refusal, dead.batch.first, dead.batch.stop) == ("p", NOT_YOU, 1, 2)
@@ -131,10 +139,13 @@ def test_publisher_without_permission_is_refused_and_its_events_become_dead_lett
 
 def test_batch_refused_again_makes_no_second_dead_letter() -> None:
     intake = Intake({}, permit=lambda peer, source, topic: NOT_YOU)
-    give(intake, batch(1, 3))
-    [refusal] = give(intake, batch(1, 3))
-    assert refusal == Send("p", Refuse(SOURCE, 1, 4, Code.PERMISSION_DENIED, "not you"))
-    _, dead = give(intake, batch(2, 4))
+    _, mark = give(intake, batch(1, 3))
+    assert isinstance(mark, Mark)
+    assert give(intake, batch(1, 3)) == [], "the dead letter is not durable yet"
+    refusal = Send("p", Refuse(SOURCE, 1, 4, Code.PERMISSION_DENIED, "not you"))
+    assert kept(intake, mark.number) == [refusal, refusal]
+    assert give(intake, batch(1, 3)) == [refusal]
+    dead, _ = give(intake, batch(2, 4))
     assert isinstance(dead, RefusedBatch)
     assert (dead.batch.first, dead.batch.stop) == (4, 6)
 
@@ -165,6 +176,7 @@ def test_who_may_not_publish_learns_nothing_and_claims_nothing() -> None:
     intake.receive(Declare(SOURCE, "plant/temp"), "q", 0.0)
     refusals += intake.take_effects()
     refusals += give(intake, batch(20), peer="q")
+    refusals += kept(intake, 2)
     said = [effect.message for effect in refusals if isinstance(effect, Send)]
     assert [type(message) for message in said] == [Refuse, Refuse, Refuse]
     assert appended(give(intake, batch(8))) == [(8, 9)]
@@ -186,9 +198,9 @@ def test_batches_with_attributes_are_inspected_and_plain_ones_are_not() -> None:
         (2, 3),
         (3, 4),
     ]
-    refusal, dead = give(intake, special(4, flags=1))
-    assert isinstance(refusal, Send)
+    dead, mark = give(intake, special(4, flags=1))
     assert isinstance(dead, RefusedBatch)
+    assert isinstance(mark, Mark)
     assert appended(give(intake, batch(4))) == [(4, 5)]
     assert seen == [2, 3, 4]
 

@@ -168,12 +168,13 @@ def test_a_restarted_node_is_known_with_its_present_subscriptions() -> None:
     assert fabric.nodes["a"].destinations("new", "any") == ("c",)
 
 
-def test_a_subscription_that_returns_after_a_restart_makes_others_look_back() -> None:
+def test_subscriptions_that_were_unknown_or_come_back_make_a_node_look_back() -> None:
     node = Routes("a", 1)
     node.receive(LinkUp(1), "b", 0.0)
     node.receive(LinkState("b", 1, 1, {"a": 1}), "b", 0.0)
-    node.receive(Announce("b", 1, 1, [("old", "journal")], is_whole=True), "b", 0.0)
     node.take_effects()
+    node.receive(Announce("b", 1, 1, [("old", "journal")], is_whole=True), "b", 0.0)
+    assert node.take_effects() == [Rerouted(True)], "it was not known what b wants"
     node.receive(Announce("b", 2, 1, [], is_whole=True), "b", 0.0)
     assert node.take_effects() == [Rerouted(False)]
     node.receive(Announce("b", 2, 2, [("new", "journal")]), "b", 0.0)

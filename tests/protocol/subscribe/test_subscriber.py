@@ -325,3 +325,45 @@ def test_ended_subscription_stays_ended() -> None:
     give(subscriber, Disconnected())
     assert give(subscriber, Connected("epoch")) == []
     assert subscriber.state is SubscriberState.ENDED
+
+
+# -- ordered deliveries
+
+
+def released(start: int, stop: int, attempt: int) -> DispositionRow:
+    return DispositionRow("plant/a", SOURCE, start, stop, int(Outcome.RELEASED), attempt=attempt)
+
+
+def test_rest_of_an_ordered_delivery_on_its_way_is_given_back_when_it_comes() -> None:
+    subscriber = live("audit")
+    assert handed(give(subscriber, Delivered([batch(1, 3)], 10, ordered_to=9))) == [(1, 4)]
+    subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
+    subscriber.give_back_rest(STREAM, 2, 9, attempt=1)
+    subscriber.flush()
+    subscriber.take_effects()
+    effects = give(subscriber, Delivered([batch(4, 5)], 20, ordered_to=9))
+    assert handed(effects) == []
+    assert sent(effects) == [Settle(1, 2, [released(4, 9, attempt=1)], [])]
+    again = give(subscriber, Delivered([batch(1, 8)], -1, attempt=2, ordered_to=9))
+    assert handed(again) == [(1, 9)]
+
+
+def test_rest_of_an_ordered_redelivery_is_given_back_when_it_comes() -> None:
+    subscriber = live("audit")
+    give(subscriber, Delivered([batch(1, 8)], 10, ordered_to=9))
+    subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
+    subscriber.give_back_rest(STREAM, 2, 9, attempt=1)
+    assert handed(give(subscriber, Delivered([batch(1, 3)], -1, attempt=2, ordered_to=9))) == [(1, 4)]
+    subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=2)
+    subscriber.give_back_rest(STREAM, 2, 9, attempt=2)
+    assert handed(give(subscriber, Delivered([batch(4, 5)], -1, attempt=2, ordered_to=9))) == []
+    assert handed(give(subscriber, Delivered([batch(1, 8)], -1, attempt=3, ordered_to=9))) == [(1, 9)]
+
+
+def test_nothing_is_on_its_way_after_a_reconnection() -> None:
+    subscriber = live("audit")
+    give(subscriber, Delivered([batch(1, 3)], 10, ordered_to=9))
+    subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
+    subscriber.give_back_rest(STREAM, 2, 9, attempt=1)
+    reconnect(subscriber)
+    assert handed(give(subscriber, Delivered([batch(1, 8)], -1, attempt=2, ordered_to=9))) == [(1, 9)]

@@ -97,3 +97,23 @@ def test_work_beside_the_loop_takes_virtual_time_only(fabric: Fabric) -> None:
 
     assert fabric.run(main()) == 42
     assert fabric.loop.now > 0
+
+
+def test_a_task_group_that_waits_for_ever_ends_with_the_simulation() -> None:
+    ended: list[str] = []
+
+    async def group() -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(asyncio.Event().wait())
+        finally:
+            ended.append("group")
+
+    async def main() -> None:
+        task = asyncio.create_task(group())
+        await asyncio.sleep(1.0)
+        assert not task.done()
+
+    with Fabric() as made:
+        made.run(main())
+    assert ended == ["group"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
+from reknit import environment
 from reknit.cli.output import duration, events, say
 from reknit.cli.running import node_url, run
 from reknit.cli.settings import parsed
@@ -51,7 +51,7 @@ async def _serve(config: Config, metrics: str | None) -> None:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             stored = events(node.journal.status().events)
-            say(f"stopping after {duration(time.time() - node.started_at)}: {stored} stored")
+            say(f"stopping after {duration(environment.monotonic() - node.started_at)}: {stored} stored")
 
 
 def _greeting(node: Node) -> str:

@@ -252,9 +252,9 @@ class SyncSession:
         """The node's state: journal, topics, rates, subscribers."""
         return self._loop.run(self._session.status())
 
-    def ledger(self) -> list[dict[str, Any]]:
+    def ledger(self, topic: str = "", unbalanced: bool = False) -> list[dict[str, Any]]:
         """published = accepted + dead-lettered + lost + in flight, per durable subscriber and topic."""
-        return self._loop.run(self._session.ledger())
+        return self._loop.run(self._session.ledger(topic, unbalanced))
 
     def pause(self, pattern: str) -> list[str]:
         """Deliver nothing on topics that match, until `resume`; returns all patterns that are paused."""

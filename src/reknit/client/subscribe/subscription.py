@@ -80,6 +80,11 @@ class Subscription:
         settled = self._driver.machine.settled()
         return Checkpoint({bytes.fromhex(source): seq for source, seq in settled.items()})
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the node has stored every outcome that the application gave."""
+        return self._driver.machine.is_settled
+
     # -- life
 
     async def __aenter__(self) -> Subscription:

@@ -17,6 +17,7 @@ from reknit.gateway.http.formats import TunnelBatch, TunnelFormat
 from reknit.gateway.http.groups import TunnelConnection, TunnelGroup, TunnelGroups
 from reknit.gateway.http.replay import JournalReplay
 from reknit.gateway.http.scopes import TunnelScope
+from reknit.node.core.journal_tail import JournalTail
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.protocol.tunnel.server import (
@@ -50,10 +51,10 @@ class RouteListener(Protocol):
 class TunnelFeed:
     """Reads the journal and writes to tunnels. Call `grown` when the journal holds more."""
 
-    def __init__(self, journal: Journal, epoch: str, server: TunnelServer) -> None:
+    def __init__(self, journal: Journal, tail: JournalTail, epoch: str, server: TunnelServer) -> None:
         self.epoch = epoch
         self.groups = TunnelGroups()
-        self._journal = journal
+        self._tail = tail
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._replay = JournalReplay(journal, epoch, self._populate, self._lose)
@@ -133,12 +134,12 @@ class TunnelFeed:
 
     def grown(self) -> None:
         """The journal holds more: encode it once for each group, and write the same bytes to all its tunnels."""
-        end, position = self._journal.end, self._server.position
+        end, position = self._tail.end, self._server.position
         if end <= position:
             return
         pending: dict[TunnelGroup, list[bytes]] = {}
         while position < end:
-            run = self._journal.read(position, end)
+            run = self._tail.read(position)
             if run.lost:
                 self._lose(position, run.lost)
             for at, entry in enumerate(run.entries):

@@ -34,7 +34,7 @@ class JournalPromises:
     def held(self, scope: TunnelScope) -> HeldJournal:
         """The part of a tunnel's topics that the journal holds."""
         journal = self._journal
-        known_s = environment.time_us() / 1e6 - self._started_at if self._forgets else float("inf")
+        known_s = environment.monotonic() - self._started_at if self._forgets else float("inf")
         return HeldJournal(
             epoch=self._epoch,
             start=journal.start,

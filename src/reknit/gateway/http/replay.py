@@ -53,6 +53,9 @@ class JournalReplay:
 
         Raises `Gone` if retention removed it.
         """
+        if place.position >= edge:
+            # Nothing is there yet: a part that is empty now must not be cached, it would be empty for ever.
+            return b"", JournalPlace(self._epoch, edge)
         key = (group.key, place)
         found = self._cache.get(key)
         if found is None:

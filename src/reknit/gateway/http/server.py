@@ -49,7 +49,7 @@ class HttpServer:
             settings.stall_s_max,
         )
         self.room = TunnelRoom(settings, self.tunnels)
-        self.feed = TunnelFeed(node.journal, node.epoch, self.tunnels)
+        self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels)
         self.publishers = HttpPublishers(node, node.name, node.epoch)
         self.router = KnRouter(
             node.journal,

@@ -15,7 +15,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
-from reknit.node.links.links import Links
+from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.aligned import AlignedEvents
 from reknit.node.replication.batch_publisher import ReportLoss
@@ -42,7 +42,7 @@ class AdminResponder:
         config: Config,
         core: Core,
         figures: NodeFigures,
-        links: Links,
+        links: LinkAdmin,
         anycast: NodeAnycast,
         bridges: Bridges,
         aligned: AlignedEvents,
@@ -60,6 +60,7 @@ class AdminResponder:
         self._tasks: dict[str, AnsweringLater] = {
             "route_add": bridges.ask_add,
             "route_delete": bridges.ask_delete,
+            "ledger": figures.ledger,
         }
         """Requests that take a while, and are answered when they are done."""
         self._running: set[asyncio.Task[None]] = set()
@@ -67,7 +68,6 @@ class AdminResponder:
     def _figures(self, figures: NodeFigures) -> dict[str, Answering]:
         return {
             "status": lambda args: (figures.status(), []),
-            "ledger": lambda args: (figures.ledger(), []),
             "topics": lambda args: (figures.topics(), []),
             "pipeline": lambda args: (figures.pipelines.note(args), []),
             "config": self._describe,
@@ -87,7 +87,7 @@ class AdminResponder:
             "skip": self._skip,
         }
 
-    def _others(self, links: Links, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
+    def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
         core = self._core
         return {
             "dead_letters": lambda args: (core.dead_letter_admin.page(args), []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,12 @@ import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Held
 from reknit.node.admin.pipelines import Pipelines
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
-from reknit.seqset import SeqSet
+from reknit.topic import Pattern
 from reknit.version import __version__
 
 SAMPLE_S: Final = 1.0
@@ -46,7 +47,7 @@ class NodeFigures:
         peers: Peers,
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
-        in_hand: Callable[[], dict[str, dict[Series, SeqSet]]],
+        held_by: Callable[[str], Held | None],
     ) -> None:
         self.pipelines = Pipelines()
         self._config = config
@@ -57,8 +58,10 @@ class NodeFigures:
         self._peers = peers
         self._bridges = bridges
         self._doors = doors
-        self._in_hand = in_hand
-        """For every account of the ledger, the events in flight."""
+        self._held_by = held_by
+        """For an account of the ledger, the events in flight."""
+        self._walking = asyncio.Lock()
+        """One walk through the ledger at a time: each lets the node go on, many at once would not."""
         self._rates: dict[str, float] = {}
         self._sampled: tuple[float, dict[str, int]] = (0.0, {})
 
@@ -67,17 +70,11 @@ class NodeFigures:
         then, before = self._sampled
         if now - then < SAMPLE_S:
             return
-        counts = self._counts()
+        counts = {topic: totals.events for topic, totals in self._core.journal.ledger.topics.items()}
         self._rates = {
             topic: (count - before.get(topic, 0)) / (now - then) for topic, count in counts.items()
         }
         self._sampled = (now, counts)
-
-    def _counts(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for (topic, _), seqs in self._core.journal.ledger.published.items():
-            counts[topic] = counts.get(topic, 0) + seqs.count
-        return counts
 
     def status(self) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it."""
@@ -88,7 +85,7 @@ class NodeFigures:
             **self._identity,
             "pid": os.getpid(),
             "listen": list(self._urls),
-            "uptime_s": environment.time_us() / 1e6 - self._started_at,
+            "uptime_s": environment.monotonic() - self._started_at,
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "rss_bytes": _rss_bytes(),
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
@@ -108,21 +105,15 @@ class NodeFigures:
 
     def topics(self) -> list[dict[str, Any]]:
         """Every topic, with its events, rate, sources and gaps."""
-        counts = self._counts()
-        sources: dict[str, int] = {}
-        gaps: dict[str, int] = {}
-        for (topic, _), seqs in self._core.journal.ledger.published.items():
-            sources[topic] = sources.get(topic, 0) + 1
-            gaps[topic] = gaps.get(topic, 0) + max(0, len(seqs.ranges()) - 1)
         return [
             {
                 "topic": topic,
-                "events": counts[topic],
+                "events": totals.events,
                 "rate": self._rates.get(topic, 0.0),
-                "sources": sources[topic],
-                "gaps": gaps[topic],
+                "sources": totals.sources,
+                "gaps": totals.gaps,
             }
-            for topic in sorted(counts)
+            for topic, totals in sorted(self._core.journal.ledger.topics.items(), key=lambda item: item[0])
         ]
 
     def _subscribers(self) -> list[dict[str, Any]]:
@@ -155,10 +146,25 @@ class NodeFigures:
             "peer": str(peer) if peer else "",
         }
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """The ledger's rows, each with whether it balances."""
-        rows = self._core.journal.ledger.rows(self._in_hand())
-        return [{**msgspec.structs.asdict(row), "balanced": row.balanced} for row in rows]
+    async def ledger(self, args: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """The ledger's rows, each with whether it balances. The node goes on with its work meanwhile.
+
+        `topic` (a pattern) and `unbalanced` leave rows out; `rows_max` and `after` (a subscriber and a topic) give
+        them in pages.
+        """
+        args = args or {}
+        pattern = Pattern(str(args["topic"])) if args.get("topic") else None
+        subscriber, topic = args.get("after") or ("", "")
+        rows: list[dict[str, Any]] = []
+        async with self._walking:
+            for row in self._core.journal.ledger.walk(self._held_by, pattern, (str(subscriber), str(topic))):
+                if row is None:
+                    await asyncio.sleep(0)
+                elif not (args.get("unbalanced") and row.balanced):
+                    rows.append({**msgspec.structs.asdict(row), "balanced": row.balanced})
+                    if len(rows) == args.get("rows_max"):
+                        break
+        return rows
 
 
 def _rss_bytes() -> int:

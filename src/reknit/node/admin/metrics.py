@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
 
-ANSWER_S = 5.0
-"""How long a scrape waits for a busy node."""
+ANSWER_S = 30.0
+"""How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
 
 
 class Figure(NamedTuple):
@@ -70,7 +70,7 @@ class NodeCollector(Collector):
         yield from _pipelines(status["pipelines"])
 
     async def _ask(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        return self._figures.status(), self._figures.ledger()
+        return self._figures.status(), await self._figures.ledger()
 
 
 def _plain(status: dict[str, Any]) -> Iterator[Metric]:

@@ -19,17 +19,16 @@ from reknit.ledger import Series
 from reknit.node.anycast.attempts import NodeAttempts
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
-from reknit.node.anycast.gateway_ends import GatewayReceiver, GatewaySender
+from reknit.node.anycast.gateway_ends import CallSoon, GatewayReceiver, GatewaySender
 from reknit.node.anycast.journal_offers import JournalOffers
 from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.anycast.ledger_writer import LedgerWriter
-from reknit.node.anycast.local_paths import LocalPaths, now
-from reknit.node.anycast.neighbours import Neighbours
+from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
+from reknit.node.anycast.promises import Promise, Promises
 from reknit.node.anycast.senders import GatewaySenders
 from reknit.node.anycast.shared_subscriptions import SharedSubscriptions
 from reknit.node.core.core import Core
-from reknit.node.peers.peers import Peers, PeerState
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.streams.streams import DISTRIBUTIONS, Here, NodeStreams
 from reknit.outcome import Code, Outcome
@@ -38,14 +37,18 @@ from reknit.protocol.anycast.inputs import (
     Attach,
     AttemptEnded,
     DeliverLocally,
+    ForwardBatch,
     ForwardToNeighbour,
-    Input,
     NeighbourOutcomes,
     Resolve,
+    RoutesChanged,
     SubscriberOutcomes,
 )
 from reknit.protocol.anycast.machine import AnycastLimits, AnycastMachine
-from reknit.protocol.machine import Peer
+from reknit.protocol.dispatch.inputs import PeerBlocked
+from reknit.protocol.machine import MadeDurable, NextTurn, Peer, PeerLeft
+from reknit.protocol.routing.routes import Routes
+from reknit.protocol.streams.inputs import PathAssigned, PathReleased, UpstreamGone
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern
 from reknit.wire.codec import encode
@@ -63,39 +66,40 @@ class NodeAnycast:
         config: Config,
         node_name: str,
         core: Core,
-        peers: Peers,
-        neighbours: Neighbours,
+        routes: Routes,
+        url_of: Callable[[str], str],
+        distributions: Distributions,
         make_publisher: MakePublisher,
-        run_machines: Callable[[], None],
+        run_soon: Callable[[], None],
+        call_soon: CallSoon,
+        clock: Callable[[], float],
         rng: Random,
     ) -> None:
         self._name = node_name
         self._core = core
-        self._peers = peers
-        self._neighbours = neighbours
-        self.machine = AnycastMachine(node_name, neighbours.routes, rng, _limits(config))
-        self.distributions = Distributions(config)
+        self._parts = core.parts
+        self._call_soon = call_soon
+        self.machine = AnycastMachine(node_name, routes, rng, _limits(config))
+        self.distributions = distributions
         self.ledger = AnycastLedger(core, self.distributions.patterns)
         self.notifier = OutcomeNotifier(
             config=config,
             node_name=node_name,
             journal=core.journal,
-            peers=peers,
             machine=self.machine,
             distributions=self.distributions,
             ledger=self.ledger,
+            say=core.say,
         )
         self.paths = LocalPaths(
-            self.machine, neighbours=neighbours, notifier=self.notifier, run_machines=run_machines
+            self.machine, parts=core.parts, notifier=self.notifier, run_soon=run_soon, clock=clock
         )
         self.streams = NodeStreams(
             config=config,
             node_name=node_name,
-            peers=peers,
-            neighbours=neighbours,
-            inspect=core.inspect,
+            core=core,
             distribution=self.distributions.of,
-            give=self.paths.give,
+            clock=clock,
         )
         self.subscriptions = SharedSubscriptions(
             config=config,
@@ -103,21 +107,26 @@ class NodeAnycast:
             distributions=self.distributions,
             paths=self.paths,
             streams=self.streams,
+            say=core.say,
         )
         self.offers = JournalOffers(
             settings=config.anycast,
             journal=core.journal,
+            tail=core.tail,
             distributions=self.distributions,
             ledger=self.ledger,
             notifier=self.notifier,
             paths=self.paths,
+            now_us=core.now_us,
         )
-        self.writer = LedgerWriter(self.ledger, self.offers, run_machines)
+        self.writer = LedgerWriter(self.ledger, self.offers)
+        self._promises = Promises()
         self._attempts = NodeAttempts(
             self.machine,
             attempts_max=config.anycast.trail_attempts_max,
             node_name=node_name,
-            neighbours=neighbours,
+            routes=routes,
+            url_of=url_of,
         )
         self._senders = GatewaySenders(
             node_name=node_name,
@@ -126,18 +135,20 @@ class NodeAnycast:
             notifier=self.notifier,
             make_publisher=make_publisher,
             notify_soon=self.paths.soon,
+            call_soon=call_soon,
         )
 
     def start(self) -> None:
         """Open the accounts, and resume the events that were in flight when the node stopped."""
         if self.distributions.is_on:
-            position = self.ledger.open(now())
-            self.writer.start()
+            now = self.paths.now()
+            position = self.ledger.open(now)
+            self.writer.start(now)
             self.offers.resume(position)
 
     async def stop(self) -> None:
         """Write the outcomes that are not written yet."""
-        self.writer.stop()
+        self.writer.write(self.paths.now())
         self.streams.close()
         await self._senders.close()
 
@@ -155,23 +166,11 @@ class NodeAnycast:
         """Whether an event of the topic may be sent in chunks, and there is a subscriber that takes chunks."""
         return self.mode(topic) in DISTRIBUTIONS and self.machine.has_path(topic, is_stream=True)
 
-    # -- connections
-
-    def left(self, peer_id: int) -> None:
-        """A connection is gone, with the events that it did not settle."""
-        self.subscriptions.left(peer_id)
-        self.notifier.left(peer_id)
-        if self.streams.topics:
-            self.streams.left(peer_id)
-
-    def want(self, want: Want, peer: PeerState) -> None:
-        """A publisher wants the outcomes of its events; those that are known already are told at once."""
-        self.writer.write()
+    def want(self, want: Want, peer: Peer) -> None:
+        """A publisher wants the outcomes of its events: those that are known already come from the ledger."""
+        self.writer.write(self.paths.now())
+        self._promises.forget(want.source)
         self.notifier.want(want, peer)
-
-    def paths_changed(self) -> None:
-        """Paths came or went on other nodes."""
-        self.notifier.paths_changed()
 
     # -- gateways
 
@@ -196,7 +195,8 @@ class NodeAnycast:
             streams,
             paths=self.paths,
             node_streams=self.streams,
-            deliver_now=self.run,
+            deliver_now=self.perform,
+            call_soon=self._call_soon,
         )
         name = name or f"gateway {id(receiver):x}"
         self.paths.attach(receiver, Attach(receiver.pattern, "events", 0, name, streams is not None))
@@ -207,38 +207,84 @@ class NodeAnycast:
         """Perform the machine's effects in the next turn of the event loop."""
         self.paths.soon()
 
-    # -- the machine
+    # -- a part of the core
 
-    def give(self, message: Input, peer: Peer) -> None:
-        """Feed the machine; its effects are performed in this turn of the event loop, or the next."""
-        self.paths.give(message, peer)
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        """From another part, the journal or a connection."""
+        match message:
+            case MadeDurable(number=number):
+                self.writer.made_durable(number)
+                self.offers.offer()
+            case PeerLeft():
+                self.subscriptions.left(peer)
+                self.notifier.left(peer)
+                if self.streams.topics:
+                    self._parts.give(UpstreamGone(is_final=False), peer, now)
+            case PeerBlocked(is_blocked=is_blocked):
+                self.subscriptions.blocked(peer, is_blocked)
+            case NextTurn():
+                pass
+            case RoutesChanged():
+                self.machine.receive(message, peer, now)
+                self.notifier.paths_changed()
+            case _:
+                self.machine.receive(message, peer, now)
 
-    def durable(self) -> None:
-        """More of the journal is durable."""
-        self.offers.offer()
+    def tick(self, now: float) -> None:
+        """Expire events, try parked ones again, and write the ledger."""
+        self.machine.tick(now)
+        self.writer.tick(now)
 
-    def run(self, at: float) -> None:
-        """Perform the machine's effects, and tell the publishers that wait."""
+    def next_deadline(self) -> float | None:
+        """When `tick` is due next."""
+        due = (self.machine.next_deadline(), self.writer.next_deadline())
+        return min((at for at in due if at is not None), default=None)
+
+    def perform(self, now: float) -> None:
+        """Perform the machine's effects, write the outcomes, and tell those that are durable."""
         while effects := self.machine.take_effects():
             for effect in effects:
                 match effect:
                     case DeliverLocally():
-                        self._deliver(effect)
+                        self._deliver(effect, now)
                     case ForwardToNeighbour():
-                        self._forward(effect, at)
+                        self._forward(effect, now)
                     case Resolve():
-                        self._resolve(effect)
+                        self._resolve(effect, now)
                     case AttemptEnded():
-                        self._tried(effect)
+                        self._tried(effect, now)
             self.offers.offer()
         if self.notifier.is_due:
-            self.notifier.tell_all()
-        self.writer.write_soon()
+            self.notifier.tell_paths()
+        if self.writer.is_due:
+            self.writer.write(now)
+        self._promise()
+        for promise in self._promises.due(self.writer.durable_number):
+            self.notifier.tell_all(promise.told)
+            self.subscriptions.confirm(promise.settled)
+
+    def _promise(self) -> None:
+        """Outcomes are told when the record of them is durable."""
+        if self._has_news:
+            news = Promise(self.notifier.take_told(), self.subscriptions.take_settled())
+            self._promises.add(self.writer.number, news)
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether there is something to promise. Outcomes that wait to be written can't be promised yet."""
+        has_news = self.notifier.has_outcomes or self.subscriptions.has_settled
+        return has_news and not self.ledger.is_due
 
     @property
     def is_due(self) -> bool:
-        """Whether `run` has something to do."""
-        return self.machine.has_effects or self.notifier.is_due
+        """Whether `perform` has something to do."""
+        return (
+            self.machine.has_effects
+            or self.notifier.is_due
+            or self.writer.is_due
+            or self._has_news
+            or self._promises.is_due(self.writer.durable_number)
+        )
 
     def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:
         """The events, cut to the range; None if retention has removed them."""
@@ -251,55 +297,56 @@ class NodeAnycast:
             return found[0]
         return None
 
-    def _deliver(self, effect: DeliverLocally) -> None:
+    def _deliver(self, effect: DeliverLocally, now: float) -> None:
         batch = self._load(effect)
         if batch is None:
-            self._vanish(effect)
+            self._vanish(effect, now)
         elif isinstance(effect.key, GatewayReceiver):
             effect.key.deliver(batch, effect.attempt)
         else:
             assert isinstance(effect.key, tuple)
             peer_id, sub = effect.key
             header = Deliver(sub, batch.head.length, -1, effect.attempt)
-            self._peers.send_buffers(peer_id, [encode(header), batch.data])
+            self._core.send(peer_id, [encode(header), batch.data])
         if batch is not None and batch.head.flags & FLAG_STREAM:
-            self.streams.delivered(batch.source, effect.key)
+            self._parts.give(PathAssigned(batch.source), effect.key, now)
 
-    def _vanish(self, effect: DeliverLocally | ForwardToNeighbour) -> None:
+    def _vanish(self, effect: DeliverLocally | ForwardToNeighbour, now: float) -> None:
         text = "retention removed it before it was delivered"
         fate = RangeOutcome(effect.start, effect.stop, Outcome.REJECTED, Code.DATA_LOSS, text, self._name)
         if isinstance(effect, ForwardToNeighbour):
             # as if the neighbour had said so
-            self.give(NeighbourOutcomes([Return(effect.topic, effect.source, fate, [])]), effect.key)
+            returned = NeighbourOutcomes([Return(effect.topic, effect.source, fate, [])])
+            self.machine.receive(returned, effect.key, now)
         else:
             row = DispositionRow(
                 effect.topic, effect.source, effect.start, effect.stop, fate.outcome, fate.code, text
             )
-            self.give(SubscriberOutcomes([row]), effect.key)
+            self.machine.receive(SubscriberOutcomes([row]), effect.key, now)
 
-    def _forward(self, effect: ForwardToNeighbour, at: float) -> None:
+    def _forward(self, effect: ForwardToNeighbour, now: float) -> None:
         batch = self._load(effect)
         if batch is None:
-            self._vanish(effect)
+            self._vanish(effect, now)
         else:
-            self._neighbours.forward(effect, batch, at)
+            self._parts.give(ForwardBatch(effect, batch), effect.key, now)
             if batch.head.flags & FLAG_STREAM:
-                self.streams.delivered(batch.source, effect.key)
+                self._parts.give(PathAssigned(batch.source), effect.key, now)
 
-    def _resolve(self, effect: Resolve) -> None:
+    def _resolve(self, effect: Resolve, now: float) -> None:
         if effect.source in self.streams.topics:
-            self.streams.resolved(effect)
+            self._parts.give(effect, effect.up, now)
         if effect.up == HERE:
             if effect.fate.outcome != Outcome.RECEIVED:
                 self.ledger.end(effect.topic, effect.source, effect.fate)
             self.notifier.tell(effect.source, effect.fate)
         elif not isinstance(effect.up, Here):
             row = Return(effect.topic, effect.source, effect.fate, effect.visited)
-            self._neighbours.give_back(str(effect.up), row)
+            self._parts.give(row, effect.up, now)
 
-    def _tried(self, effect: AttemptEnded) -> None:
+    def _tried(self, effect: AttemptEnded, now: float) -> None:
         if effect.source in self.streams.topics:
-            self.streams.tried(effect.source)
+            self._parts.give(PathReleased(effect.source), "", now)
         self._attempts.add(effect)
 
     # -- figures
@@ -325,7 +372,8 @@ class NodeAnycast:
 
     def in_hand(self) -> dict[str, dict[Series, SeqSet]]:
         """For every account the events in flight, once all durable events were offered."""
-        self.writer.write()
+        self.writer.write(self.paths.now())
+        self.paths.soon()  # to make it durable
         return {} if self.offers.is_behind else self.ledger.in_hand()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,9 @@ from reknit.topic import Pattern, check_topic
 from reknit.wire.messages import DispositionRow
 from reknit.wire.outcomes import RangeOutcome
 
+CallSoon = Callable[..., object]
+"""Calls a gateway's function in the next turn of the event loop, with these arguments."""
+
 
 class GatewaySender:
     """One source on one topic. Made by `node.anycast.sender`."""
@@ -34,6 +36,7 @@ class GatewaySender:
         unsettled_max: int,
         put: Callable[[Batch], None],
         on_close: Callable[[bytes], None],
+        call_soon: CallSoon,
     ) -> None:
         self.topic = check_topic(topic)
         self.source = source or environment.token_bytes(SOURCE_BYTES)
@@ -42,6 +45,7 @@ class GatewaySender:
         self._unsettled_max = unsettled_max
         self._put = put
         self._on_close = on_close
+        self._call_soon = call_soon
         self._on_results = on_results
         self._on_path = on_path
         self._next = 1
@@ -73,13 +77,13 @@ class GatewaySender:
             if fate.outcome != Outcome.RECEIVED:
                 self.unsettled -= fate.stop - fate.start
         if self._is_open:
-            asyncio.get_running_loop().call_soon(self._on_results, fates)
+            self._call_soon(self._on_results, fates)
 
     def path(self, has_path: bool) -> None:
         """There is a subscriber for the topic, or no subscriber any more."""
         self.has_path = has_path
         if self._on_path is not None and self._is_open:
-            asyncio.get_running_loop().call_soon(self._on_path, has_path)
+            self._call_soon(self._on_path, has_path)
 
 
 class GatewayReceiver:
@@ -94,12 +98,14 @@ class GatewayReceiver:
         paths: LocalPaths,
         node_streams: NodeStreams,
         deliver_now: Callable[[float], None],
+        call_soon: CallSoon,
     ) -> None:
         self.pattern = pattern
         self.streams = streams
         self._paths = paths
         self._node_streams = node_streams
         self._deliver_now = deliver_now
+        self._call_soon = call_soon
         self._on_delivered = on_delivered
         self._granted = 0
         self._delivered = 0
@@ -118,7 +124,7 @@ class GatewayReceiver:
 
     def drain(self) -> int:
         """Give back the credit that is left; returns how much that was."""
-        self._deliver_now(asyncio.get_running_loop().time())
+        self._deliver_now(self._paths.now())
         left = self._granted - self._delivered
         self._granted = self._delivered
         self._paths.give(Grant(self._granted), self)
@@ -155,4 +161,4 @@ class GatewayReceiver:
     def deliver(self, batch: Batch, attempt: int) -> None:
         """Events for this receiver."""
         self._delivered += batch.count
-        asyncio.get_running_loop().call_soon(self._on_delivered, batch, attempt)
+        self._call_soon(self._on_delivered, batch, attempt)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
 
-from reknit import environment
 from reknit.batch import Batch
 from reknit.config import AnycastSettings
 from reknit.errors import Gone
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
-from reknit.node.anycast.local_paths import LocalPaths, now
+from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
+from reknit.node.core.journal_tail import JournalTail
 from reknit.protocol.anycast.delivery import HERE
 from reknit.protocol.anycast.inputs import OfferEvents
 from reknit.store.journal import Journal
-
-READ_BYTES: Final = 1 << 20
 
 
 class JournalOffers:
@@ -27,17 +25,21 @@ class JournalOffers:
         *,
         settings: AnycastSettings,
         journal: Journal,
+        tail: JournalTail,
         distributions: Distributions,
         ledger: AnycastLedger,
         notifier: OutcomeNotifier,
         paths: LocalPaths,
+        now_us: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._journal = journal
+        self._tail = tail
         self._distributions = distributions
         self._ledger = ledger
         self._notifier = notifier
         self._paths = paths
+        self._now_us = now_us
         self._resumed_to = journal.end
         """Events before this position may have ended before the node was restarted."""
         self.cursor = journal.end
@@ -59,12 +61,12 @@ class JournalOffers:
         distribution = self._distributions.of
         while (
             self._distributions.is_on
-            and self.cursor < journal.end
+            and self.cursor < self._tail.end
             and machine.held_bytes < settings.held_bytes_max
             and machine.parked < settings.parked_max
         ):
             try:
-                run = journal.read(self.cursor, journal.end, READ_BYTES)
+                run = self._tail.read(self.cursor)
             except Gone:
                 self.cursor = journal.start
                 continue
@@ -81,7 +83,8 @@ class JournalOffers:
         watcher = self._notifier.watchers.get(batch.source)
         deadline = None
         if head.ttl_ms:
-            deadline = now() + (head.time_us + head.ttl_ms * 1000 - environment.time_us()) / 1e6
+            left_us = head.time_us + head.ttl_ms * 1000 - self._now_us()
+            deadline = self._paths.now() + left_us / 1e6
         resend, keeps = (watcher.resend, False) if watcher is not None else (True, True)
         ranges = [(head.first, head.stop)]
         if batch.position < self._resumed_to:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from reknit import environment
 from reknit.ledger import ANYCAST, Series
 from reknit.node.core.core import Core
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
@@ -55,7 +54,7 @@ class AnycastLedger:
                 for series, seqs in ledger.published.items()
                 if seqs and pattern.matches(series[0])
             }
-            record = SubscriberOpened.at(name, pattern.text, since, journal.end, environment.time_us())
+            record = SubscriberOpened.at(name, pattern.text, since, journal.end, self._core.now_us())
             self._store(record, now)
         return position
 
@@ -123,14 +122,14 @@ class AnycastLedger:
             for name in self._names(series[0]):
                 row = OutcomeRow(
                     *series, low, high, FinalOutcome.LOST, int(CODE_OF[reason]), str(reason),
-                    "its bytes in the journal are damaged", 0, environment.time_us(),
+                    "its bytes in the journal are damaged", 0, self._core.now_us(),
                 )  # fmt: skip
                 self._rows.setdefault(name, []).append(row)
                 self._has_news = True
 
     def _record(self, name: str, series: Series, bounds: tuple[int, int], fate: RangeOutcome) -> None:
         rows = self._rows.setdefault(name, [])
-        now_us = environment.time_us()
+        now_us = self._core.now_us()
         if fate.outcome == Outcome.ACCEPTED:
             last = rows[-1] if rows else None
             if (
@@ -159,16 +158,18 @@ class AnycastLedger:
         """Whether there are outcomes to write."""
         return self._has_news
 
-    def flush(self, cursor: int, now: float) -> None:
-        """Stage the outcomes for the journal: the dead letters first."""
+    def flush(self, cursor: int, now: float) -> int:
+        """Stage the outcomes for the journal: the dead letters first. Returns the number of the last record."""
         self._has_news = False
         dead_letters, self._dead_letters = self._dead_letters, []
         rows_of, self._rows = self._rows, {}
         for dead_letter in dead_letters:
             self._core.stage(dead_letter, now)
         floor = self._floor(cursor)
+        number = 0
         for name, rows in rows_of.items():
-            self._store(Outcomes(name, rows, floor), now)
+            number = self._store(Outcomes(name, rows, floor), now)
+        return number
 
     def move_floor(self, cursor: int, now: float) -> None:
         """Every event before the cursor that is not in flight has ended, or is not on these topics."""
@@ -188,5 +189,7 @@ class AnycastLedger:
             flight.popleft()
         return cursor
 
-    def _store(self, record: SubscriberOpened | Outcomes, now: float) -> None:
-        self._core.stage(AppendRecord(self._core.intake.next_number(), record), now)
+    def _store(self, record: SubscriberOpened | Outcomes, now: float) -> int:
+        number = self._core.intake.next_number()
+        self._core.stage(AppendRecord(number, record), now)
+        return number

@@ -1,62 +1,56 @@
-"""Writes anycast's ledger into the journal: together at short intervals, and its floor now and then."""
+"""Writes anycast's ledger into the journal: outcomes at once, or together while a write is under way, and its floor."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from reknit.node.anycast.journal_offers import JournalOffers
 from reknit.node.anycast.ledger import AnycastLedger
-from reknit.node.anycast.local_paths import now
 
-WRITE_S: Final = 0.02
-"""The interval at which outcomes are written to the journal together."""
 FLOOR_S: Final = 5.0
 """How often the floor is written without an outcome."""
 
 
 class LedgerWriter:
-    """The timers of one node's anycast ledger."""
+    """Decides when one node's anycast ledger is written, and knows how much of it is durable."""
 
-    def __init__(
-        self, ledger: AnycastLedger, offers: JournalOffers, run_machines: Callable[[], None]
-    ) -> None:
+    def __init__(self, ledger: AnycastLedger, offers: JournalOffers) -> None:
         self._ledger = ledger
         self._offers = offers
-        self._run_machines = run_machines
-        self._loop = asyncio.get_running_loop()
-        self._writing: asyncio.TimerHandle | None = None
-        self._flooring: asyncio.TimerHandle | None = None
+        self.number = 0
+        """The number of the last record with outcomes."""
+        self.durable_number = 0
+        """Everything up to this number is durable."""
+        self._floor_at: float | None = None
 
-    def start(self) -> None:
+    def start(self, now: float) -> None:
         """Move the floor now and then."""
-        self._flooring = self._loop.call_later(FLOOR_S, self.move_floor)
+        self._floor_at = now + FLOOR_S
 
-    def stop(self) -> None:
-        """Write the outcomes that are not written yet."""
-        for timer in (self._writing, self._flooring):
-            if timer is not None:
-                timer.cancel()
-        self.write()
+    @property
+    def is_due(self) -> bool:
+        """Whether there are outcomes to write. While others are being written they gather, to be written together."""
+        return self._ledger.is_due and self.number <= self.durable_number
 
-    def write_soon(self) -> None:
-        """Write, together with the outcomes of the next moment."""
-        if self._ledger.is_due and self._writing is None:
-            self._writing = self._loop.call_later(WRITE_S, self._write_later)
-
-    def write(self) -> None:
+    def write(self, now: float) -> None:
         """Write the outcomes that are not written yet."""
         if self._ledger.is_due:
-            self._ledger.flush(self._offers.cursor, now())
+            self.number = self._ledger.flush(self._offers.cursor, now) or self.number
 
-    def _write_later(self) -> None:
-        self._writing = None
-        self.write()
-        self._run_machines()
+    def made_durable(self, number: int) -> None:
+        """The journal made everything up to this number durable."""
+        self.durable_number = max(self.durable_number, number)
 
-    def move_floor(self) -> None:
+    def move_floor(self, now: float) -> None:
         """Let retention remove events that nobody here waits for, also while nothing is delivered."""
-        self._flooring = self._loop.call_later(FLOOR_S, self.move_floor)
-        self._ledger.move_floor(self._offers.cursor, now())
-        self._run_machines()
+        self._floor_at = now + FLOOR_S
+        self._ledger.move_floor(self._offers.cursor, now)
+
+    def tick(self, now: float) -> None:
+        """Move the floor when that is due."""
+        if self._floor_at is not None and now >= self._floor_at:
+            self.move_floor(now)
+
+    def next_deadline(self) -> float | None:
+        """When the floor moves next."""
+        return self._floor_at

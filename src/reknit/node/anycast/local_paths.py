@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from reknit import environment
-from reknit.node.anycast.neighbours import Neighbours
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
+from reknit.node.core.parts import Parts
+from reknit.protocol.anycast.delivery import HERE
 from reknit.protocol.anycast.inputs import Attach, Detach, Input
 from reknit.protocol.anycast.machine import AnycastMachine
 from reknit.protocol.machine import Peer
+from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import Interests
 from reknit.topic import Pattern
 
 
@@ -21,52 +22,41 @@ class LocalPaths:
         self,
         machine: AnycastMachine,
         *,
-        neighbours: Neighbours,
+        parts: Parts,
         notifier: OutcomeNotifier,
-        run_machines: Callable[[], None],
+        run_soon: Callable[[], None],
+        clock: Callable[[], float],
     ) -> None:
         self.machine = machine
-        self._neighbours = neighbours
+        self._parts = parts
         self._notifier = notifier
-        self._run_machines = run_machines
-        self._loop = asyncio.get_running_loop()
+        self.soon = run_soon
+        """Perform the machine's effects in the next turn: for calls that don't come from a connection."""
+        self.now = clock
         self._stream_takers: set[Peer] = set()
-        self._is_scheduled = False
 
     def attach(self, key: Peer, message: Attach) -> None:
         """A new path: all nodes are told."""
         if message.takes_streams:
             self._stream_takers.add(key)
-        self._neighbours.interest(self._interests(key, message.pattern), [])
+        self._announce(self._interests(key, message.pattern), [])
         self.give(message, key)
         self._notifier.paths_changed()
 
     def detach(self, key: Peer, pattern: Pattern, is_clean: bool) -> None:
         """A path is gone."""
-        self._neighbours.interest([], self._interests(key, pattern))
+        self._announce([], self._interests(key, pattern))
         self._stream_takers.discard(key)
         self.give(Detach(is_clean), key)
         self._notifier.paths_changed()
 
-    def _interests(self, key: Peer, pattern: Pattern) -> list[tuple[str, str]]:
+    def _announce(self, added: list[Interest], removed: list[Interest]) -> None:
+        self._parts.give(Interests(added, removed), HERE, self.now())
+
+    def _interests(self, key: Peer, pattern: Pattern) -> list[Interest]:
         modes = ("any", "stream") if key in self._stream_takers else ("any",)
         return [(pattern.text, mode) for mode in modes]
 
     def give(self, message: Input, peer: Peer) -> None:
         """Feed the machine; its effects are performed in this turn of the event loop, or the next."""
-        self.machine.receive(message, peer, now())
-
-    def soon(self) -> None:
-        """Perform the machine's effects in the next turn: for calls that don't come from a connection."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._is_scheduled = False
-        self._run_machines()
-
-
-def now() -> float:
-    """The event loop's clock, which may be coarser."""
-    return environment.monotonic()
+        self.machine.receive(message, peer, self.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -10,11 +11,11 @@ from reknit.config import Config
 from reknit.ledger import Series
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.ledger import AnycastLedger
-from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, FinalOutcome, Outcome
 from reknit.protocol.anycast.machine import AnycastMachine
+from reknit.protocol.machine import Peer
 from reknit.store.journal import Journal
-from reknit.wire.messages import Refuse
+from reknit.wire.messages import Message, Refuse
 from reknit.wire.outcomes import PathThere, RangeOutcome, Told, Want
 
 
@@ -33,13 +34,13 @@ class OutcomeWatcher(msgspec.Struct):
 
     topic: str
     resend: bool
-    peer: int = 0
+    peer: Peer = 0
     sender: ToldSender | None = None
     has_path: bool | None = None
 
 
 class OutcomeNotifier:
-    """Collects the outcomes that one node has to tell its publishers, until `tell_all`."""
+    """Collects the outcomes that one node has to tell its publishers, until `take_told`."""
 
     def __init__(
         self,
@@ -47,15 +48,15 @@ class OutcomeNotifier:
         config: Config,
         node_name: str,
         journal: Journal,
-        peers: Peers,
         machine: AnycastMachine,
         distributions: Distributions,
         ledger: AnycastLedger,
+        say: Callable[[Peer, Message], None],
     ) -> None:
         self._sources_max = config.limits.sources_max
         self._node_name = node_name
         self._journal = journal
-        self._peers = peers
+        self._say = say
         self._machine = machine
         self._distributions = distributions
         self._ledger = ledger
@@ -66,8 +67,13 @@ class OutcomeNotifier:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self._told) or self._are_paths_changed
+        """Whether paths came or went, so that publishers may have to be told."""
+        return self._are_paths_changed
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether there are outcomes to tell."""
+        return bool(self._told)
 
     def paths_changed(self) -> None:
         """Paths came or went, here or elsewhere."""
@@ -75,19 +81,20 @@ class OutcomeNotifier:
 
     # -- watchers
 
-    def want(self, want: Want, peer: PeerState) -> None:
-        """A publisher wants the outcomes of its events; those that are known already are told at once."""
+    def want(self, want: Want, peer: Peer) -> None:
+        """A publisher wants the outcomes of its events; those that are in the ledger are the first to tell."""
+        self._told.pop(want.source, None)
         sources_max = self._sources_max
         if want.source not in self.watchers and len(self.watchers) >= sources_max:
             text = f"the node already reports outcomes to {sources_max} sources (limits.sources_max)"
-            peer.send(Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
+            self._say(peer, Refuse(want.source, 1, 1, Code.RESOURCE_EXHAUSTED, text))
             return
         is_journal = self._distributions.of(want.topic) == JOURNAL
         has_path = self.has_path(want.topic)
-        self.watchers[want.source] = OutcomeWatcher(want.topic, want.resend, peer.id, has_path=has_path)
+        self.watchers[want.source] = OutcomeWatcher(want.topic, want.resend, peer, has_path=has_path)
         if not is_journal:
             self._tell_past((want.topic, want.source), want)
-        peer.send(PathThere(want.source, has_path, is_journal))
+        self._say(peer, PathThere(want.source, has_path, is_journal))
 
     def watch(self, source: bytes, watcher: OutcomeWatcher) -> None:
         """A gateway's sender wants the outcomes of its events."""
@@ -97,9 +104,9 @@ class OutcomeNotifier:
         """The outcomes of a source are not wanted any more."""
         self.watchers.pop(source, None)
 
-    def left(self, peer_id: int) -> None:
+    def left(self, peer: Peer) -> None:
         """A connection is gone."""
-        for source in [source for source, one in self.watchers.items() if one.peer == peer_id]:
+        for source in [source for source, one in self.watchers.items() if one.peer == peer]:
             del self.watchers[source]
 
     def has_path(self, topic: str) -> bool:
@@ -129,21 +136,24 @@ class OutcomeNotifier:
                     series[1], RangeOutcome(start, end, Outcome.MODIFIED, Code.UNKNOWN, text, self._node_name)
                 )
 
-    def tell_all(self) -> None:
-        """Tell all watchers."""
-        if self._are_paths_changed:
-            self._tell_paths()
+    def take_told(self) -> dict[bytes, list[RangeOutcome]]:
+        """The outcomes to tell, once the record of them is durable."""
         told, self._told = self._told, {}
+        return told
+
+    def tell_all(self, told: dict[bytes, list[RangeOutcome]]) -> None:
+        """Tell the watchers of these sources."""
         for source, fates in told.items():
             watcher = self.watchers.get(source)
             if watcher is None:
                 continue
             if watcher.sender is not None:
                 watcher.sender.tell(fates)
-            elif (peer := self._peers.get(watcher.peer)) is not None:
-                peer.send(Told(source, fates))
+            else:
+                self._say(watcher.peer, Told(source, fates))
 
-    def _tell_paths(self) -> None:
+    def tell_paths(self) -> None:
+        """Tell the watchers whose topic has a subscriber now, or none any more."""
         self._are_paths_changed = False
         known: dict[str, bool] = {}
         for source, watcher in self.watchers.items():
@@ -155,5 +165,5 @@ class OutcomeNotifier:
             watcher.has_path = has_path
             if watcher.sender is not None:
                 watcher.sender.path(has_path)
-            elif (peer := self._peers.get(watcher.peer)) is not None:
-                peer.send(PathThere(source, has_path))
+            else:
+                self._say(watcher.peer, PathThere(source, has_path))

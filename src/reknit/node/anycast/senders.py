@@ -8,7 +8,7 @@ from collections.abc import Callable
 from reknit.batch import Batch
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.gateway_api import OnPath, OnResults
-from reknit.node.anycast.gateway_ends import GatewaySender
+from reknit.node.anycast.gateway_ends import CallSoon, GatewaySender
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier, OutcomeWatcher
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.outcome import Outcome
@@ -27,12 +27,14 @@ class GatewaySenders:
         notifier: OutcomeNotifier,
         make_publisher: MakePublisher,
         notify_soon: Callable[[], None],
+        call_soon: CallSoon,
     ) -> None:
         self._node_name = node_name
         self._unsettled_max = unsettled_max
         self._distributions = distributions
         self._notifier = notifier
         self._notify_soon = notify_soon
+        self._call_soon = call_soon
         self._publisher = make_publisher("senders", self._durable, on_refused=self._refused)
         self._waiting: list[Batch] = []
         self._opening: asyncio.Task[None] | None = None
@@ -57,6 +59,7 @@ class GatewaySenders:
             unsettled_max=self._unsettled_max,
             put=self._put,
             on_close=self._notifier.forget,
+            call_soon=self._call_soon,
         )
         watcher = OutcomeWatcher(topic, resend_released, sender=sender, has_path=has_path)
         self._notifier.watch(sender.source, watcher)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reknit.config import Config
 from reknit.errors import InvalidTopic
 from reknit.node.anycast.distributions import JOURNAL, Distributions
 from reknit.node.anycast.local_paths import LocalPaths
-from reknit.node.peers.peers import PeerState
+from reknit.node.anycast.promises import SubscriptionKey
 from reknit.node.streams.streams import NodeStreams
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import Attach, Grant, Stall, SubscriberOutcomes
+from reknit.protocol.machine import Peer
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
-from reknit.wire.messages import Credit, Settle, Settled, Subscribe, Subscribed, Unsubscribe, Unsubscribed
+from reknit.wire.messages import (
+    Credit,
+    Message,
+    Settle,
+    Settled,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+)
 
 
 class SharedSubscriptions:
@@ -26,22 +38,26 @@ class SharedSubscriptions:
         distributions: Distributions,
         paths: LocalPaths,
         streams: NodeStreams,
+        say: Callable[[Peer, Message], None],
     ) -> None:
         self._subscriptions_max = config.limits.subscriptions_max
         self._journal = journal
         self._distributions = distributions
         self._paths = paths
         self._streams = streams
-        self._patterns: dict[tuple[int, int], Pattern] = {}
+        self._say = say
+        self._patterns: dict[SubscriptionKey, Pattern] = {}
+        self._settled: dict[SubscriptionKey, int] = {}
+        """The last `Settle` of each subscription that is not confirmed yet."""
 
     def __len__(self) -> int:
         return len(self._patterns)
 
-    def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: PeerState) -> bool:
+    def take(self, item: Credit | Settle | Subscribe | Unsubscribe, peer: Peer, peer_name: str) -> bool:
         """Take a message about a subscription that shares events with others; returns whether it was one."""
-        key = (peer.id, item.sub)
+        key = (peer, item.sub)
         if isinstance(item, Subscribe):
-            return self._distributions.is_on and self._subscribe(item, peer)
+            return self._distributions.is_on and self._subscribe(item, peer, peer_name)
         if key not in self._patterns:
             return False
         match item:
@@ -50,13 +66,13 @@ class SharedSubscriptions:
             case Settle(number=number, rows=rows):
                 checked = self._streams.checked(rows) if self._streams.topics else rows
                 self._paths.give(SubscriberOutcomes(checked), key)
-                peer.send(Settled(item.sub, number))
+                self._settled[key] = number
             case Unsubscribe():
                 self._drop(key, is_clean=True)
-                peer.send(Unsubscribed(item.sub, is_forgotten=item.forget))
+                self._say(peer, Unsubscribed(item.sub, is_forgotten=item.forget))
         return True
 
-    def _subscribe(self, request: Subscribe, peer: PeerState) -> bool:
+    def _subscribe(self, request: Subscribe, peer: Peer, peer_name: str) -> bool:
         try:
             if self._reads_journal(request):
                 return False
@@ -64,12 +80,12 @@ class SharedSubscriptions:
             return False
         problem = self._problem(request, peer)
         if problem is not None:
-            peer.send(Unsubscribed(request.sub, *problem))
+            self._say(peer, Unsubscribed(request.sub, *problem))
             return True
-        key, pattern = (peer.id, request.sub), Pattern(request.pattern)
-        peer.send(Subscribed(request.sub, self._journal.end, False, is_shared=True))
+        key, pattern = (peer, request.sub), Pattern(request.pattern)
+        self._say(peer, Subscribed(request.sub, self._journal.end, False, is_shared=True))
         self._patterns[key] = pattern
-        self._paths.attach(key, Attach(pattern, "bytes", request.credit, str(peer), request.takes_streams))
+        self._paths.attach(key, Attach(pattern, "bytes", request.credit, peer_name, request.takes_streams))
         return True
 
     def _reads_journal(self, request: Subscribe) -> bool:
@@ -80,8 +96,8 @@ class SharedSubscriptions:
             return True
         return self._distributions.of_all(Pattern(request.pattern)) == JOURNAL
 
-    def _problem(self, request: Subscribe, peer: PeerState) -> tuple[Code, str] | None:
-        if (peer.id, request.sub) in self._patterns:
+    def _problem(self, request: Subscribe, peer: Peer) -> tuple[Code, str] | None:
+        if (peer, request.sub) in self._patterns:
             return (
                 Code.ALREADY_EXISTS,
                 f"subscription {request.sub} exists already on this connection: use another number",
@@ -91,16 +107,32 @@ class SharedSubscriptions:
             return Code.RESOURCE_EXHAUSTED, text
         return None
 
-    def _drop(self, key: tuple[int, int], is_clean: bool) -> None:
+    @property
+    def has_settled(self) -> bool:
+        """Whether there are settlements to confirm."""
+        return bool(self._settled)
+
+    def take_settled(self) -> dict[SubscriptionKey, int]:
+        """The settlements to confirm, once the outcomes in them are durable."""
+        settled, self._settled = self._settled, {}
+        return settled
+
+    def confirm(self, settled: dict[SubscriptionKey, int]) -> None:
+        """The outcomes of these settlements are durable."""
+        for (peer, sub), number in settled.items():
+            if (peer, sub) in self._patterns:
+                self._say(peer, Settled(sub, number))
+
+    def _drop(self, key: SubscriptionKey, is_clean: bool) -> None:
         self._paths.detach(key, self._patterns.pop(key), is_clean)
 
-    def left(self, peer_id: int) -> None:
+    def left(self, peer: Peer) -> None:
         """A connection is gone, with the events that it did not settle."""
-        for key in [key for key in self._patterns if key[0] == peer_id]:
+        for key in [key for key in self._patterns if key[0] == peer]:
             self._drop(key, is_clean=False)
 
-    def blocked(self, peer_id: int, is_blocked: bool) -> None:
+    def blocked(self, peer: Peer, is_blocked: bool) -> None:
         """A connection's send buffer is full, or has room again."""
         for key in self._patterns:
-            if key[0] == peer_id:
+            if key[0] == peer:
                 self._paths.give(Stall(is_blocked), key)

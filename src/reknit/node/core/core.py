@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.entries import Run
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.parts import Parts
 from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
+from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
@@ -39,14 +41,16 @@ from reknit.protocol.effects import (
     AppendRecord,
     DeadLetter,
     DeliverRuns,
+    Mark,
     Redeliver,
     Scan,
     Send,
     Withhold,
 )
-from reknit.protocol.machine import JOURNAL, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.machine import JOURNAL, MadeDurable, NextTurn, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Refusal
 from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, ResumeIntake, StopIntake
+from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
 from reknit.topic import Pattern
@@ -64,14 +68,13 @@ from reknit.wire.messages import (
 )
 from reknit.wire.messages import Deliver as DeliverMessage
 
-GROW_BYTES = 4 << 20
-
 Input = Frames | Declare | Credit | Settle | Unsubscribe | Subscribe
 Effect = (
     Append
     | AppendRecord
     | DeadLetter
     | DeliverRuns
+    | Mark
     | Redeliver
     | RefusedBatch
     | Respond
@@ -80,29 +83,6 @@ Effect = (
     | Withhold
     | RecoveryEffect
 )
-
-
-class Shell(Protocol):
-    """Runs a core: sends its bytes and makes its journal durable."""
-
-    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
-        """Send these frames to a peer, in one go; nothing happens if it is not connected any more."""
-
-    def commit(self, number: int, sync: bool) -> None:
-        """Make everything staged by now durable; then call `durable(number, …)`, or `failed` and retry."""
-
-
-class Edge(Protocol):
-    """Decides what peers may do; see `reknit.node.peers.permissions`."""
-
-    def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
-        """Why a peer may not publish as a source on a topic."""
-
-    def may_be(self, peer: Peer, address: Address) -> bool:
-        """Whether events from an address may come from a peer."""
-
-    def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
-        """Why valid events with attributes may not come from a peer."""
 
 
 class Core:
@@ -126,7 +106,7 @@ class Core:
         self.journal = journal
         self.config = config
         self._shell = shell
-        self._now_us = now_us
+        self.now_us = now_us
         self._edge = edge
         self._is_elsewhere = is_elsewhere
         """Whether another node subscribes to a topic, as far as this one knows."""
@@ -173,23 +153,33 @@ class Core:
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
-        self._seen_end = journal.end
+        self.tail = JournalTail(journal)
+        self.parts = Parts()
 
     # -- input
 
     def receive(self, item: Input, peer: Peer, now: float) -> None:
         """From a publisher or a subscriber."""
         match item:
-            case Frames() | Declare():
+            case Frames():
                 self.intake.receive(item, peer, now)
-            case Credit() | Unsubscribe():
-                self.dispatch.receive(item, peer, now)
-            case Settle():
+            case Declare(source=source):
+                self.parts.give(SourceDeclared(source), peer, now)
+                self.intake.receive(item, peer, now)
+            case Settle(sub=sub, rejected=rejected):
                 self.recovery.receive(item, peer, now)
+                if rejected:  # their dead letters are durable before that is confirmed
+                    self.dispatch.confirm_after(self.recovery.mark(), peer, sub)
                 self.dispatch.receive(item, peer, now)
+            case Credit():
+                self.dispatch.receive(item, peer, now)
+            case Unsubscribe():
+                self.dispatch.receive(item, peer, now)
+                self.parts.give(SubscriptionsChanged(), peer, now)
             case Subscribe():
                 self.recovery.receive(item, peer, now)
                 self._subscribe(item, peer, now)
+                self.parts.give(SubscriptionsChanged(), peer, now)
             case _:
                 assert_never(item)
 
@@ -202,17 +192,19 @@ class Core:
         self.intake.receive(PeerLeft(), peer, now)
         self.dispatch.receive(PeerLeft(), peer, now)
         self.recovery.receive(PeerLeft(), peer, now)
+        self.parts.tell_all(PeerLeft(), peer, now)
+        self.parts.give(SubscriptionsChanged(), peer, now)
 
     def blocked(self, peer: Peer, is_blocked: bool, now: float) -> None:
         """The send buffer to a peer is full, or has room again."""
         self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
+        self.parts.tell_all(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """An admin request that changes state: pause or resume topics, redrive or drop dead letters.
 
         It is answered when the change is durable.
         """
-        before = self.journal.staged_end
         try:
             match ask.what:
                 case "pause" | "resume":
@@ -224,30 +216,42 @@ class Core:
                 case _:
                     body = self.dead_letter_admin.drop(ask.args)
         except JournalFull as error:
-            self._say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
+            self.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
             return
         except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            self._say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
+            self.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
-        answer = Answer(ask.id, Code.OK, "", body)
-        if self.journal.staged_end == before:
-            self._say(peer, answer)
-            return
+        self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
+        """Send a message once everything that was staged before it is durable."""
+        if self.journal.staged_end == self.journal.end and not self._writer.has_deferred:
+            self.say(peer, message)
+        else:
+            self.dispatch.send_when_durable(self._mark(now), peer, message)
+
+    def _mark(self, now: float) -> int:
+        """A number that is durable when everything staged by now is."""
         number = self.intake.next_number()
-        self._writer.staged(number)
-        self.dispatch.send_when_durable(number, peer, answer)
+        self._writer.write(Mark(number), now)
+        return number
 
     def tick(self, now: float) -> None:
         """Time passed."""
         self.dispatch.tick(now)
         self.responses.tick(now)
         self.recovery.tick(now)
+        self.parts.tick(now)
 
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
-        machines = (self.dispatch, self.responses, self.recovery)
+        machines = (self.dispatch, self.responses, self.recovery, self.parts)
         due = [machine.next_deadline() for machine in machines]
         return min((at for at in due if at is not None), default=None)
+
+    def next_turn(self, now: float) -> None:
+        """Others ran meanwhile: continue what would have taken too long in one turn."""
+        self.parts.tell_all(NextTurn(), JOURNAL, now)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
@@ -261,20 +265,27 @@ class Core:
         subscriptions_max = self.config.limits.subscriptions_max
         if len(self.dispatch.queues) >= subscriptions_max:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
-            self._say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
+            self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:
-            opened = resolve(request, self.journal, self.epoch, self._now_us())
+            opened = resolve(request, self.journal, self.epoch, self.now_us())
         except LocalError as error:
-            self._say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
+            self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
         self.dispatch.receive(opened, peer, now)
 
     # -- effects
 
     def run(self, now: float) -> None:
-        """Perform the machines' effects until there are none; then request a commit."""
+        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
         self._report_unreadable(now)
+        self._run_machines(now)
+        while self.parts.is_due:
+            self.parts.perform(now)
+            self._run_machines(now)
+        self._writer.commit()
+
+    def _run_machines(self, now: float) -> None:
         while True:
             if self.dead_letters.is_full and not self.intake.is_full:
                 self.intake.receive(StopIntake(self.dead_letters.full_text), JOURNAL, now)
@@ -287,11 +298,10 @@ class Core:
                 break
             for effect in effects:
                 self._perform(effect, now)
-        self._writer.commit()
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
-            case Append() | AppendRecord() | DeadLetter() | RefusedBatch() | Respond():
+            case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
             case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):
                 header = encode(DeliverMessage(sub, size, position))
@@ -302,7 +312,7 @@ class Core:
                         entries = piece.run.entries[piece.low : piece.high]
                         self.responses.delivered(entry.head for entry in entries)
             case Send(peer=peer, message=message):
-                self._say(peer, message)
+                self.say(peer, message)
             case Redeliver():
                 if self.responses.watch and self._serves(effect.peer, effect.sub):
                     self.responses.delivered_range(effect.topic, effect.source, effect.start, effect.stop)
@@ -328,7 +338,12 @@ class Core:
         queue = self.dispatch.queues.get((peer, sub))
         return queue is not None and queue.pattern.is_topic
 
-    def _say(self, peer: Peer, message: Message) -> None:
+    def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
+        """Send frames to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
+        self._shell.send(peer, buffers)
+
+    def say(self, peer: Peer, message: Message) -> None:
+        """Send a message to a peer now, ahead of the effects that wait; nothing happens if it is gone."""
         self._shell.send(peer, (encode(message),))
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
@@ -349,15 +364,11 @@ class Core:
 
     def durable(self, number: int, end: int, now: float) -> None:
         """A commit ended: the events that it covers are acknowledged and delivered."""
-        runs: list[Run] = []
-        while self._seen_end < end:
-            run = self.journal.read(self._seen_end, end, GROW_BYTES)
-            runs.append(run)
-            self._seen_end = run.next_position
-        self.dispatch.receive(JournalGrown(runs, end), JOURNAL, now)
+        self.dispatch.receive(JournalGrown(self.tail.advance(end), end), JOURNAL, now)
         committed = MadeDurable(number)
         self.intake.receive(committed, JOURNAL, now)
         self.dispatch.receive(committed, JOURNAL, now)
+        self.parts.tell_all(committed, JOURNAL, now)
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
@@ -373,15 +384,20 @@ class Core:
         self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
-        """Apply retention. Events that a durable subscriber is owed stay, unless the configuration says otherwise."""
+        """Apply retention. Dead letters that wait stay.
+
+        Events that a durable subscriber is owed stay too, unless the configuration says otherwise.
+        """
         retention = self.config.retention
         if not (retention.count_max or retention.bytes_max or retention.age_s_max):
             return
-        floors = [self._seen_end]  # what was committed since then is not dispatched yet
+        floors = [self.tail.end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
             floors += [account.floor for account in self.journal.ledger.accounts.values()]
-            letters = self.dead_letters.floor()
-            floors += [] if letters is None else [letters]
+        letters = (
+            self.dead_letters.floor()
+        )  # they have limits of their own, and nobody would be told of their loss
+        floors += [] if letters is None else [letters]
         removed = self.journal.trim(None, min(floors))
         if removed:
             self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)

@@ -20,7 +20,7 @@ from reknit.errors import Gone, JournalFull
 from reknit.lineage import lasting_source
 from reknit.node.core.dead_letters import REDRIVEN, REDRIVEN_COUNT, DeadLetters
 from reknit.outcome import Code
-from reknit.records import DeadLettersBack, DeadLettersRedriven
+from reknit.records import DeadLettersBack, DeadLettersRedriven, encode
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
@@ -161,6 +161,8 @@ class DeadLetterAdmin:
         batch = _batch(source, first, [letter for _, letter in group], now_us, clears_ttl)
         ranges = _ranges(group)
         record = DeadLettersRedriven(letters.source, ranges, topic, source, first, batch.count, now_us)
+        # Either both fit, or nothing happens; twice the record, because it may have to be taken back.
+        letters.journal.check_room(2 * len(encode(record)) + batch.head.length)
         letters.journal.stage_record(record)
         letters.waiting.went(ranges)
         try:

@@ -11,13 +11,13 @@ from reknit.config import Config
 from reknit.errors import JournalFull
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.responses import Responses
-from reknit.protocol.effects import Append, AppendRecord, DeadLetter
+from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Mark
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Intake, RefusedBatch, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
 
-Staged = Append | AppendRecord | DeadLetter | RefusedBatch | Respond
+Staged = Append | AppendRecord | DeadLetter | Mark | RefusedBatch | Respond
 
 
 class JournalWriter:
@@ -96,6 +96,8 @@ class JournalWriter:
                 sync = not self._memory_topics or any(self._is_durable(head.topic) for head in heads)
             case AppendRecord(number=number, record=record):
                 self._journal.stage_record(record)
+                sync = True
+            case Mark(number=number):
                 sync = True
             case DeadLetter():
                 self._responses.dead_lettered(effect)

@@ -18,7 +18,7 @@ from reknit.frame import Buffer
 from reknit.node.core.keepers import JournalKeeper, Keepers
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
-from reknit.protocol.effects import AppendRecord, Send
+from reknit.protocol.effects import AppendRecord, Mark, Send
 from reknit.protocol.machine import JOURNAL, Peer, PeerLeft
 from reknit.protocol.publish.intake import Intake, RefusedBatch
 from reknit.protocol.recovery import cache_inputs
@@ -50,7 +50,7 @@ log = logging.getLogger("reknit.node")
 Input = cache_inputs.Input | Heartbeat | Require | NeverArrives | Subscribe | Settle
 Own = LookUp | ListHeld | SendFound | AskRemote | SurveyRemote | Dismiss | SkipSource | LossNoted
 """Effects that are performed here…"""
-Effect = Own | AppendRecord | RefusedBatch | Send
+Effect = Own | AppendRecord | Mark | RefusedBatch | Send
 """…and those that the core performs, like the effects of its other machines."""
 
 
@@ -155,6 +155,12 @@ class CoreRecovery:
             return queue is not None and queue.pattern.matches(topic) and topic != self._dead_letter_topic
 
         self._effects += rejections(message, peer, gets)
+
+    def mark(self) -> int:
+        """A number that is durable when everything that was rejected by now is."""
+        number = self._intake.next_number()
+        self._effects.append(Mark(number))
+        return number
 
     def tick(self, now: float) -> None:
         """Time passed."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from reknit.batch import Batch, Head
 from reknit.config import Config
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.links.forwarding_table import ForwardingTable
 from reknit.node.links.link_connections import LinkConnection
 from reknit.node.links.positions import NeighbourPositions
@@ -26,22 +27,27 @@ class Flows:
         node_name: str,
         epoch: str,
         journal: Journal,
+        tail: JournalTail,
         table: ForwardingTable,
         positions: NeighbourPositions,
         make_publisher: MakePublisher,
         on_forwarded: Callable[[Head], None],
         current: Callable[[str], LinkConnection | None],
+        pump_soon: Callable[[], None],
     ) -> None:
         self._config = config
         self._node_name = node_name
         self._epoch = epoch
         self._journal = journal
+        self._tail = tail
         self._table = table
         self._positions = positions
         self._make_publisher = make_publisher
         self._on_forwarded = on_forwarded
         self._current = current
         """The connection to a neighbour, if there is one."""
+        self._pump_soon = pump_soon
+        """Have `pump` called in the next turn."""
         self._outgoing: dict[str, OutgoingReplication] = {}
         self._incoming: dict[str, IncomingReplication] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -56,16 +62,22 @@ class Flows:
 
     # -- links come and go
 
-    def up(self, name: str) -> None:
-        """A neighbour is connected, and may request events."""
-        if name not in self._outgoing:
+    def up(self, name: str, journal: str) -> None:
+        """A neighbour with this journal is connected, and may request events."""
+        first = self._positions.first_linked(name, journal, self._epoch, self._journal.end)
+        if name in self._outgoing:
+            self._outgoing[name].up(first)
+        else:
             self._outgoing[name] = OutgoingReplication(
                 name,
                 settings=self._config.links,
                 epoch=self._epoch,
                 journal=self._journal,
+                tail=self._tail,
                 table=self._table,
                 on_forwarded=self._on_forwarded,
+                pump_soon=self._pump_soon,
+                first=first,
             )
 
     def pull(self, name: str, connection: LinkConnection) -> None:

@@ -6,18 +6,15 @@ the state that has to outlast them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from reknit import environment
-from reknit.batch import Batch
 from reknit.config import Config
 from reknit.event import FLAG_STREAM
 from reknit.node.core.core import Core
-from reknit.node.links.anycast_inputs import AnycastInputs
-from reknit.node.links.checks import objection, parse_link, unsound
+from reknit.node.links.checks import objection, unsound
 from reknit.node.links.flows import Flows
 from reknit.node.links.forwarding_table import ForwardingTable, Origins
 from reknit.node.links.link_connections import IncomingLink, LinkConnection
@@ -28,7 +25,7 @@ from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.state_file import StateFile
 from reknit.outcome import Code
 from reknit.protocol.anycast.inputs import (
-    ForwardToNeighbour,
+    ForwardBatch,
     NeighbourDown,
     NeighbourOutcomes,
     NeighbourUp,
@@ -36,6 +33,8 @@ from reknit.protocol.anycast.inputs import (
     RoutesChanged,
     Stall,
 )
+from reknit.protocol.dispatch.inputs import PeerBlocked
+from reknit.protocol.machine import MadeDurable, NextTurn, Peer, PeerLeft
 from reknit.protocol.routing.known_node import Interest
 from reknit.protocol.routing.routes import (
     DropLink,
@@ -45,7 +44,10 @@ from reknit.protocol.routing.routes import (
     Rerouted,
     Routes,
     SendToNeighbour,
+    SourceDeclared,
+    SubscriptionsChanged,
 )
+from reknit.protocol.streams.inputs import OfferStream, UpstreamGone
 from reknit.wire.codec import Frames, Item, encode
 from reknit.wire.links import (
     Announce,
@@ -79,8 +81,11 @@ class Links:
         epoch: str,
         urls: Sequence[str],
         core: Core,
+        distribution: Callable[[str], str],
         make_publisher: MakePublisher,
         run_machines: Callable[[], None],
+        run_soon: Callable[[], None],
+        clock: Callable[[], float],
     ) -> None:
         self._settings = settings = config.links
         instance = environment.time_us() * 1000
@@ -91,7 +96,8 @@ class Links:
             node_name, instance, cost, settings.edge, list(urls), epoch
         )
         self.run_machines = run_machines
-        self._anycast: AnycastInputs
+        self._parts = core.parts
+        self._now = clock
         self._file = StateFile(config, FILE, SavedLinks)
         saved, save_soon = self._file.value, self._file.save_soon
         self.table = ForwardingTable(
@@ -100,32 +106,31 @@ class Links:
             origins=Origins(
                 saved.origins, node_name, save_soon, {source for _, source in core.journal.ledger.published}
             ),
-            distribution=lambda topic: self._anycast.mode(topic),
-            announce=self.interest,
+            distribution=distribution,
+            announce=self._announce,
         )
         self.flows = Flows(
             config=config,
             node_name=node_name,
             epoch=epoch,
             journal=core.journal,
+            tail=core.tail,
             table=self.table,
             positions=NeighbourPositions(self._file),
             make_publisher=make_publisher,
             on_forwarded=core.responses.forwarded,
             current=self.connection,
+            pump_soon=run_soon,
         )
         self.outgoing = OutgoingLinks(
             config=config, node_name=node_name, owner=self, added=saved.added, save_soon=save_soon
         )
-        self.by_peer: dict[int, IncomingLink] = {}
+        self.by_peer: dict[Peer, IncomingLink] = {}
         self._connections: dict[str, list[LinkConnection]] = {}
         self._were_linked = False
+        self._is_grown = False
+        """Whether more of the journal is durable, or may be read, since the last `perform`."""
         self._returns: dict[str, list[Return]] = {}
-        self._now = asyncio.get_running_loop().time
-
-    def feed(self, anycast: AnycastInputs) -> None:
-        """Feed this anycast from now on."""
-        self._anycast = anycast
 
     async def stop(self) -> None:
         """Disconnect from all."""
@@ -160,9 +165,9 @@ class Links:
             case Frames():
                 self._take_frames(item, connection, now)
             case Piece() | Room() | Abort():
-                self._anycast.streams.take_from_node(item, name)
+                self._parts.give(item, name, now)
             case Returned(rows=rows):
-                self._anycast.give(NeighbourOutcomes(rows), name)
+                self._parts.give(NeighbourOutcomes(rows), name, now)
             case Pull():
                 self.flows.pulled(name, item, connection)
             case Got(position=position):
@@ -197,10 +202,8 @@ class Links:
                 deadline=deadline,
                 attempts=message.attempts,
             )
-            if batch.head.flags & FLAG_STREAM:
-                self._anycast.streams.begin_from_node(batch, offered, connection.name)
-            else:
-                self._anycast.give(offered, connection.name)
+            is_stream = batch.head.flags & FLAG_STREAM
+            self._parts.give(OfferStream(offered) if is_stream else offered, connection.name, now)
 
     def _greeted(self, hello: Link, connection: LinkConnection) -> None:
         problem = objection(hello, self.routes.name, self._settings, set(self._connections))
@@ -217,11 +220,12 @@ class Links:
 
     def _up(self, name: str, connection: LinkConnection) -> None:
         assert connection.hello is not None
+        now = self._now()
         log.info("linked to %s", name)
         self._were_linked = True
-        self.flows.up(name)
-        self.routes.receive(LinkUp(connection.cost), name, self._now())
-        self._anycast.give(NeighbourUp(), name)
+        self.flows.up(name, connection.hello.journal)
+        self.routes.receive(LinkUp(connection.cost), name, now)
+        self._parts.give(NeighbourUp(), name, now)
         self.flows.pull(name, connection)
 
     def lost(self, connection: LinkConnection) -> None:
@@ -245,41 +249,65 @@ class Links:
 
     def _down(self, name: str) -> None:
         log.info("the link to %s is gone", name)
+        now = self._now()
         self.flows.down(name)
-        self.routes.receive(LinkDown(), name, self._now())
-        self._tell_routes()
-        self._anycast.streams.lost_node(name)
-        self._anycast.give(NeighbourDown(), name)
+        self.routes.receive(LinkDown(), name, now)
+        self._tell_routes(now)
+        self._parts.give(UpstreamGone(is_final=True), name, now)
+        self._parts.give(NeighbourDown(), name, now)
 
-    def lost_peer(self, peer_id: int) -> None:
-        """A connection to this node is gone."""
-        connection = self.by_peer.get(peer_id)
-        if connection is not None:
-            self.lost(connection)
+    # -- a part of the core
 
-    def blocked(self, peer_id: int, is_blocked: bool) -> None:
-        """A connection's send buffer is full, or has room again."""
-        connection = self.by_peer.get(peer_id)
-        if connection is not None and connection.name:
-            self._anycast.give(Stall(is_blocked), connection.name)
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        """From another part, the journal or a connection."""
+        match message:
+            case PeerLeft():
+                if (connection := self.by_peer.get(peer)) is not None:
+                    self.lost(connection)
+            case PeerBlocked(is_blocked=is_blocked):
+                if (connection := self.by_peer.get(peer)) is not None and connection.name:
+                    self._parts.give(Stall(is_blocked), connection.name, now)
+            case MadeDurable() | NextTurn():
+                self._is_grown = True
+            case Interests():
+                self.routes.receive(message, self.routes.name, now)
+            case ForwardBatch():
+                self._forward(message, now)
+            case Return():
+                self._returns.setdefault(str(peer), []).append(message)
+            case SendToNeighbour(peer=name, message=content):
+                self.say(str(name), content)
+            case SubscriptionsChanged():
+                self.table.subscriptions_changed()
+            case SourceDeclared(source=source):
+                self._declared(source)
 
-    # -- the machine
-
-    def run(self, now: float) -> None:
-        """Send messages that are due, and announce changes."""
+    def perform(self, now: float) -> None:
+        """Send messages that are due, announce changes, and send events that are new."""
         self.table.announce_changes()
-        self._tell_routes()
+        self._tell_routes(now)
         returns, self._returns = self._returns, {}
         for name, rows in returns.items():
             self.say(name, Returned(rows))
+        self._is_grown = False
+        self.flows.pump()
 
     @property
     def is_due(self) -> bool:
-        """Whether `run` has something to do. A node that never had a link has not."""
+        """Whether `perform` has something to do. A node that never had a link has not."""
         is_on = self._were_linked or self.outgoing.were_there
-        return is_on and bool(self._returns or self.routes.has_effects or self.table.is_due)
+        news = self._returns or self.routes.has_effects or self.table.is_due
+        return is_on and bool(news or self._is_grown)
 
-    def _tell_routes(self) -> None:
+    def tick(self, now: float) -> None:
+        """Send heartbeats, and drop neighbours that send none."""
+        self.routes.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """When the next heartbeat is due."""
+        return self.routes.next_deadline()
+
+    def _tell_routes(self, now: float) -> None:
         is_new = has_new_routes = False
         for effect in self.routes.take_effects():
             match effect:
@@ -293,8 +321,7 @@ class Links:
                     is_new, has_new_routes = True, has_new_routes or yes
         if is_new:
             self.table.forget()
-            self._anycast.give(RoutesChanged(), self.routes.name)
-            self._anycast.paths_changed()
+            self._parts.give(RoutesChanged(), self.routes.name, now)
         if has_new_routes:
             self.flows.look_back()
 
@@ -304,47 +331,36 @@ class Links:
         if several:
             several[0].send(message)
 
-    # -- anycast
-
-    def interest(self, added: list[Interest], removed: list[Interest]) -> None:
+    def _announce(self, added: list[Interest], removed: list[Interest]) -> None:
         """Subscribers of this node came and went: all other nodes are told."""
         self.routes.receive(Interests(added, removed), self.routes.name, self._now())
 
-    def forward(self, effect: ForwardToNeighbour, batch: Batch, now: float) -> None:
+    def _forward(self, message: ForwardBatch, now: float) -> None:
         """Forward events to a neighbour, after all messages about routes."""
-        self._tell_routes()
-        several = self._connections.get(str(effect.key))
+        self._tell_routes(now)
+        wanted, batch = message.wanted, message.batch
+        several = self._connections.get(str(wanted.key))
         if not several:
             return  # the connection was lost in this turn: the machine will be told next
-        ttl_ms = max(1, int((effect.deadline - now) * 1000)) if effect.deadline is not None else 0
+        ttl_ms = max(1, int((wanted.deadline - now) * 1000)) if wanted.deadline is not None else 0
         header = Forward(
             batch.head.length,
-            effect.origin,
-            effect.mode,
-            effect.resend,
-            effect.attempts,
+            wanted.origin,
+            wanted.mode,
+            wanted.resend,
+            wanted.attempts,
             ttl_ms,
-            effect.visited,
+            wanted.visited,
         )
         several[0].send_buffers([encode(header), batch.data])
 
-    def give_back(self, name: str, row: Return) -> None:
-        """Tell a neighbour the outcome of events that it forwarded."""
-        self._returns.setdefault(name, []).append(row)
-
-    # -- replication
-
-    def subscriptions_changed(self) -> None:
-        """Somebody subscribed or unsubscribed."""
-        self.table.subscriptions_changed()
-
-    def declared(self, source: bytes) -> None:
+    def _declared(self, source: bytes) -> None:
         """A publisher with a lasting source is here now, wherever it was before."""
         if self.table.declared(source):
             for connection in (one for several in self._connections.values() for one in several):
                 connection.forget_origin(source)
 
-    # -- figures
+    # -- questions
 
     def connection(self, name: str) -> LinkConnection | None:
         """The one in use to a neighbour, if it is connected."""
@@ -355,45 +371,7 @@ class Links:
         """The connections that are in use, one to each neighbour."""
         return [several[0] for several in self._connections.values()]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Every link and every node that is known, for people."""
-        ways = self.routes.reachable()
-        rows: list[dict[str, Any]] = [
-            {
-                "node": name,
-                "state": "linked" if name in self._connections else ("reached" if name in ways else "away"),
-                "cost": ways[name].cost if name in ways else None,
-                "via": ways[name].first if name in ways else "",
-                "is_edge": known.state.is_edge,
-                "url": self.url(name),
-                "subscriptions": len(known.interests),
-                "unsettled": self._anycast.unsettled(name),
-                "sent": self.flows.sent(name),
-                "received": self.flows.received(name),
-                "problem": "",
-            }
-            for name, known in sorted(self.routes.known.items())
-            if name != self.routes.name
-        ]
-        rows += [
-            {"node": "", "state": "waiting", "cost": one.cost, "via": "", "is_edge": False, "url": one.url}
-            | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": one.problem}
-            for one in self.outgoing
-            if not one.name
-        ]
-        return rows
-
     def url(self, name: str) -> str:
         """The address of a neighbour."""
         connection = self.connection(name)
         return connection.url if connection is not None else ""
-
-    def ask_add(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Add a link, for an admin request; returns all links. Raises `InvalidConfig`, `Refused`."""
-        self.outgoing.add(*parse_link(str(args["to"]), self._settings.cost))
-        return self.rows()
-
-    def ask_remove(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Remove a link, for an admin request; returns the links that are left. Raises `InvalidConfig`, `Refused`."""
-        self.outgoing.remove(parse_link(str(args["to"]))[0])
-        return self.rows()

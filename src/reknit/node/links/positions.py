@@ -12,6 +12,8 @@ class SavedLinks(msgspec.Struct):
 
     positions: dict[str, tuple[str, int]] = {}
     """By neighbour: its journal's epoch, and the position up to which everything from there is stored here."""
+    first: dict[str, tuple[str, str, int]] = {}
+    """By neighbour: its journal's epoch, this journal's epoch, and the position here at which it was first linked."""
     origins: dict[str, str] = {}
     """By source, as hex: the node on which it is published."""
     added: dict[str, int] = {}
@@ -27,6 +29,19 @@ class NeighbourPositions:
     def of(self, name: str) -> tuple[str, int]:
         """A neighbour's journal, and the position there up to which everything is stored here; -1 at first."""
         return self._file.value.positions.get(name, ("", -1))
+
+    def first_linked(self, name: str, journal: str, epoch: str, end: int) -> int:
+        """A neighbour with this journal is linked: the position here when that happened first. `end` is where it is now.
+
+        Its subscriptions are known from then on, so the events after that position are carried to it, even if it
+        requests them later, or again after a crash in which it forgot that it had done so.
+        """
+        known = self._file.value.first.get(name)
+        if known is not None and known[:2] == (journal, epoch) and known[2] <= end:
+            return known[2]
+        self._file.value.first[name] = (journal, epoch, end)
+        self._file.save()
+        return end
 
     def reached(self, name: str, epoch: str, position: int) -> None:
         """Everything from a neighbour's journal up to this position is stored here."""

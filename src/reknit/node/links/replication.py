@@ -8,7 +8,6 @@ recovered.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from reknit.entries import Run
 from reknit.errors import Gone
 from reknit.frame import Buffer
 from reknit.ledger import Series
+from reknit.node.core.journal_tail import JournalTail
 from reknit.node.links.forwarding_table import ForwardingTable
 from reknit.node.links.link_connections import LinkConnection
 from reknit.node.links.positions import NeighbourPositions
@@ -34,7 +34,6 @@ from reknit.wire.links import Carry, Got, Pull
 
 log = logging.getLogger("reknit.node")
 
-READ_BYTES: Final = 1 << 20
 TURN_BYTES: Final = 8 << 20
 """How much of the journal is read in one turn of the event loop."""
 TELL_BYTES: Final = 4 << 20
@@ -51,26 +50,36 @@ class OutgoingReplication:
         settings: LinkSettings,
         epoch: str,
         journal: Journal,
+        tail: JournalTail,
         table: ForwardingTable,
         on_forwarded: Callable[[Head], None],
+        pump_soon: Callable[[], None],
+        first: int,
     ) -> None:
         self._name = name
         self._settings = settings
         self._epoch = epoch
         self._journal = journal
+        self._tail = tail
         self._table = table
         self._on_forwarded = on_forwarded
+        self._pump_soon = pump_soon
+        self._first = first
+        """A neighbour without a position of its own gets the events from here on: it was linked by then."""
         self._connection: LinkConnection | None = None
         self._cursor = -1
         self._told = self._since = 0
         self._unacked: deque[tuple[int, int]] = deque()
         """(position, bytes) of events that were sent and are not acknowledged."""
         self._bytes = 0
-        self._is_scheduled = False
         self._passed: dict[Series, int] = {}
         """The seq up to which a series was sent there, or came from there."""
         self.events = 0
         """How many events were sent."""
+
+    def up(self, first: int) -> None:
+        """The neighbour is linked again; `first` is where its events begin if it has no position."""
+        self._first = first
 
     def pull(self, wanted: Pull, connection: LinkConnection) -> None:
         """The neighbour requests events from a position on."""
@@ -80,7 +89,7 @@ class OutgoingReplication:
         self._bytes = 0
         self._passed.clear()
         if wanted.position < 0:
-            self._cursor = journal.end
+            self._cursor = max(self._first, journal.start)
         elif wanted.epoch != self._epoch:
             self._cursor = journal.start
         else:
@@ -119,27 +128,17 @@ class OutgoingReplication:
         """Send events, as far as there are some and the neighbour keeps up."""
         journal, window = self._journal, self._settings.window_bytes
         stop = self._cursor + TURN_BYTES
-        while 0 <= self._cursor < journal.end and self._bytes < window and self._connection is not None:
+        while 0 <= self._cursor < self._tail.end and self._bytes < window and self._connection is not None:
             if self._cursor >= stop:
-                self._pump_soon()
+                self._pump_soon()  # more than one turn of the event loop should read: let others run first
                 return
             try:
-                run = journal.read(self._cursor, journal.end, READ_BYTES)
+                run = self._tail.read(self._cursor)
             except Gone:
                 self._cursor = journal.start
                 continue
             self._send(run, self._connection)
             self._cursor = run.next_position
-
-    def _pump_soon(self) -> None:
-        """There is more than one turn of the event loop should read: let others run first."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._is_scheduled = False
-        self.pump()
 
     def _send(self, run: Run, connection: LinkConnection) -> None:
         pieces: list[Buffer] = []

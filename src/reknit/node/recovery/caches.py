@@ -6,55 +6,22 @@ What is asked for, where and when, is decided by `reknit.protocol.recovery.cache
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.remote_cache import RemoteCache
 from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.node.recovery.aligned import AlignedEvents
+from reknit.node.recovery.remote_replies import RemoteReplies
 from reknit.outcome import Code
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache import EventHolder
-from reknit.protocol.recovery.cache_inputs import (
-    AskRemote,
-    Remote,
-    RemoteAnswered,
-    RemoteFound,
-    RemoteListed,
-    RemoteUnreachable,
-    SurveyRemote,
-)
-from reknit.seqset import Range
+from reknit.protocol.recovery.cache_inputs import AskRemote, Remote, SurveyRemote
 from reknit.wire.codec import Frames
-from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Span, Survey, Surveyed
+from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 
 CacheMessage = Recover | Survey | Heartbeat | Offer | Require | Recovered | Surveyed
-
-
-class RemoteReplies:
-    """Passes the replies of further nodes to the search that asked."""
-
-    def __init__(self, search: int, reply: Callable[[Remote, Peer], None]) -> None:
-        self._search = search
-        self._reply = reply
-
-    def found(self, cache: Peer, batches: list[Batch]) -> None:
-        """A node sent these batches."""
-        self._reply(RemoteFound(self._search, batches), cache)
-
-    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        """A node has sent everything that it holds of these ranges."""
-        self._reply(RemoteAnswered(self._search, number, covered, is_last), cache)
-
-    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """A node listed the ranges that it holds."""
-        self._reply(RemoteListed(self._search, spans, is_last), cache)
-
-    def unreachable(self, cache: Peer) -> None:
-        """A node can't be reached for now."""
-        self._reply(RemoteUnreachable(self._search), cache)
 
 
 class NodeCaches:

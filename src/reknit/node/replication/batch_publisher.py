@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, assert_never
 
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.node_connection import NodeConnection
 from reknit.ledger import Series
 from reknit.protocol.recovery.loss_reports import TEXT
+from reknit.protocol.replication.replica_publisher import (
+    BatchesRefused,
+    BatchesStored,
+    GapFound,
+    ReplicaPublisher,
+    ReportLost,
+    SendBatches,
+)
 from reknit.wire.codec import Frames, Item
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Message, Refuse, Welcome
 
@@ -36,45 +43,6 @@ class ReportLoss(Protocol):
 
     def __call__(self, series: Series, start: int, stop: int, text: str) -> None:
         """`[start, stop)` will never arrive."""
-
-
-class UnackedBatches:
-    """Batches that were given to a node and are not acknowledged, by source, in seq order."""
-
-    def __init__(self) -> None:
-        self._by_source: dict[bytes, deque[Batch]] = {}
-        self.bytes = 0
-
-    def __iter__(self) -> Iterator[deque[Batch]]:
-        return iter(list(self._by_source.values()))
-
-    def of(self, source: bytes) -> Iterable[Batch]:
-        """The batches of one source."""
-        return self._by_source.get(source, ())
-
-    def sources(self) -> list[bytes]:
-        """The sources that have batches here."""
-        return list(self._by_source)
-
-    def add(self, batches: Iterable[Batch]) -> None:
-        """Add batches after the others of their sources."""
-        for batch in batches:
-            self._by_source.setdefault(batch.source, deque()).append(batch)
-            self.bytes += batch.head.length
-
-    def sort(self, source: bytes) -> None:
-        """Sort batches that were added out of order."""
-        self._by_source[source] = deque(sorted(self._by_source[source], key=lambda batch: batch.first))
-
-    def drop(self, source: bytes, stop: int, tell: Callable[[Batch], object]) -> None:
-        """Forget those that end at `stop` or before, and tell of each."""
-        unacked = self._by_source.get(source)
-        while unacked and unacked[0].stop <= stop:
-            batch = unacked.popleft()
-            self.bytes -= batch.head.length
-            tell(batch)
-        if unacked is not None and not unacked:
-            del self._by_source[source]
 
 
 class BatchPublisher:
@@ -99,10 +67,9 @@ class BatchPublisher:
         self._on_linked = on_linked
         self._report_loss = report_loss
         self._link = NodeConnection(url, name, self, config)
-        self._bytes_max = config.limits.publish_window_bytes
-        self._unacked = UnackedBatches()
+        self._machine = ReplicaPublisher(config.limits.publish_window_bytes)
+        self._now = asyncio.get_running_loop().time
         self._declared: dict[bytes, asyncio.Future[int]] = {}
-        self._is_held = False
         self._room = asyncio.Event()
         self._room.set()
         self.refused = 0
@@ -119,7 +86,7 @@ class BatchPublisher:
     @property
     def unacked_bytes(self) -> int:
         """How much was put in and is not yet durable."""
-        return self._unacked.bytes
+        return self._machine.unacked_bytes
 
     # -- batches
 
@@ -129,32 +96,22 @@ class BatchPublisher:
 
     def put(self, batches: list[Batch]) -> None:
         """Give these to the node, in this order."""
-        self._unacked.add(batches)
-        if self._unacked.bytes >= self._bytes_max:
-            self._room.clear()
-        if not self._is_held:
-            self._link.send_buffers([batch.data for batch in batches])
+        self._machine.put(batches)
+        self._perform()
 
     def put_before(self, batches: list[Batch]) -> None:
         """Give these to the node before the unacknowledged ones of their source: they were missing."""
-        self._unacked.add(batches)
-        for source in dict.fromkeys(batch.source for batch in batches):
-            self._unacked.sort(source)
-            self._resend(self._unacked.of(source))
+        self._machine.put_before(batches)
+        self._perform()
 
     def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
         """Fill the gap `[seq, batch.first)` with the batches that were found.
 
         Events that are missing before the first of them are lost. Returns how many.
         """
-        first = found[0].first if found else batch.first
-        if first > seq:
-            self._report_loss((batch.topic, batch.source), seq, first, text)
-        if found:
-            self.put_before(found)
-        else:
-            self._resend(self._unacked.of(batch.source))
-        return max(first - seq, 0)
+        lost = self._machine.fill(batch, seq, found, text)
+        self._perform()
+        return lost
 
     async def last_seq(self, source: bytes, topic: str) -> int:
         """The last seq of a source that the node has."""
@@ -168,20 +125,51 @@ class BatchPublisher:
 
     def resend(self) -> None:
         """Send everything that is not acknowledged."""
-        self._is_held = False
-        for unacked in self._unacked:
-            self._resend(unacked)
+        self._machine.resend()
+        self._perform()
 
     def unacked_sources(self) -> list[bytes]:
         """The sources with batches that are not acknowledged."""
-        return self._unacked.sources()
+        return self._machine.unacked_sources()
 
-    def withdraw(self, source: bytes, tell: Callable[[Batch], object]) -> None:
-        """Forget all batches of a source, and tell of each."""
-        self._drop(source, 1 << 63, tell)
+    def withdraw(self, source: bytes) -> list[Batch]:
+        """Forget all batches of a source; returns them."""
+        withdrawn = self._machine.withdraw(source)
+        self._perform()
+        return withdrawn
 
-    def _resend(self, batches: Iterable[Batch]) -> None:
-        self._link.send_buffers([batch.data for batch in batches])
+    # -- effects
+
+    def _perform(self) -> None:
+        for effect in self._machine.take_effects():
+            match effect:
+                case SendBatches(batches=batches):
+                    self._link.send_buffers([batch.data for batch in batches])
+                case BatchesStored(batches=batches):
+                    for batch in batches:
+                        self._on_durable(batch)
+                case BatchesRefused(source=source, batches=batches, code=code, text=text):
+                    log.error("the node refuses events of %s: %s", source.hex(), text)
+                    self._refuse(batches, code, text)
+                case GapFound(batch=batch, seq=seq):
+                    self._on_gap(batch, seq)
+                case ReportLost(series=series, start=start, stop=stop, text=text):
+                    self._report_loss(series, start, stop, text)
+                case _:
+                    assert_never(effect)
+        if self._machine.has_room:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    def _refuse(self, batches: list[Batch], code: int, text: str) -> None:
+        for batch in batches:
+            self.refused += batch.count
+            if self._on_refused is not None:
+                self._on_refused(batch, code, text)
+
+    def _skip(self, batch: Batch, seq: int) -> None:
+        self.fill(batch, seq, [])
 
     # -- the connection's side
 
@@ -197,51 +185,20 @@ class BatchPublisher:
 
     def received(self, items: list[Item]) -> None:
         """Messages came from the node."""
+        now = self._now()
         for item in items:
             match item:
-                case Ack(source=source, seq=seq):
-                    self._acked(source, seq)
-                case Expect(source=source, seq=seq):
-                    self._expected(source, seq)
-                case Refuse(source=source, stop=stop, code=code, text=text):
-                    self._refuse(source, stop, code, text)
-                case Hold():
-                    self._is_held = True
-                case Go():
-                    self.resend()
+                case Ack() | Expect() | Refuse() | Hold() | Go():
+                    if isinstance(item, Ack):
+                        self._declare_answered(item)
+                    self._machine.receive(item, self.url, now)
                 case Frames():
                     log.error("a publisher received batches: dropped")
                 case _:
                     log.debug("ignored %r", item)
+        self._perform()
 
-    def _acked(self, source: bytes, seq: int) -> None:
-        answer = self._declared.pop(source, None)
+    def _declare_answered(self, ack: Ack) -> None:
+        answer = self._declared.pop(ack.source, None)
         if answer is not None and not answer.done():
-            answer.set_result(seq)
-        self._drop(source, seq + 1, self._on_durable)
-
-    def _refuse(self, source: bytes, stop: int, code: int, text: str) -> None:
-        log.error("the node refuses events of %s: %s", source.hex(), text)
-
-        def drop(batch: Batch) -> None:
-            self.refused += batch.count
-            if self._on_refused is not None:
-                self._on_refused(batch, code, text)
-
-        self._drop(source, stop, drop)
-
-    def _drop(self, source: bytes, stop: int, tell: Callable[[Batch], object]) -> None:
-        self._unacked.drop(source, stop, tell)
-        if self._unacked.bytes < self._bytes_max:
-            self._room.set()
-
-    def _expected(self, source: bytes, seq: int) -> None:
-        """The node misses events before the ones that it got: they are unacknowledged here, or they are a gap."""
-        wanted = [batch for batch in self._unacked.of(source) if batch.stop > seq]
-        if wanted and wanted[0].first <= seq:
-            self._resend(wanted)
-        elif wanted:
-            self._on_gap(wanted[0], seq)
-
-    def _skip(self, batch: Batch, seq: int) -> None:
-        self.fill(batch, seq, [])
+            answer.set_result(ack.seq)

@@ -111,7 +111,8 @@ class BridgeTarget:
         """The target's name was not known while it was away."""
         for source in self.publisher.unacked_sources():
             if self.node in self.visited.get(source, ()):
-                self.publisher.withdraw(source, lambda batch: batch.accept())
+                for batch in self.publisher.withdraw(source):
+                    batch.accept()
 
 
 class Bridge:

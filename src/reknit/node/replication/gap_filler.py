@@ -1,19 +1,19 @@
-"""Recovers gaps that a publisher's node reports, from the node that the events come from."""
+"""Recovers gaps that a publisher's node reports: runs `reknit.protocol.replication.gap_recovery` over a connection."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from reknit.batch import Batch
 from reknit.config import Config
+from reknit.connection.deadline_timer import DeadlineTimer
 from reknit.connection.remote_cache import RemoteCache
+from reknit.node.recovery.remote_replies import RemoteReplies
 from reknit.protocol.machine import Peer
-from reknit.seqset import Range
-from reknit.wire.recovery import Span
+from reknit.protocol.recovery.cache_inputs import AskRemote, Remote
+from reknit.protocol.replication.gap_recovery import GapRecovery
 
 RETRY_S: Final = 0.5
 
@@ -21,61 +21,43 @@ Fill = Callable[[Batch, int, list[Batch], str], object]
 """A gap before a batch, from a seq on, the batches that were found of it, and why the rest is lost."""
 
 
-class OpenGap(msgspec.Struct, eq=False):
-    """`[seq, batch.first)` is missing."""
-
-    batch: Batch
-    seq: int
-    found: list[Batch]
-
-
 class GapFiller:
     """Asks one node, and the caches that it knows, for the events that are missing here."""
 
     def __init__(self, url: str, name: str, *, config: Config, token: str = "", fill: Fill) -> None:
-        self._url = url
-        self._bytes_max = config.recovery.ask_bytes_max
+        settings = config.recovery
+        self._machine = GapRecovery(url, timeout_s=settings.ask_timeout_s, bytes_max=settings.ask_bytes_max)
         self._cache = RemoteCache(url, name, config, token)
         self._fill = fill
-        self._gaps: dict[int, OpenGap] = {}
-        self._count = 0
+        self._now = asyncio.get_running_loop().time
+        self._timer = DeadlineTimer(self._tick)
 
     async def close(self) -> None:
         """Disconnect."""
+        self._timer.cancel()
         await self._cache.close()
 
     def recover(self, batch: Batch, seq: int) -> None:
         """The other node delivered `[seq, batch.first)` before, and does not deliver it again: request it."""
-        if any(gap.batch is batch for gap in self._gaps.values()):
-            return
-        self._count += 1
-        self._gaps[self._count] = OpenGap(batch, seq, [])
-        ranges = [(seq, batch.first)]
-        series = (batch.topic, batch.source)
-        self._cache.recover(self, self._count, series, ranges, self._bytes_max, deep=True)
+        self._machine.recover(batch, seq, self._now())
+        self._perform()
 
-    # -- the cache's answers
+    def _reply(self, message: Remote, url: Peer) -> None:
+        self._machine.receive(message, url, self._now())
+        self._perform()
 
-    def found(self, cache: Peer, batches: list[Batch]) -> None:
-        """Events were found."""
-        for gap in self._gaps.values():
-            gap.found.extend(batch for batch in batches if batch.source == gap.batch.source)
+    def _tick(self) -> None:
+        self._machine.tick(self._now())
+        self._perform()
 
-    def answered(self, cache: Peer, number: int, covered: Sequence[Range], is_last: bool) -> None:
-        """The search is over."""
-        if not is_last or number not in self._gaps:
-            return
-        gap = self._gaps.pop(number)
-        start, stop = gap.seq, gap.batch.first
-        found = [one.cut(start, stop) for one in gap.found if one.first < stop and start < one.stop]
-        found.sort(key=lambda one: one.first)
-        self._fill(gap.batch, start, found, f"nobody at {self._url} has it any more")
-
-    def told(self, cache: Peer, number: int, spans: Sequence[Span], is_last: bool) -> None:
-        """Not requested here."""
-
-    def unreachable(self, cache: Peer) -> None:
-        """Retry: the gaps are still there."""
-        gaps, self._gaps = self._gaps, {}
-        for gap in gaps.values():
-            asyncio.get_running_loop().call_later(RETRY_S, self.recover, gap.batch, gap.seq)
+    def _perform(self) -> None:
+        for effect in self._machine.take_effects():
+            if isinstance(effect, AskRemote):
+                replies = RemoteReplies(effect.search, self._reply)
+                ask = (effect.number, effect.series, effect.ranges, effect.bytes_max)
+                self._cache.recover(replies, *ask, deep=True)
+            else:
+                self._fill(effect.batch, effect.seq, effect.found, self._machine.text)
+        due = self._machine.next_deadline()
+        if due is not None:
+            self._timer.set(due, self._now())

@@ -7,21 +7,20 @@ holds the bytes and the connections.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import InvalidTopic, MalformedFrame
 from reknit.event import FLAG_STREAM
-from reknit.node.peers.peers import Peers, PeerState
+from reknit.node.core.core import Core
 from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import Input, OfferEvents, Resolve, WithdrawStream
+from reknit.protocol.anycast.inputs import OfferEvents, Resolve, WithdrawStream
 from reknit.protocol.machine import Peer
-from reknit.protocol.publish.admission import Refusal
+from reknit.protocol.routing.routes import SendToNeighbour
 from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
 from reknit.topic import check_topic
@@ -40,41 +39,24 @@ class Here(msgspec.Struct, frozen=True):
     source: bytes
 
 
-class StreamNeighbours(Protocol):
-    """The linked nodes, as streams need them."""
-
-    def say(self, name: str, message: Message) -> None:
-        """Send a message to a neighbour, if it is still connected."""
-
-    def give_back(self, name: str, row: Return) -> None:
-        """Tell a neighbour the outcome of a stream that it began."""
-
-
 class NodeStreams:
-    """All streams of one node; `node.anycast.streams`.
-
-    `give` feeds the anycast machine, `inspect` says why an event with attributes is refused, and `distribution` how a
-    topic is distributed.
-    """
+    """All streams of one node; `node.anycast.streams`. `distribution` says how a topic is distributed."""
 
     def __init__(
         self,
         *,
         config: Config,
         node_name: str,
-        peers: Peers,
-        neighbours: StreamNeighbours,
-        inspect: Callable[[Peer, Batch], Refusal | None],
+        core: Core,
         distribution: Callable[[str], str],
-        give: Callable[[Input, Peer], None],
+        clock: Callable[[], float],
     ) -> None:
         self._settings = config.anycast
         self._node_name = node_name
-        self._peers = peers
-        self._neighbours = neighbours
-        self._inspect = inspect
+        self._core = core
+        self._parts = core.parts
         self._distribution = distribution
-        self._give = give
+        self._now = clock
         self.machine = self._new_machine()
         is_disk = config.journal.kind == "disk"
         self.buffer = SpillBuffer(
@@ -100,18 +82,38 @@ class NodeStreams:
         self._ups.clear()
         self.buffer.close()
 
+    # -- a part of the core
+
+    @property
+    def is_due(self) -> bool:
+        """Never: effects are performed at once."""
+        return False
+
+    def perform(self, now: float) -> None:
+        """Nothing waits here."""
+
+    def tick(self, now: float) -> None:
+        """Nothing here has a deadline: anycast expires events."""
+
+    def next_deadline(self) -> float | None:
+        """Never."""
+        return None
+
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        """From a publisher or subscriber (a connection's id), a neighbour (its name), or another part."""
+        match message:
+            case Begin():
+                self._begin(message, peer)
+            case Piece() | Room() | Abort():
+                self._take(message, peer, peer if isinstance(peer, str) else (peer, message.sub))
+            case machines.OfferStream(offered=offered):
+                self._begin_from_node(offered, str(peer))
+            case machines.UpstreamGone() | machines.PathAssigned() | machines.PathReleased():
+                self.give(message, peer)
+            case Resolve():
+                self._resolved(message)
+
     # -- connections
-
-    def take(self, item: Begin | Piece | Room | Abort, peer: PeerState) -> None:
-        """From a publisher or a subscriber."""
-        if isinstance(item, Begin):
-            self._begin(item, peer)
-        else:
-            self._take(item, peer.id, (peer.id, item.sub))
-
-    def take_from_node(self, item: Piece | Room | Abort, name: str) -> None:
-        """From a neighbour."""
-        self._take(item, name, name)
 
     def _take(self, item: Piece | Room | Abort, up: Peer, path: Peer) -> None:
         match item:
@@ -129,28 +131,20 @@ class NodeStreams:
         else:
             self._cut(path, source, OVER)
 
-    def _begin(self, item: Begin, peer: PeerState) -> None:
+    def _begin(self, item: Begin, peer: Peer) -> None:
         try:
             batch = Batch.parse(item.data)
-            problem = self._inspect(peer.id, batch)
+            problem = self._core.inspect(peer, batch)
         except MalformedFrame as error:
-            self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
+            self._tell_client(peer, item.source, _refused(Code.INVALID_ARGUMENT, str(error)))
             return
         if (batch.source, batch.topic) != (item.source, item.topic):
             text = "a stream's event must have the source and topic that the stream began with"
-            self._tell_client(peer.id, item.source, _refused(Code.INVALID_ARGUMENT, text))
+            self._tell_client(peer, item.source, _refused(Code.INVALID_ARGUMENT, text))
         elif problem is not None:
-            self._tell_client(peer.id, item.source, _refused(problem.code, problem.text))
+            self._tell_client(peer, item.source, _refused(problem.code, problem.text))
         else:
-            self.begin(batch, item.resend, peer.id)
-
-    def left(self, peer_id: int) -> None:
-        """A connection is gone: the streams that it had begun to send are incomplete."""
-        self.give(machines.UpstreamGone(is_final=False), peer_id)
-
-    def lost_node(self, name: str) -> None:
-        """The link to a neighbour is gone."""
-        self.give(machines.UpstreamGone(is_final=True), name)
+            self.begin(batch, item.resend, peer)
 
     # -- beginnings
 
@@ -163,21 +157,22 @@ class NodeStreams:
             return
         deadline = None
         if batch.head.ttl_ms:
-            deadline = environment.monotonic() + batch.head.ttl_ms / 1000
+            deadline = self._now() + batch.head.ttl_ms / 1000
         self._open(batch, resend, up)
-        self._give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source))
+        self._parts.give(OfferEvents(batch, mode, resend, deadline=deadline), Here(batch.source), self._now())
 
-    def begin_from_node(self, batch: Batch, offered: OfferEvents, name: str) -> None:
+    def _begin_from_node(self, offered: OfferEvents, name: str) -> None:
         """A neighbour forwards a stream; if this node can't take it, the neighbour tries its next path."""
+        batch = offered.batch
         problem = self._problem(batch, offered.mode)
         if problem is not None:
             code, text = problem
             fate = RangeOutcome(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
             visited = [*offered.visited, self._node_name]
-            self._neighbours.give_back(name, Return(batch.topic, batch.source, fate, visited))
+            self._parts.give(Return(batch.topic, batch.source, fate, visited), name, self._now())
             return
         self._open(batch, offered.resend, name)
-        self._give(offered, name)
+        self._parts.give(offered, name, self._now())
 
     def _problem(self, batch: Batch, mode: str) -> tuple[Code, str] | None:
         head = batch.head
@@ -203,15 +198,7 @@ class NodeStreams:
 
     # -- effects of anycast
 
-    def delivered(self, source: bytes, path: Peer) -> None:
-        """A stream was delivered to a subscriber or forwarded to a neighbour."""
-        self.give(machines.PathAssigned(source), path)
-
-    def tried(self, source: bytes) -> None:
-        """An attempt at a stream ended."""
-        self.give(machines.PathReleased(source), "")
-
-    def resolved(self, effect: Resolve) -> None:
+    def _resolved(self, effect: Resolve) -> None:
         """A stream has an outcome, or is not tried along another path."""
         source, up = effect.source, self._ups.get(effect.source)
         is_final = effect.fate.outcome != Outcome.RECEIVED
@@ -248,7 +235,7 @@ class NodeStreams:
             case machines.AbortDownstream(path=path, source=source, text=text):
                 self._cut(path, source, text)
             case machines.AbandonStream(up=up, source=source, code=code, text=text):
-                self._give(WithdrawStream(self.topics[source], source, text), "")
+                self._parts.give(WithdrawStream(self.topics[source], source, text), "", self._now())
                 self._give_up(up, source, code, text)
             case machines.ForgetStream(source=source):
                 self.buffer.forget(source)
@@ -294,20 +281,22 @@ class NodeStreams:
         else:
             path.streams.cut(source, text)
 
-    def _send(self, path: tuple[int, int] | str, make: Any) -> None:
+    def _send(self, path: tuple[int, int] | str, make: Callable[[int], Message]) -> None:
         if isinstance(path, str):
-            self._neighbours.say(path, make(0))
-        elif (peer := self._peers.get(path[0])) is not None:
-            message: Message = make(path[1])
-            peer.send(message)
+            self._say_to_node(path, make(0))
+        else:
+            self._core.say(path[0], make(path[1]))
+
+    def _say_to_node(self, name: str, message: Message) -> None:
+        self._parts.give(SendToNeighbour(name, message), name, self._now())
 
     def _give_room(self, up: Any, source: bytes, total: int) -> None:
         if isinstance(up, str):
-            self._neighbours.say(up, Room(0, source, total))
+            self._say_to_node(up, Room(0, source, total))
         elif not isinstance(up, int):
             up.room(total)
-        elif (peer := self._peers.get(up)) is not None:
-            peer.send(Room(0, source, total))
+        else:
+            self._core.say(up, Room(0, source, total))
 
     def _give_up(self, up: Peer, source: bytes, code: int, text: str) -> None:
         """Tell the sender why a stream was given up, unless it gave it up itself."""
@@ -315,7 +304,7 @@ class NodeStreams:
             return
         fate = RangeOutcome(1, 2, Outcome.MODIFIED, code, text, self._node_name, "", 0)
         if isinstance(up, str):
-            self._neighbours.give_back(up, Return(self.topics[source], source, fate, []))
+            self._parts.give(Return(self.topics[source], source, fate, []), up, self._now())
         else:
             self._tell_up(up, source, fate)
 
@@ -325,10 +314,8 @@ class NodeStreams:
         elif up is not None:
             up.tell(fate)
 
-    def _tell_client(self, peer_id: int, source: bytes, fate: RangeOutcome) -> None:
-        peer = self._peers.get(peer_id)
-        if peer is not None:
-            peer.send(Told(source, [fate]))
+    def _tell_client(self, peer: Peer, source: bytes, fate: RangeOutcome) -> None:
+        self._core.say(peer, Told(source, [fate]))
 
 
 def _refused(code: int, text: str) -> RangeOutcome:

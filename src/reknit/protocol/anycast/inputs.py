@@ -117,6 +117,13 @@ class ForwardToNeighbour(msgspec.Struct, frozen=True):
     deadline: float | None
 
 
+class ForwardBatch(msgspec.Struct, frozen=True):
+    """Events for a neighbour, with their bytes: what `ForwardToNeighbour` becomes once the events were read."""
+
+    wanted: ForwardToNeighbour
+    batch: Batch
+
+
 class Resolve(msgspec.Struct, frozen=True):
     """Report the outcome of events upstream: to the publisher on this node, or to a neighbour."""
 

@@ -65,6 +65,7 @@ class Cursor:
     def go_live(self) -> None:
         """The cursor has reached the journal's end."""
         self.position = LIVE
+        self._early.clear()
 
     def read_to(self, position: int) -> None:
         """Everything before `position` was looked at. A live cursor stays live."""
@@ -119,17 +120,18 @@ class Cursor:
         """Whether events of a series were passed early and the cursor has still to reach them."""
         return series in self._early
 
-    def drop_early(self, series: Series, wanted: list[Range]) -> list[Range]:
-        """The cursor reached these events. Returns those that were not passed early."""
+    def not_early(self, series: Series, wanted: list[Range]) -> list[Range]:
+        """Those of the wanted events that were not passed early."""
         seqs = self._early.get(series)
-        if seqs is None:
-            return wanted
-        rest = [part for bounds in wanted for part in seqs.missing(*bounds)]
-        for bounds in wanted:
-            seqs.discard(*bounds)
-        if not seqs:
-            del self._early[series]
-        return rest
+        return wanted if seqs is None else [part for bounds in wanted for part in seqs.missing(*bounds)]
+
+    def reach(self, series: Series, stop: int) -> None:
+        """The cursor has reached everything of a series before `stop`: nothing of that is ahead any more."""
+        seqs = self._early.get(series)
+        if seqs is not None:
+            seqs.discard(0, stop)
+            if not seqs:
+                del self._early[series]
 
     def is_next(self, series: Series, head: Head, published: SeqSet | None) -> bool:
         """Whether everything of the series before a batch was passed: then it overtakes nothing of its source."""

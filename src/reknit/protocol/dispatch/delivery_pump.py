@@ -103,7 +103,7 @@ class DeliveryPump:
             turn = queue.shares.next(waiting)
             used = credit.used
             is_cursors = can_read and cursor.takes_turn(turn, is_shared=turn in lanes.priorities)
-            if not (is_cursors and self._pump_cursor(queue, TURN_BYTES)):
+            if not (is_cursors and self._pump_cursor(queue, min(TURN_BYTES, queue.room))):
                 ready = lanes.priorities
                 if not ready or queue.room <= 0:
                     return
@@ -227,7 +227,7 @@ class DeliveryPump:
         """A batch of which only parts are wanted, or not now. False if the cursor can't pass it yet."""
         entry = run.entries[index]
         head, series = entry.head, (entry.head.topic, entry.head.source)
-        wanted = queue.cursor.drop_early(series, queue.wanted(entry.position, head))
+        wanted = queue.cursor.not_early(series, queue.wanted(entry.position, head))
         if wanted and queue.is_durable and self._expiry.has_ttl(head):
             expired = self._expiry.expired(run, index)
             wanted = self._end_expired(queue, entry.position, series, wanted, expired)

@@ -36,7 +36,7 @@ from typing import Final, assert_never
 
 from reknit.batch import Batch
 from reknit.entries import Run
-from reknit.ledger import Ledger, Series
+from reknit.ledger import Held, Ledger, Series
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
@@ -112,6 +112,8 @@ class Dispatcher:
         """The next position to sweep. A sweep notes ttls and sizes of events that were in the journal at the start."""
         self._sweep_to = end
         self._floor_due: float | None = None
+        self._paused_number = 0
+        """The number of the last record about topics that are paused."""
         self._judge_queues()
 
     # -- the contract
@@ -201,6 +203,10 @@ class Dispatcher:
         """Send a message when the append with this number is durable."""
         self._state.send_when_durable(number, peer, message)
 
+    def confirm_after(self, number: int, peer: Peer, sub: int) -> None:
+        """The next `Settle` of a subscription is confirmed when the append with this number is durable, or later."""
+        self.settlement.confirm_after(number, (peer, sub))
+
     # -- questions
 
     @property
@@ -216,10 +222,17 @@ class Dispatcher:
         state = self._state
         return {name: queue.in_hand(state.ledger.published) for name, queue in state.queues.by_name.items()}
 
+    def held_by(self, name: str) -> Held | None:
+        """The same for one subscriber and series; None if it is not connected."""
+        queue, published = self._state.queues.named(name), self._state.ledger.published
+        if queue is None:
+            return None
+        return lambda series: queue.in_hand_of(series, published.get(series, SeqSet()))
+
     def overdue(self, effect: Redeliver, batches: list[Batch]) -> list[Range]:
-        """The events of a retry that are past their ttl. For durable subscribers they were ended before."""
-        state, queue = self._state, self.queues.get((effect.peer, effect.sub))
-        if queue is None or queue.is_durable:
+        """The events of a retry that are past their ttl: it ran out while a subscriber had them."""
+        state = self._state
+        if (effect.peer, effect.sub) not in self.queues:
             return []
         default_ms = state.rules.of(effect.topic).ttl_ms
         return [part for batch in batches for part in overdue_of(batch, default_ms, state.time_us)]
@@ -328,9 +341,10 @@ class Dispatcher:
             is_changed = self.pauses.resume(pattern)
             record = TopicResumed(pattern, state.time_us)
         body = {"paused": self.pauses.patterns, "changed": is_changed}
-        number = state.append(record) if is_changed else state.durable_number
-        if number > state.durable_number:
-            state.send_when_durable(number, peer, Answer(message.id, Code.OK, "", body))
+        if is_changed:
+            self._paused_number = state.append(record)
+        if self._paused_number > state.durable_number:
+            state.send_when_durable(self._paused_number, peer, Answer(message.id, Code.OK, "", body))
         else:
             state.send(peer, Answer(message.id, Code.OK, "", body))
         for queue in list(self.queues.values()):

@@ -118,7 +118,7 @@ class Expiry:
         return rows
 
     def expire_in_flight(self, message: EventsExpired) -> None:
-        """Events that a subscriber without a name gave back are past their ttl: there is no next attempt."""
+        """Events that a subscriber gave back are past their ttl: there is no next attempt."""
         queue = self._state.queues.get(message.key)
         if queue is not None:
             series, bounds = (message.topic, message.source), (message.start, message.stop)

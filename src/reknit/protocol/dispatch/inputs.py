@@ -70,7 +70,7 @@ class EventsGone(msgspec.Struct, frozen=True):
 
 
 class EventsExpired(msgspec.Struct, frozen=True):
-    """Events that were to be redelivered to a subscriber without a name are past their ttl."""
+    """Events that were to be redelivered to a subscriber are past their ttl."""
 
     key: QueueKey
     topic: str

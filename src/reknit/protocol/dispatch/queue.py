@@ -129,14 +129,17 @@ class Queue:
 
     def in_hand(self, published: Mapping[Series, SeqSet]) -> dict[Series, SeqSet]:
         """Every event that this queue knows of and that has not ended: open, or still before the cursor."""
-        known: dict[Series, SeqSet] = {}
-        for series, seqs in published.items():
-            if not self.pattern.matches(series[0]):
-                continue
-            backlog = seqs.copy()
-            backlog.discard(0, self.cursor.passed_to(series))
-            known[series] = backlog.union(self.unsettled.open_of(series))
-        return known
+        return {
+            series: self.in_hand_of(series, seqs)
+            for series, seqs in published.items()
+            if self.pattern.matches(series[0])
+        }
+
+    def in_hand_of(self, series: Series, published: SeqSet) -> SeqSet:
+        """The same for one series."""
+        backlog = published.copy()
+        backlog.discard(0, self.cursor.passed_to(series))
+        return backlog.union(self.unsettled.open_of(series))
 
     # -- transitions: what the cursor passes
 
@@ -161,6 +164,7 @@ class Queue:
 
     def pass_batch(self, series: Series, stop: int) -> None:
         """The cursor has passed a batch that ends before `stop`."""
+        self.cursor.reach(series, stop)
         if self.unsettled.has_early:
             stop = max(stop, self.cursor.passed_to(series))
         self.cursor.pass_to(series, stop)

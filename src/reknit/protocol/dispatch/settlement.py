@@ -19,6 +19,7 @@ from reknit.attempts import Attempt, AttemptCount
 from reknit.ledger import Series
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
+from reknit.protocol.dispatch.inputs import QueueKey
 from reknit.protocol.dispatch.leases import Lease
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
@@ -44,16 +45,23 @@ class DispatchSettlement:
         self._redelivery = redelivery
         self._confirming: deque[tuple[int, Queue, int]] = deque()
         """(record number, queue, settle number): confirmed when the record is durable."""
+        self._after: dict[QueueKey, int] = {}
+        """By subscription: the number that must be durable before its next settlement is confirmed."""
+
+    def confirm_after(self, number: int, key: QueueKey) -> None:
+        """Confirm the next settlement of a subscription when this number is durable, or later."""
+        self._after[key] = number
 
     def settle(self, message: Settle, peer: Peer) -> None:
         """A subscriber's outcomes. Repeating them changes nothing."""
         state = self._state
+        after = self._after.pop((peer, message.sub), 0)
         queue = state.queues.get((peer, message.sub))
         if queue is None:
             return  # the subscription ended meanwhile: its events are still owed
         if queue.settle_numbered(message.number):
             self._carry_out(queue, message.rows)
-        recorded = self._recorder.last_record(queue.name)
+        recorded = max(self._recorder.last_record(queue.name), after)
         if recorded > state.durable_number:  # `Settled` confirms everything before it too
             self._confirming.append((recorded, queue, queue.settled_number))
         else:

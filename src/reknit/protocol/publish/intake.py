@@ -31,7 +31,7 @@ import msgspec
 from reknit.batch import TYPE_PUBLISH, Batch, Head
 from reknit.frame import Buffer
 from reknit.outcome import Code
-from reknit.protocol.effects import Append, Send
+from reknit.protocol.effects import Append, Mark, Send
 from reknit.protocol.machine import Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, Permit, Refusal
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
@@ -75,7 +75,7 @@ class RefusedBatch(msgspec.Struct, frozen=True):
 
 
 Input = Frames | Declare | MadeDurable | StopIntake | ResumeIntake | QueuesFull | PeerJoined | PeerLeft
-Effect = Append | Send | RefusedBatch
+Effect = Append | Mark | Send | RefusedBatch
 
 
 class Intake:
@@ -107,6 +107,8 @@ class Intake:
         """Peers that were asked for missing events of a source."""
         self._unacked: deque[tuple[int, Peer, dict[bytes, int]]] = deque()
         """(number, peer, {source: stop}): acknowledged when everything up to the number is durable."""
+        self._refused: deque[tuple[int, Send]] = deque()
+        """(number, refusal): told when the dead letters up to the number are durable."""
         self._number = 0
         self._stopped = ""
         """Why no events are taken for now; empty while they are."""
@@ -293,17 +295,23 @@ class Intake:
         return self._admission.inspect(batch, peer)
 
     def _refuse(self, batch: Batch, peer: Peer, refusal: Refusal) -> None:
-        """Tell the publisher, and make dead letters of its events, once."""
+        """Make dead letters of events, once, and tell their publisher when the dead letters are durable."""
         source, stop = batch.source, batch.stop
-        self._send(peer, Refuse(source, batch.first, stop, refusal.code, refusal.text))
+        told = Send(peer, Refuse(source, batch.first, stop, refusal.code, refusal.text))
         self._positions.turned_away(source, batch.first)  # later events are not taken without it
-        if refusal.reason is None:
-            return
-        refused_to = self._positions.refuse(source, stop)
+        refused_to = stop if refusal.reason is None else self._positions.refuse(source, stop)
         if refused_to < stop:
-            self._effects.append(RefusedBatch(peer, batch.cut(refused_to, stop), refusal))
+            number = self.next_number()
+            self._effects += [RefusedBatch(peer, batch.cut(refused_to, stop), refusal), Mark(number)]
+            self._refused.append((number, told))
+        elif refusal.reason is not None and self._refused:  # maybe of the same events, sent again
+            self._refused.append((self._refused[-1][0], told))
+        else:
+            self._effects.append(told)
 
     def _acknowledge(self, number: int) -> None:
+        while self._refused and self._refused[0][0] <= number:
+            self._effects.append(self._refused.popleft()[1])
         acks: dict[tuple[Peer, bytes], int] = {}
         while self._unacked and self._unacked[0][0] <= number:
             _, peer, stops = self._unacked.popleft()

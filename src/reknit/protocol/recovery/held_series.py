@@ -73,16 +73,17 @@ class HeldSeries:
         missing = self.held.missing(start, stop) if start < stop else []
         return [part for bounds in missing for part in self._lost.missing(*bounds)]
 
-    def hold(self, batch: Batch) -> int:
-        """Hold the new events of a batch. Returns their size."""
+    def hold(self, batch: Batch) -> tuple[int, list[Range]]:
+        """Hold the new events of a batch. Returns their size and which these are."""
         size = 0
         first = max(batch.first, self.next) if self.is_open else batch.first
-        for low, high in self.missing(first, batch.stop):
+        new = self.missing(first, batch.stop)
+        for low, high in new:
             part = batch.cut(low, high)
             self.held.add(low, high)
             heapq.heappush(self._batches, (low, part))
             size += part.head.length
-        return size
+        return size, new
 
     def lose(self, start: int, stop: int) -> None:
         """Nobody has `[start, stop)`."""

@@ -29,7 +29,7 @@ from reknit.protocol.recovery.cache import NO_SOURCE
 from reknit.protocol.recovery.held_series import HeldSeries, HoldLimits
 from reknit.protocol.recovery.history import History, Surveys
 from reknit.protocol.recovery.search import AskCache, Missing, Search, SearchSettings
-from reknit.seqset import Range
+from reknit.seqset import Range, SeqSet
 from reknit.wire.recovery import Heartbeat, Span
 
 
@@ -70,8 +70,10 @@ class ReleaseBatches(msgspec.Struct, frozen=True):
 
 
 class HeldBatchesDropped(msgspec.Struct, frozen=True):
-    """This many bytes that were held behind a gap were dropped; they are searched for later."""
+    """This many bytes that came live are not held: they are known, or are searched for later."""
 
+    series: Series
+    ranges: list[Range]
     size: int
 
 
@@ -201,11 +203,12 @@ class Recovery:
         self._follow(series, track, now)
 
     def _hold(self, series: Series, track: HeldSeries, batch: Batch) -> None:
-        size = track.hold(batch)
+        size, held = track.hold(batch)
         self._held_bytes += size
         self._search.found(series, batch.first, batch.stop)
         if batch.counted and size != batch.head.length:
-            self._effects.append(HeldBatchesDropped(batch.head.length - size))
+            dropped = SeqSet.from_ranges(held).missing(batch.first, batch.stop)
+            self._effects.append(HeldBatchesDropped(series, dropped, batch.head.length - size))
 
     def _want(self, series: Series, track: HeldSeries, start: int, stop: int, now: float) -> None:
         """Search for the missing events of `[start, stop)`."""
@@ -229,14 +232,16 @@ class Recovery:
         if track.reopen():
             self._want(series, track, track.next, track.known, now)
         elif track.has_batches:
-            self._make_room(track)
+            self._make_room(series, track)
 
-    def _make_room(self, track: HeldSeries) -> None:
+    def _make_room(self, series: Series, track: HeldSeries) -> None:
         dropped = track.drop_newest(self._limits, self._held_bytes)
         if dropped:
             self._held_bytes -= sum(batch.head.length for batch in dropped)
-            if size := sum(batch.head.length for batch in dropped if batch.counted):
-                self._effects.append(HeldBatchesDropped(size))
+            if live := [batch for batch in dropped if batch.counted]:
+                ranges = [(batch.first, batch.stop) for batch in live]
+                size = sum(batch.head.length for batch in live)
+                self._effects.append(HeldBatchesDropped(series, ranges, size))
 
     def _release(self, batches: list[Batch]) -> None:
         if batches:

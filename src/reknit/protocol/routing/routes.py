@@ -55,6 +55,16 @@ class Interests(msgspec.Struct, frozen=True):
     removed: list[Interest] = []
 
 
+class SubscriptionsChanged(msgspec.Struct, frozen=True):
+    """Somebody subscribed or unsubscribed on this node: its interests may have changed."""
+
+
+class SourceDeclared(msgspec.Struct, frozen=True):
+    """A publisher with a lasting source is on this node now, wherever it was before."""
+
+    source: bytes
+
+
 class SendToNeighbour(msgspec.Struct, frozen=True):
     """Send a message to a neighbour."""
 
@@ -321,11 +331,11 @@ class Routes:
             self._index[mode].remove(Pattern(pattern), news.node)
         for pattern, mode in wanted - known.interests:
             self._index[mode].add(Pattern(pattern), news.node)
-        # A subscriber without a name comes back a moment after its node restarted. Events that were published
-        # elsewhere meanwhile were passed over: look back for them.
-        is_back = bool(known.interests_before & wanted)
+        # Events were passed over while this node, after a restart of its own, did not know the subscriptions of
+        # another yet; and while a subscriber without a name did not come back yet after a restart of its node.
+        were_unknown = known.instance == 0 or bool(known.interests_before & wanted)
         known.update_interests(news.instance, news.seq, wanted)
-        self._effects.append(Rerouted(is_back))
+        self._effects.append(Rerouted(were_unknown))
 
     # -- messages
 

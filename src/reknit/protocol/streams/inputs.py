@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from reknit.outcome import Code
+from reknit.protocol.anycast.inputs import OfferEvents
 from reknit.protocol.machine import Peer
 
 PIECE_BYTES: Final = 64 << 10
@@ -18,6 +19,12 @@ class StreamStarted(msgspec.Struct, frozen=True):
 
     source: bytes
     is_resent: bool
+
+
+class OfferStream(msgspec.Struct, frozen=True):
+    """A neighbour forwards a stream: this is its event, whose payload follows in chunks."""
+
+    offered: OfferEvents
 
 
 class ChunkReceived(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ call          from                  to
 deliver       not here, returning   held
 settle        held                  settled
 give_back     settled               returning
+turn_back     not here, returning   not wanted, until it comes
 revoke        held                  returning and revoked
 end_revoked   returning, revoked    settled
 redeliver     returning, revoked    delivered next
@@ -27,7 +28,7 @@ class HeldEvents:
     ([(1, 2), (3, 5)], [(2, 3)])
     """
 
-    __slots__ = ("_held", "_returning", "_revoked", "deliver", "settle")
+    __slots__ = ("_held", "_returning", "_revoked", "_unwanted", "deliver", "settle")
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
@@ -39,12 +40,29 @@ class HeldEvents:
         """Events that were given back and will be delivered again."""
         self._revoked = SeriesSeqs()
         """Those of them whose lease ran out: the application may still have them, and end them."""
+        self._unwanted = SeriesSeqs()
+        """Events on their way that have to wait for one that was given back."""
 
     # -- transitions
 
     def give_back(self, series: Series, start: int, stop: int) -> None:
         """Settled events will be delivered again."""
         self._returning.add(series, start, stop)
+
+    def turn_back(self, series: Series, start: int, stop: int, expected: int) -> None:
+        """Give back what is still on its way of `[start, stop)` when it comes; from `expected` on, nothing came yet."""
+        for low, high in self._returning.within(series, start, stop):
+            self._unwanted.add(series, low, high)
+        if max(start, expected) < stop:
+            self._unwanted.add(series, max(start, expected), stop)
+
+    def take_unwanted(self, series: Series, start: int, stop: int) -> list[Range]:
+        """Events came; returns those that are not wanted before an earlier one."""
+        return self._unwanted.take(series, start, stop)
+
+    def disconnected(self) -> None:
+        """Nothing is on its way any more."""
+        self._unwanted.clear()
 
     def revoke(self, series: Series, start: int, stop: int) -> None:
         """A lease ran out: the events will be delivered again, unless the application ends them first."""

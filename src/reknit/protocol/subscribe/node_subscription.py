@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reknit.batch import Batch
 from reknit.protocol.effects import SendToNode
 from reknit.protocol.machine import Connected, Disconnected
 from reknit.protocol.subscribe.credit_window import CreditWindow
@@ -86,6 +87,18 @@ class NodeSubscription:
         """Grant the credit that has become free, if it is worth a message."""
         if self.state is SubscriberState.LIVE and self.credit.is_grant_due:
             self.emit(SendToNode(Credit(self.options.sub, self.credit.grant())))
+
+    def delivered(self, batches: list[Batch], fresh: list[Batch], is_counted: bool) -> None:
+        """Batches came, of which `fresh` goes to the application: the credit for the others is free again."""
+        fresh_size = sum(batch.head.length for batch in fresh)
+        if not is_counted:
+            self.credit.deliver_recovered(fresh_size)
+            return
+        self.credit.deliver(fresh_size)
+        size = sum(batch.head.length for batch in batches)
+        if size > fresh_size:
+            self.credit.drop(size - fresh_size)
+            self.grant()
 
     def flush(self) -> int:
         """Send the outcomes that gathered, as one message; returns the number up to which all are sent."""

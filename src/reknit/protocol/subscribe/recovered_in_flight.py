@@ -67,6 +67,10 @@ class RecoveredInFlight:
         """Whether the application has recovered events of a series."""
         return series in self._seqs
 
+    def seqs_of(self, series: Series) -> SeqSet:
+        """The recovered events of a series that the application has."""
+        return self._seqs.get(series, SeqSet())
+
     def settle(self, series: Series, start: int, stop: int, said: Disposition) -> list[Range]:
         """The application settles `[start, stop)`; returns the parts that the node delivered."""
         seqs = self._seqs.get(series)

@@ -113,6 +113,7 @@ class Subscriber:
                     self._connect(epoch)
             case Disconnected():
                 if self.node.change(message):
+                    self._held.disconnected()
                     self._tell_recovery(recovering.CacheUnreachable(), NODE, now)
             case Subscribed():
                 if self.node.change(message):
@@ -185,25 +186,17 @@ class Subscriber:
         if self._recovery is not None and message.attempt == 1:
             self._deliver_in_order(self._recovery, message, now)
             return
-        credit = self.node.credit
         if message.attempt > 1 or (message.ordered_to and self.name):
-            fresh = [part for batch in message.batches for part in self._take_again(batch)]
+            again = [part for batch in message.batches for part in self._take_again(batch)]
+            fresh = self._turn_back(again, message.attempt) if message.ordered_to else again
         else:
             fresh = [new for batch in message.batches if (new := self._order(batch)) is not None]
             self._resume_point.move(message.position)
         delivery = Delivery(message.attempt, message.counted, message.ordered_to)
         fresh = [batch.delivered(delivery) for batch in fresh]
         for batch in fresh:
-            if not message.counted:
-                credit.deliver_recovered(batch.head.length)
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
-        if message.counted:
-            size = sum(batch.head.length for batch in message.batches)
-            fresh_size = sum(batch.head.length for batch in fresh)
-            credit.deliver(fresh_size)
-            if size > fresh_size:
-                credit.drop(size - fresh_size)
-                self.node.grant()
+        self.node.delivered(message.batches, fresh, message.counted)
         if fresh:
             self.node.emit(DeliverBatches(fresh))
 
@@ -225,16 +218,24 @@ class Subscriber:
         """
         series = (batch.topic, batch.source)
         ranges = self._held.redeliver(series, batch.first, batch.stop)
-        if self.name:
-            ranges = self._not_known(series, batch.first, batch.stop)
+        if self.name:  # what the application has, or ended without the node having stored it, is known
+            known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
+            ranges = known.missing(batch.first, batch.stop)
         if ranges:
             self._progress.advance(series, ranges[-1][1])
         return [batch.cut(low, high) for low, high in ranges]
 
-    def _not_known(self, series: Series, start: int, stop: int) -> list[Range]:
-        """Leave out events that the application has, and those it ended whose outcome the node may not have stored."""
-        known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
-        return known.missing(start, stop)
+    def _turn_back(self, batches: list[Batch], attempt: int) -> list[Batch]:
+        """Give back events of an ordered delivery that come after one of it was given back; returns the others."""
+        wanted: list[Batch] = []
+        for batch in batches:
+            series = (batch.topic, batch.source)
+            unwanted = SeqSet.from_ranges(self._held.take_unwanted(series, batch.first, batch.stop))
+            for bounds in unwanted.ranges():
+                self._settle_delivered(series, *bounds, Disposition(Outcome.RELEASED, attempt=attempt))
+            wanted += [batch.cut(*bounds) for bounds in unwanted.missing(batch.first, batch.stop)]
+        self.flush()
+        return wanted
 
     def _lose(self, series: Series, start: int, stop: int, reason: str) -> None:
         """Report a range as lost, once. Without a name, only events that have not arrived or were given back count."""
@@ -305,8 +306,9 @@ class Subscriber:
                         if not batch.counted:
                             self._recovered.deliver(batch)
                     self._deliver_all(batches)
-                case recovering.HeldBatchesDropped(size):
+                case recovering.HeldBatchesDropped(series, ranges, size):
                     self.taken(size)
+                    self._leave_to_caches(series, ranges)
                 case recovering.UnrecoverableGap(series, start, stop):
                     self._lose(series, start, stop, self._progress.reason_of(series, start, GAP_REASON))
                 case AskCache() | recovering.SurveyCache():
@@ -314,6 +316,13 @@ class Subscriber:
                 case _:
                     assert_never(effect)
         self._recovery.pause(self.node.credit.is_full_of_recovered)
+
+    def _leave_to_caches(self, series: Series, ranges: list[Range]) -> None:
+        """The application has these from a cache, or will get them from one: the node need not wait for an outcome."""
+        delivered = self._held.held_of(series).difference(self._recovered.seqs_of(series))
+        for low, high in [part for bounds in ranges for part in delivered.missing(*bounds)]:
+            self.node.outcomes.accept(series, low, high)
+        self.flush()
 
     def taken_recovered(self, size: int, now: float) -> None:
         """The application took recovered batches of this many bytes: more can be recovered."""
@@ -353,6 +362,11 @@ class Subscriber:
             self._send_dead()
         for low, high in owned:
             self._settle_delivered(series, low, high, said)
+
+    def give_back_rest(self, series: Series, start: int, stop: int, attempt: int) -> None:
+        """Give back the rest of an ordered delivery, behind an event that was given back: also what is on its way."""
+        self._held.turn_back(series, start, stop, self._progress.next_of(series, start))
+        self.settle(series, start, stop, Outcome.RELEASED, attempt=attempt)
 
     def _settle_delivered(self, series: Series, start: int, stop: int, said: Disposition) -> None:
         """The outcome of events that the node delivered."""

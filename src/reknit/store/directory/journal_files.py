@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reknit.store.directory.index_check import open_index
 from reknit.store.directory.layout import DirectoryLock, Layout, SharedEnd
-from reknit.store.index.index import Index
 from reknit.store.log.segment_files import SegmentFiles, explained
 
 
@@ -24,7 +24,7 @@ class JournalFiles:
             self.id = layout.create().id
             self.shared = SharedEnd(layout.end, writable=True)
             self.segments = SegmentFiles(layout.log)
-            self.index = Index(layout.index, map_bytes=index_map_bytes)
+            self.index, self.index_damage = open_index(layout, index_map_bytes)
         except OSError as error:
             self.lock.release()
             raise explained(error, layout.root) from error

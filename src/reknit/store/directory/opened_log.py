@@ -34,6 +34,8 @@ class OpenedLog:
     report: OpenReport = field(default_factory=OpenReport)
     batches: int = 0
     records: int = 0
+    offset_us: int = 0
+    """The journal's own time minus the time of day, as the index has it."""
 
     def replay(self, chunk: Chunk) -> None:
         """Index a chunk and enter it into the ledger, unless the index has it."""
@@ -77,6 +79,7 @@ def load_index(index: Index, directory: Path) -> OpenedLog:
     opened = OpenedLog(
         ledger, series, segments, numbers, set(state.paused), state.indexed_to, state.indexed_to
     )
+    opened.offset_us = state.offset_us
     first = segments[0].start if segments else state.indexed_to
     if first > state.start:
         opened.removals.append((state.start, first))

@@ -23,7 +23,7 @@ VERIFIED_BYTES: Final = 4 << 20
 """How much of the end is verified on opening, even after a clean close."""
 
 
-def open_log(files: JournalFiles, now_us: int) -> OpenedLog:
+def open_log(files: JournalFiles) -> OpenedLog:
     """Load the index, replay the log from there, and cut off a torn tail."""
     opening = _Opening(files)
     opening.drop_leftovers()
@@ -33,10 +33,7 @@ def open_log(files: JournalFiles, now_us: int) -> OpenedLog:
         opening.cut(tail)
     opening.end_log()
     opening.close_removals()
-    opened = opening.opened
-    for segment in opened.segments:
-        segment.stored_between(segment.first_us or now_us, segment.last_us or now_us)
-    return opened
+    return opening.opened
 
 
 class _Opening:
@@ -44,6 +41,7 @@ class _Opening:
 
     def __init__(self, files: JournalFiles) -> None:
         self._layout, self._index, self._files = files.layout, files.index, files.segments
+        self._index_damage = files.index_damage
         self.opened = load_index(self._index, self._layout.log)
         shared_end, self._synced_end = files.shared.read()
         self._exposed = max(self.opened.indexed_to, shared_end)
@@ -80,14 +78,17 @@ class _Opening:
     def _replayed(self) -> OpenReport:
         opened = self.opened
         replayed = opened.end - opened.indexed_to
-        last = opened.segments[-1]
+        last, damage = opened.segments[-1], self._index_damage
+        is_whole = replayed == 0 and last.start + self._files.size(last.start) == opened.end
         return OpenReport(
-            clean=replayed == 0 and last.start + self._files.size(last.start) == opened.end,
+            clean=is_whole and damage is None,
             replayed_from=opened.indexed_to,
             replayed_bytes=max(0, replayed),
             replayed_batches=opened.batches,
             replayed_records=opened.records,
             index_rebuilt=self._index.state() is None and replayed > 0,
+            index_damage="" if damage is None else damage.why,
+            index_aside="" if damage is None else damage.aside,
         )
 
     def report_removed_log(self) -> None:

@@ -7,18 +7,16 @@ A journal that is damaged before its end does not open, because durable events a
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from reknit.entries import Removed
-from reknit.errors import JournalError
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.seqset import SeqSet
+from reknit.store.directory.index_check import open_index
 from reknit.store.directory.layout import DirectoryLock, Layout, shared_end
 from reknit.store.directory.survey import Damage, LogSurvey, ValidPart
 from reknit.store.index.index import Index
@@ -62,7 +60,7 @@ def repair(directory: Path | str) -> RepairReport:
     lock = DirectoryLock(layout.lock)
     try:
         layout.create()
-        index, index_aside = _open_index(layout)
+        index, index_damage = open_index(layout)
         try:
             work = _Repair(layout, index)
             work.walk()
@@ -74,23 +72,7 @@ def repair(directory: Path | str) -> RepairReport:
             index.close()
     finally:
         lock.release()
-    return RepairReport(tuple(damages), tuple(lost), index_aside)
-
-
-def _open_index(layout: Layout) -> tuple[Index, str]:
-    """The index. One that can't be read is moved aside, and an empty one takes its place."""
-    with suppress(JournalError, KeyError, ValueError, struct.error, msgspec.DecodeError):
-        index = Index(layout.index)
-        try:
-            index.load(SeriesTable(Ledger()), Ledger())
-        except BaseException:
-            index.close()
-            raise
-        return index, ""
-    aside = layout.aside / f"index.{len(list(layout.aside.glob('index.*'))) + 1}"
-    layout.index.rename(aside)
-    layout.create()
-    return Index(layout.index), str(aside)
+    return RepairReport(tuple(damages), tuple(lost), index_damage.aside if index_damage else "")
 
 
 class _Repair:

@@ -7,12 +7,17 @@ staged, so a snapshot is taken at the staged end, and written only after the log
 from __future__ import annotations
 
 from threading import RLock
+from typing import Final
 
 from reknit.store.engine.commit import LogCommitter
+from reknit.store.engine.journal_clock import JournalClock
 from reknit.store.engine.log_state import LogState
 from reknit.store.index.index import Index
 from reknit.store.index.rows import Snapshot, segment_row
 from reknit.store.index.snapshot import AccountNumbers, UnsavedChanges, fill
+
+STEP_US: Final = 1_000_000
+"""The time of day stepped, or drifted, by so much that the index is saved for this alone."""
 
 
 class Checkpointer:
@@ -24,10 +29,13 @@ class Checkpointer:
         committer: LogCommitter,
         index: Index,
         numbers: AccountNumbers,
+        clock: JournalClock,
         saved_to: int,
         removals: list[tuple[int, int]],
     ) -> None:
         self._state, self._committer, self._index, self._numbers = state, committer, index, numbers
+        self._clock = clock
+        self._offset_us = clock.offset_us()
         self._unsaved = UnsavedChanges()
         self._removals = removals
         """Parts of the log that are gone and still in the index."""
@@ -59,14 +67,16 @@ class Checkpointer:
         with state.lock:
             state.series.saved(snapshot.extents)
             del state.marks[: len(snapshot.marks) - 1]
-            self.saved_to = snapshot.to
+            self.saved_to, self._offset_us = snapshot.to, snapshot.offset_us
         self._unsaved = UnsavedChanges()
 
     def _snapshot(self) -> Snapshot | None:
         state = self._state
         with state.lock:
             self._unsaved.take(state.ledger)
-            if not self._unsaved and self.saved_to == state.staged_end:
+            offset_us = self._clock.offset_us()
+            is_stepped = abs(offset_us - self._offset_us) >= STEP_US
+            if not self._unsaved and self.saved_to == state.staged_end and not is_stepped:
                 return None
             snapshot = Snapshot(
                 to=state.staged_end,
@@ -75,6 +85,7 @@ class Checkpointer:
                 segments=[segment_row(one) for one in state.segments if one.end >= self.saved_to],
                 marks=state.marks.copy(),
                 paused=sorted(state.paused),
+                offset_us=offset_us,
             )
             fill(snapshot, self._unsaved, state.ledger, state.series, self._numbers)
             return snapshot

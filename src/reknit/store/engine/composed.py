@@ -85,6 +85,10 @@ class ComposedJournal:
         """Take whole, validated batches back to back; returns the first one's position."""
         return self.staging.stage(data, heads)
 
+    def check_room(self, size: int) -> None:
+        """Raise `JournalFull` unless so many bytes can be staged now."""
+        self.staging.check_room(size)
+
     def stage_record(self, record: Record) -> int:
         """Take a record and apply it to the ledger; returns its position."""
         return self.staging.stage_record(record)

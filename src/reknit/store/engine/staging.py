@@ -9,6 +9,7 @@ from reknit.batch_layout import Head
 from reknit.errors import JournalFull
 from reknit.frame import Buffer
 from reknit.records import Record, encode
+from reknit.store.engine.journal_clock import JournalClock
 from reknit.store.engine.log_state import LogState
 from reknit.store.log.retention import Retention, Segment
 from reknit.store.log.tail import Chunk
@@ -49,12 +50,16 @@ class StagingArea:
         *,
         staged_bytes_max: int,
         now_us: Callable[[], int],
+        clock: JournalClock,
         mark_us: int,
     ) -> None:
         self._state = state
         self._limits = limits
         self._staged_bytes_max = staged_bytes_max
         self._now_us = now_us
+        """The time of day, for marks."""
+        self._clock = clock
+        """The journal's own time, for the age of segments."""
         self._mark_us = max(1, mark_us)
         self._last_us = 0
         self._chunks: list[Chunk] = []
@@ -64,7 +69,7 @@ class StagingArea:
         return not self._chunks
 
     def resume(self, last_us: int) -> None:
-        """Continue a journal whose last entry was stored at this time."""
+        """Continue a journal whose last mark has this time."""
         self._last_us = last_us
 
     def stage(self, data: Buffer, heads: Sequence[Head]) -> int:
@@ -95,20 +100,26 @@ class StagingArea:
             state.staged(segment, position + len(data))
         return position
 
+    def check_room(self, size: int, limit: int | None = None) -> None:
+        """Raise `JournalFull` unless so many bytes can be staged now."""
+        limit = self._staged_bytes_max if limit is None else limit
+        waiting = self._state.staged_end - self._state.end
+        if waiting + size > limit and waiting:
+            raise JournalFull(f"{waiting} bytes wait to be written, the limit is {limit}", self._state.where)
+
     def _make_room(self, size: int, limit: int) -> int:
         """Check the limit, begin a new segment if this one is full, mark the time; returns the position."""
         state = self._state
         state.check_open()
         position = state.staged_end
-        waiting = position - state.end
-        if waiting + size > limit and waiting:
-            raise JournalFull(f"{waiting} bytes wait to be written, the limit is {limit}", state.where)
-        # If the clock is set back, later entries still do not get an earlier time.
-        now_us = self._last_us = max(self._last_us, self._now_us())
+        self.check_room(size, limit)
+        own_us = self._clock.now_us()
         segment = state.segments[-1]
-        if self._limits.is_full(segment, position, now_us):
+        if self._limits.is_full(segment, position, own_us):
             segment = state.begin_segment(position)
-        segment.stored_at(now_us)
+        segment.stored_at(own_us)
+        # If the time of day is set back, later entries still do not get an earlier mark.
+        now_us = self._last_us = max(self._last_us, self._now_us())
         if not state.marks or now_us - state.marks[-1][0] >= self._mark_us:
             state.mark(now_us, position)
         return position

@@ -11,16 +11,16 @@
     tallies     account number · series number · seq → attempts at an event that has not ended
     letters     source of dead letters → which were redriven, which dropped
 
-Numbers in keys are big endian, so that they sort. Every transaction is synced. The log is the truth: the index can be
-rebuilt from it, except for the part of the ledger that comes from removed segments.
+Numbers in keys are big endian, so that they sort. Every row ends with a checksum, and every transaction is synced. The
+log is the truth: the index can be rebuilt from it, except for the part of the ledger that comes from removed segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import lmdb
 import msgspec
@@ -29,6 +29,8 @@ from reknit.errors import JournalError
 from reknit.ledger import Account, Ledger
 from reknit.store.index.lmdb_environment import MAP_BYTES, Environment, explained
 from reknit.store.index.rows import (
+    ADDED,
+    DATABASES,
     EXTENT,
     EXTENT_KEY,
     FORMAT,
@@ -36,6 +38,7 @@ from reknit.store.index.rows import (
     PAIR,
     PLACE,
     SEGMENT,
+    UNSEALED_FORMAT,
     IndexState,
     LoadedIndex,
     Snapshot,
@@ -48,13 +51,11 @@ from reknit.store.index.rows import (
     encode,
     load_letters,
     load_outcomes,
+    seal,
+    unseal,
 )
 from reknit.store.index.series import Extent, SeriesExtents, SeriesTable
 from reknit.store.log.retention import Segment
-
-_DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
-_ADDED: Final = ("tallies", "letters")
-"""An older index lacks these databases. It is read without them, and gets them when it is written."""
 
 
 class Index:
@@ -65,13 +66,68 @@ class Index:
         self._environment = Environment.join(directory, readonly, map_bytes)
         env = self._environment.lmdb
         try:
-            self._dbs = {name: env.open_db(name.encode(), create=not readonly) for name in _DATABASES}
-            for name in _ADDED:
+            self._dbs = {name: env.open_db(name.encode(), create=not readonly) for name in DATABASES}
+            for name in ADDED:
                 with suppress(lmdb.NotFoundError):
                     self._dbs[name] = env.open_db(name.encode(), create=not readonly)
+            self._is_sealed = self._check_sealed()
+            if not self._is_sealed and not readonly:
+                self._environment.write(self._seal_all)
+                self._is_sealed = True
         except lmdb.Error as error:
             self._environment.leave()
             raise explained(error, directory) from error
+        except BaseException:
+            self._environment.leave()
+            raise
+
+    def _check_sealed(self) -> bool:
+        """Whether the rows have checksums. Raises `RowDamaged`."""
+        with self._environment.reading() as txn:
+            data = txn.get(b"state", db=self._dbs["meta"])
+        if data is None:
+            return True
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            if decode_state(data).format == UNSEALED_FORMAT:
+                return False
+        unseal("meta", b"state", data)
+        return True
+
+    def _seal_all(self, txn: Any) -> None:
+        """Give every row of an older index its checksum."""
+        for name in self._dbs:
+            for key, row in list(txn.cursor(db=self._dbs[name])):
+                self._put_row(txn, name, key, row)
+        state = decode_state(unseal("meta", b"state", txn.get(b"state", db=self._dbs["meta"])))
+        self._put_state(txn, msgspec.structs.replace(state, format=FORMAT))
+
+    def check(self) -> None:
+        """Read every row. Raises `RowDamaged`."""
+        with self._environment.reading() as txn:
+            for name in self._dbs:
+                for _ in self._rows(txn, name):
+                    pass
+
+    # -- rows and their checksums
+
+    def _put_row(self, txn: Any, database: str, key: bytes, row: bytes, overwrite: bool = True) -> None:
+        txn.put(key, seal(database, key, row), overwrite=overwrite, db=self._dbs[database])
+
+    def _put_state(self, txn: Any, state: IndexState) -> None:
+        self._put_row(txn, "meta", b"state", encode(state))
+
+    def _row(self, database: str, key: bytes, data: bytes) -> bytes:
+        return unseal(database, key, data) if self._is_sealed else data
+
+    def _get_row(self, txn: Any, database: str, key: bytes) -> bytes | None:
+        data = txn.get(key, db=self._dbs[database])
+        return None if data is None else self._row(database, key, data)
+
+    def _rows(self, txn: Any, database: str) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a database, which may be missing."""
+        if (db := self._dbs.get(database)) is not None:
+            for key, data in txn.cursor(db=db):
+                yield key, self._row(database, key, data)
 
     def close(self) -> None:
         self._environment.leave()
@@ -94,11 +150,11 @@ class Index:
     def _put(self, txn: Any, snapshot: Snapshot) -> None:
         self._put_extents(txn, snapshot.extents)
         for key, row in snapshot.segments:
-            txn.put(key, row, db=self._dbs["segments"])
+            self._put_row(txn, "segments", key, row)
         for time_us, position in snapshot.marks:
-            txn.put(NUMBER.pack(time_us), NUMBER.pack(position), overwrite=False, db=self._dbs["marks"])
+            self._put_row(txn, "marks", NUMBER.pack(time_us), NUMBER.pack(position), overwrite=False)
         for number, series in snapshot.series.items():
-            txn.put(NUMBER.pack(number), encode(series), db=self._dbs["streams"])
+            self._put_row(txn, "streams", NUMBER.pack(number), encode(series))
         for number, account in snapshot.accounts.items():
             self._put_or_delete(txn, "accounts", NUMBER.pack(number), account)
         for numbers, ends in snapshot.ends.items():
@@ -106,21 +162,23 @@ class Index:
         for place, tally in snapshot.tallies.items():
             self._put_or_delete(txn, "tallies", EXTENT_KEY.pack(*place), tally)
         for source, letters in snapshot.letters.items():
-            txn.put(source, encode(letters), db=self._dbs["letters"])
-        state = IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused)
-        txn.put(b"state", encode(state), db=self._dbs["meta"])
+            self._put_row(txn, "letters", source, encode(letters))
+        state = IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused, snapshot.offset_us)
+        self._put_state(txn, state)
 
     def _put_or_delete(self, txn: Any, database: str, key: bytes, row: object) -> None:
         if row is None:
             txn.delete(key, db=self._dbs[database])
         else:
-            txn.put(key, encode(row), db=self._dbs[database])
+            self._put_row(txn, database, key, encode(row))
 
     def _put_extents(self, txn: Any, extents: Sequence[Extent]) -> None:
         rows = [(e.series.number, e.first, e.position, e.stop, e.end) for e in extents]
         pack_key, pack, pack_place, pack_position = EXTENT_KEY.pack, EXTENT.pack, PLACE.pack, NUMBER.pack
         keyed = sorted([(pack_key(n, first, at), pack(stop, end)) for n, first, at, stop, end in rows])
+        keyed = [(key, seal("extents", key, row)) for key, row in keyed]
         places = [(pack_position(at), pack_place(n, first, stop, end)) for n, first, at, stop, end in rows]
+        places = [(key, seal("places", key, row)) for key, row in places]
         with txn.cursor(db=self._dbs["extents"]) as cursor:
             cursor.putmulti(keyed)
         with txn.cursor(db=self._dbs["places"]) as cursor:
@@ -142,7 +200,7 @@ class Index:
         with txn.cursor(db=self._dbs["places"]) as cursor, txn.cursor(db=self._dbs["extents"]) as by_seq:
             cursor.set_range(NUMBER.pack(low))
             while (key := cursor.key()) and key < NUMBER.pack(high):
-                touched.add(_delete_extent(by_seq, key, cursor.value()))
+                touched.add(_delete_extent(by_seq, key, self._row("places", key, cursor.value())))
                 cursor.delete()
         with txn.cursor(db=self._dbs["segments"]) as cursor:
             cursor.set_range(NUMBER.pack(low))
@@ -154,20 +212,20 @@ class Index:
         state = self._state(txn)
         assert state is not None, "only saved parts are removed"
         indexed_to = state.indexed_to if moved_to is None else moved_to
-        state = msgspec.structs.replace(state, start=start, indexed_to=indexed_to)
-        txn.put(b"state", encode(state), db=self._dbs["meta"])
+        self._put_state(txn, msgspec.structs.replace(state, start=start, indexed_to=indexed_to))
 
     def _put_first_held(self, txn: Any, series: SeriesExtents) -> None:
         """Nothing else: the published events in memory are ahead of the log, and must not be saved yet."""
         key = NUMBER.pack(series.number)
-        row = decode_series(txn.get(key, db=self._dbs["streams"]))
-        row = msgspec.structs.replace(row, first_held=series.first_held)
-        txn.put(key, encode(row), db=self._dbs["streams"])
+        data = self._get_row(txn, "streams", key)
+        assert data is not None, "a series whose events are removed was saved"
+        row = msgspec.structs.replace(decode_series(data), first_held=series.first_held)
+        self._put_row(txn, "streams", key, encode(row))
 
     def _remove_marks(self, txn: Any, start: int) -> None:
         with txn.cursor(db=self._dbs["marks"]) as cursor:
             cursor.first()
-            _delete_while(cursor, lambda _, row: NUMBER.unpack(row)[0] < start)
+            _delete_while(cursor, lambda key, row: NUMBER.unpack(self._row("marks", key, row))[0] < start)
 
     # -- reading
 
@@ -177,11 +235,11 @@ class Index:
             return self._state(txn)
 
     def _state(self, txn: Any) -> IndexState | None:
-        data = txn.get(b"state", db=self._dbs["meta"])
+        data = self._get_row(txn, "meta", b"state")
         if data is None:
             return None
         state = decode_state(data)
-        if state.format != FORMAT:
+        if state.format not in (FORMAT, UNSEALED_FORMAT):
             what = f"the index has format {state.format}, and this version of reknit reads format {FORMAT}"
             raise JournalError(what, str(self.directory))
         return state
@@ -191,11 +249,11 @@ class Index:
         with self._environment.reading() as txn:
             by_number = {
                 (number := NUMBER.unpack(key)[0]): decode_series(data).load(number, table, ledger)
-                for key, data in txn.cursor(db=self._dbs["streams"])
+                for key, data in self._rows(txn, "streams")
             }
             accounts = {
                 NUMBER.unpack(key)[0]: decode_account(data).load(ledger)
-                for key, data in txn.cursor(db=self._dbs["accounts"])
+                for key, data in self._rows(txn, "accounts")
             }
             self._load_outcomes(txn, accounts, by_number)
             for key, data in self._rows(txn, "letters"):
@@ -207,7 +265,7 @@ class Index:
     def _load_outcomes(
         self, txn: Any, accounts: dict[int, Account], by_number: dict[int, SeriesExtents]
     ) -> None:
-        for key, data in txn.cursor(db=self._dbs["ends"]):
+        for key, data in self._rows(txn, "ends"):
             number, series_number = PAIR.unpack(key)
             series = by_number[series_number]
             accounts[number].ends[series.topic, series.source] = load_outcomes(decode_outcomes(data))
@@ -217,20 +275,15 @@ class Index:
             by_seq = accounts[number].tallies.setdefault((series.topic, series.source), {})
             by_seq[seq] = decode_tally(data)
 
-    def _rows(self, txn: Any, database: str) -> Iterable[tuple[bytes, bytes]]:
-        """All rows of a database that may be missing."""
-        db = self._dbs.get(database)
-        rows: Iterable[tuple[bytes, bytes]] = () if db is None else txn.cursor(db=db)
-        return rows
-
     def segments(self) -> list[Segment]:
         """The totals of the log's files."""
         with self._environment.reading() as txn:
             return self._segments(txn)
 
     def _segments(self, txn: Any) -> list[Segment]:
-        rows = txn.cursor(db=self._dbs["segments"])
-        return [Segment(NUMBER.unpack(key)[0], *SEGMENT.unpack(row)) for key, row in rows]
+        return [
+            Segment(NUMBER.unpack(key)[0], *SEGMENT.unpack(row)) for key, row in self._rows(txn, "segments")
+        ]
 
     def extents(self, series: SeriesExtents, start: int, stop: int) -> list[Extent]:
         """The extents that hold any of `[start, stop)`.
@@ -242,10 +295,11 @@ class Index:
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["extents"]) as cursor:
             there = cursor.set_range(low)
             while there:
-                number, first, position = EXTENT_KEY.unpack(cursor.key())
+                key = cursor.key()
+                number, first, position = EXTENT_KEY.unpack(key)
                 if number != series.number or first >= stop:
                     break
-                extent_stop, end = EXTENT.unpack(cursor.value())
+                extent_stop, end = EXTENT.unpack(self._row("extents", key, cursor.value()))
                 if extent_stop > start:
                     found.append(Extent(series, first, extent_stop, position, end))
                 there = cursor.next()
@@ -256,8 +310,8 @@ class Index:
         found: list[tuple[int, int, int, int, int]] = []
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
             there = cursor.set_range(NUMBER.pack(low))
-            while there and (position := NUMBER.unpack(cursor.key())[0]) < high:
-                found.append((position, *PLACE.unpack(cursor.value())))
+            while there and (position := NUMBER.unpack(key := cursor.key())[0]) < high:
+                found.append((position, *PLACE.unpack(self._row("places", key, cursor.value()))))
                 there = cursor.next()
         return found
 
@@ -282,12 +336,17 @@ class Index:
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
             return NUMBER.unpack(cursor.key())[0] if cursor.set_range(NUMBER.pack(position + 1)) else None
 
+    def last_mark_us(self) -> int:
+        """The time of the last mark, or 0."""
+        with self._environment.reading() as txn, txn.cursor(db=self._dbs["marks"]) as cursor:
+            return NUMBER.unpack(cursor.key())[0] if cursor.last() else 0
+
     def mark_before(self, time_us: int) -> int:
         """The position of the last mark at or before a time, or 0."""
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["marks"]) as cursor:
             there = cursor.set_range(NUMBER.pack(time_us + 1))
             there = cursor.prev() if there else cursor.last()
-            return NUMBER.unpack(cursor.value())[0] if there else 0
+            return NUMBER.unpack(self._row("marks", cursor.key(), cursor.value()))[0] if there else 0
 
 
 def _delete_while(cursor: Any, goes: Callable[[bytes, bytes], bool]) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from reknit.attempts import AttemptCount
+from reknit.errors import JournalError
 from reknit.ledger import Account, HandledLetters, Ledger, Redriven
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
@@ -16,7 +18,9 @@ from reknit.store.index.series import Extent, SeriesExtents, SeriesTable
 from reknit.store.log.retention import Segment
 from reknit.topic import Pattern
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+UNSEALED_FORMAT: Final = 1
+"""The rows of an index of this format have no checksums. They get them when it is opened for writing."""
 
 NUMBER: Final = struct.Struct(">Q")
 PAIR: Final = struct.Struct(">QQ")
@@ -24,6 +28,35 @@ EXTENT_KEY: Final = struct.Struct(">QQQ")
 EXTENT: Final = struct.Struct("<QQ")
 PLACE: Final = struct.Struct("<QQQQ")
 SEGMENT: Final = struct.Struct("<QQQQ")
+
+
+DATABASES: Final = ("meta", "streams", "extents", "places", "segments", "marks", "accounts", "ends")
+ADDED: Final = ("tallies", "letters")
+"""An older index lacks these databases. It is read without them, and gets them when it is written."""
+_SEEDS: Final = {name: number for number, name in enumerate((*DATABASES, *ADDED))}
+
+
+class RowDamaged(JournalError):
+    """A row of the index is not what was written."""
+
+    do = "start the node again: it rebuilds the index from the log"
+
+
+def seal(database: str, key: bytes, row: bytes) -> bytes:
+    """A row with a checksum of itself, its key and its database."""
+    return row + NUMBER.pack(xxh3_64_intdigest(key + row, seed=_SEEDS[database]))
+
+
+def unseal(database: str, key: bytes, sealed: bytes) -> bytes:
+    """The row without its checksum. Raises `RowDamaged`.
+
+    >>> unseal("meta", b"state", seal("meta", b"state", b"row"))
+    b'row'
+    """
+    row = sealed[:-8]
+    if sealed[-8:] != NUMBER.pack(xxh3_64_intdigest(key + row, seed=_SEEDS[database])):
+        raise RowDamaged(f"a row of {database} does not match its checksum")
+    return row
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +68,8 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
     start: int
     """The log begins here; earlier files are left over from an interrupted removal."""
     paused: list[str]
+    offset_us: int = 0
+    """The journal's own time minus the time of day."""
 
 
 class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,7 +92,7 @@ class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         series = table.make(self.topic, self.source, number)
         series.restore(self.first_held, self.last, self.span_max)
         if self.published:
-            ledger.published[self.topic, self.source] = SeqSet.from_ranges(self.published)
+            ledger.restore_published((self.topic, self.source), SeqSet.from_ranges(self.published))
         if self.skipped:
             ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
         return series
@@ -120,6 +155,7 @@ class Snapshot(msgspec.Struct):
     segments: list[tuple[bytes, bytes]]
     marks: list[tuple[int, int]]
     paused: list[str]
+    offset_us: int = 0
     series: dict[int, SeriesRow] = msgspec.field(default_factory=dict)
     accounts: dict[int, AccountRow | None] = msgspec.field(default_factory=dict)
     """None: the account is gone; `ends` has its outcomes."""

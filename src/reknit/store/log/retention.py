@@ -37,7 +37,7 @@ class Segment:
     events: int = 0
     first_us: int = 0
     last_us: int = 0
-    """When its first and its last entry were stored."""
+    """When its first and its last entry were stored, by the journal's own time."""
 
     def store(self, end: int, events: int = 0) -> None:
         """More was stored: the segment reaches up to `end`."""

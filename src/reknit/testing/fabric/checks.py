@@ -9,9 +9,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from reknit.ledger import LedgerRow
+from reknit.testing.fabric.gateway_checks import GATEWAY_CHECKS
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
+from reknit.testing.fabric.rule_checks import (
+    RULE_CHECKS,
+    is_dead_letter,
+    losses_are_counted,
+    may_be_withheld,
+)
+from reknit.testing.fabric.rules import protects_owed
 from reknit.topic import Pattern
 
 Check = Callable[[Scene], Iterator[str]]
@@ -21,7 +29,7 @@ def owed_events_arrive(scene: Scene) -> Iterator[str]:
     """Every event that was stored after a subscriber was known reaches it, or it is told that the event is lost."""
     for seen in scene.record.seen.values():
         for sent in owed(scene, seen):
-            if sent.payload not in seen.received and not _is_told_lost(seen, sent):
+            if sent.payload not in seen.received and not has_ended_unseen(scene, seen, sent):
                 yield f"{seen.name} never got {sent.payload!r} on {sent.topic}, which was stored"
 
 
@@ -33,6 +41,13 @@ def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
             yield sent
 
 
+def has_ended_unseen(scene: Scene, seen: Seen, sent: Sent) -> bool:
+    """Whether an event ended for a subscriber that never got it: as a loss, or as a dead letter."""
+    if _is_told_lost(seen, sent) or losses_are_counted(scene, seen, sent):
+        return True
+    return may_be_withheld(scene, seen, sent) or is_dead_letter(scene, seen, sent)
+
+
 def _is_told_lost(seen: Seen, sent: Sent) -> bool:
     if sent.id is None:
         return False
@@ -42,7 +57,7 @@ def _is_told_lost(seen: Seen, sent: Sent) -> bool:
 
 def nothing_is_lost(scene: Scene) -> Iterator[str]:
     """No event is lost to a durable subscriber as long as retention removes nothing that is owed."""
-    for seen in scene.record.seen.values():
+    for seen in scene.record.seen.values() if protects_owed(scene.plan) else ():
         if seen.is_durable and seen.lost:
             yield f"{seen.name} was told of losses: {seen.lost[:3]}"
 
@@ -133,6 +148,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     rejected_events_are_dead_letters,
     no_error_is_unhandled,
     journals_hold_what_was_stored,
+    *RULE_CHECKS,
+    *GATEWAY_CHECKS,
 )
 
 

@@ -109,6 +109,9 @@ class Life(Environment):
     def monotonic(self) -> float:
         return self._loop.now + self._ahead_s
 
+    def elapsed(self) -> float:
+        return self.monotonic()
+
     def random(self) -> Random:
         return Random(self._tokens.random())
 

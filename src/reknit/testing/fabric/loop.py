@@ -65,6 +65,8 @@ class VirtualLoop(base_events.BaseEventLoop):
         self.steps = 0
         """How many callbacks ran."""
         self.network: VirtualNetwork | None = None
+        self.fabric: object = None
+        """The simulation that a test runs in, for `simulated_fabric`."""
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
         self._is_ending = False

@@ -12,14 +12,17 @@ from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.network import FabricNetwork
 
 PORT: Final = 7440
+HTTP_PORT: Final = 8080
+AMQP_PORT: Final = 5672
 
 
 class FabricNode:
-    """One node. `node` is the real one; a restart makes a new one."""
+    """One node. `node` is the real one; a restart makes a new one. Gateways listen where the configuration has any."""
 
     def __init__(self, name: str, host: Host, config: Config, network: FabricNetwork) -> None:
         self.name, self.host = name, host
         self.url = f"tcp://{host.address}:{PORT}"
+        self.http_url = f"http://{host.address}:{HTTP_PORT}"
         self._network = network
         self.configure(config)
         self.node: Node
@@ -28,7 +31,17 @@ class FabricNode:
     def configure(self, config: Config) -> None:
         """Use this configuration from the next start on, with the name, address and disk of this node."""
         own = replace(config.node, name=self.name, listen=(self.url,), data_dir=self.host.folder)
-        self.config = replace(config, node=own)
+        http = (
+            replace(config.http, listen=f"{self.host.address}:{HTTP_PORT}")
+            if config.http.listen
+            else config.http
+        )
+        amqp = (
+            replace(config.amqp, listen=f"{self.host.address}:{AMQP_PORT}")
+            if config.amqp.listen
+            else config.amqp
+        )
+        self.config = replace(config, node=own, http=http, amqp=amqp)
 
     async def start(self) -> None:
         """Start, as the first thing in a new life of the host if it crashed."""

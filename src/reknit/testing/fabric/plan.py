@@ -7,6 +7,8 @@ from random import Random
 from typing import Any, Literal
 
 Shape = Literal["mesh", "chain", "ring", "star"]
+Order = Literal["none", "source", "key"]
+Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +95,54 @@ class FabricPlan:
     # administration
     pause_rate: float = 0.0
     pause_s_max: float = 1.0
+    redrive_rate: float = 0.0
+    drop_rate: float = 0.0
+    link_rate: float = 0.0
+    """Links that are removed or added while the nodes run."""
+    away_s_max: float = 2.0
+    """How long a link that was removed is away at most."""
+
+    # rules
+    order: Order = "none"
+    """On `plant/**`."""
+    attempts_max: int = 0
+    lease_s: float = 0.0
+    hang: float = 0.0
+    """The weight of events that a durable subscriber never settles, until its lease ends."""
+    ttl_ms: int = 0
+    """Of events on `car/*`."""
+    queue_events_max: int = 0
+    overflow: Overflow = "withhold"
+    """What happens on `plant/a` then."""
+    retain_events_max: int = 0
+    retain_bytes_max: int = 0
+    retain_s_max: float = 0.0
+    protects_unsettled: bool = True
+
+    # gateways
+    posters: int = 0
+    """Programs that publish by HTTP."""
+    tunnels: int = 0
+    """Programs that read with the tunnel client."""
+    web_readers: int = 0
+    """Programs that read by Server-Sent Events or WebSocket."""
+    checkpoint_share: float = 1.0
+    """Nodes whose tunnels resume by checkpoints, not by hashes."""
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
         """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
-        rng = Random(f"fabric plan {seed}")
-        draw = _Draw(rng)
-        return cls(seed=seed, **draw.fabric(), **draw.programs(), **draw.network(), **draw.hosts())
+        draw, administration = _Draw(Random(f"fabric plan {seed}")), _Draw(Random(f"administration {seed}"))
+        return cls(
+            seed=seed,
+            **draw.fabric(),
+            **draw.programs(),
+            **draw.network(),
+            **draw.hosts(),
+            **administration.requests(),
+            **administration.rules(),
+            **_Draw(Random(f"gateway plan {seed}")).gateways(),
+        )
 
 
 class _Draw:
@@ -179,4 +222,41 @@ class _Draw:
             "full_s_max": rng.uniform(0.1, 2.0),
             "pause_rate": self._some(0.2, 0.1, 0.5),
             "pause_s_max": rng.uniform(0.1, 2.0),
+        }
+
+    def requests(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "redrive_rate": self._some(0.3, 0.2, 1.0),
+            "drop_rate": self._some(0.2, 0.1, 0.5),
+            "link_rate": self._some(0.2, 0.1, 0.6),
+            "away_s_max": rng.uniform(0.1, 3.0),
+        }
+
+    def rules(self) -> dict[str, Any]:
+        rng = self._rng
+        lease_s = self._some(0.2, 0.3, 2.0)
+        has_retention = rng.random() < 0.3
+        return {
+            "order": rng.choice(("none", "none", "source", "key")),
+            "attempts_max": rng.choice((0, 0, 2, 5)),
+            "lease_s": lease_s,
+            "hang": rng.uniform(0.05, 0.3) if lease_s else 0.0,
+            "ttl_ms": rng.choice((0, 0, 500, 3000)),
+            "queue_events_max": rng.choice((0, 0, 0, 10, 100)),
+            "overflow": rng.choice(("withhold", "refuse_newest", "drop_oldest")),
+            "retain_events_max": rng.choice((0, 1, 50)) if has_retention else 0,
+            "retain_bytes_max": rng.choice((0, 1, 20_000)) if has_retention else 0,
+            "retain_s_max": rng.choice((0.0, 1.0)) if has_retention else 0.0,
+            "protects_unsettled": rng.random() < 0.7,
+        }
+
+    def gateways(self) -> dict[str, Any]:
+        rng = self._rng
+        has_web = rng.random() < 0.35
+        return {
+            "posters": rng.randint(1, 2) if has_web else 0,
+            "tunnels": rng.randint(0, 2) if has_web else 0,
+            "web_readers": rng.randint(0, 2) if has_web else 0,
+            "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
         }

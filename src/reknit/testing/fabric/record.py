@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+from reknit.batch import Batch
+from reknit.dead_letter import DeadLetterContent, read_letter
+from reknit.errors import Gone
+from reknit.testing.fabric.nodes import FabricNode
 
 EventId = tuple[str, bytes, int]
 """(topic, source, seq)."""
+REDRIVEN = "redriven"
+"""The header of a redriven event, and who is said to have published it."""
 
 
 @dataclass(slots=True)
@@ -22,6 +30,8 @@ class Sent:
     """The program was told that it is durable."""
     result: str = ""
     """What a sender was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; empty while it waits, or without an outcome."""
+    copies_max: int = 1
+    """How often it may be stored: a program without a source of its own repeats what was not confirmed."""
 
 
 @dataclass(slots=True)
@@ -44,6 +54,22 @@ class Seen:
     """The last seq of each series in this life."""
 
 
+@dataclass(slots=True)
+class Reading:
+    """What a tunnel's client read from when it was told that it is live, through all that it resumed."""
+
+    name: str
+    pattern: str
+    node: str
+    is_strict: bool
+    """It resumes by checkpoints: nothing comes again, in no life."""
+    live_at: float
+    lives: list[dict[bytes, int]] = field(default_factory=list)
+    """How often each payload came, in each life of the program."""
+    is_over: bool = False
+    """It was told that it can't resume."""
+
+
 class Record:
     """Collects what all programs did and saw, and problems that show at once."""
 
@@ -55,7 +81,15 @@ class Record:
         """For every request the answers that its program got."""
         self.served: dict[str, int] = {}
         """How often each request was carried out."""
+        self.readings: list[Reading] = []
         self.by_id: dict[EventId, bytes] = {}
+        self.letters: dict[tuple[str, int], DeadLetterContent] = {}
+        """Every dead letter, by its node and number."""
+        self.ends: dict[tuple[str, bytes], DeadLetterContent] = {}
+        """The same, by subscriber and payload."""
+        self.redriven: dict[EventId, dict[str, str]] = {}
+        """The redriven events that somebody got, with their headers."""
+        self._letters_read: dict[str, int] = {}
         self._now = now
 
     def blame(self, problem: str) -> None:
@@ -94,7 +128,7 @@ class Record:
             self.blame(
                 f"{seen.name} received {payload!r} as {topic} {source.hex()} {seq}, which was {before!r}"
             )
-        if sent.id not in (None, event_id):
+        if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1
@@ -102,3 +136,38 @@ class Record:
     def accepted(self, seen: Seen, payload: bytes) -> None:
         """A subscriber accepted an event, and was told that this is settled."""
         seen.accepted[payload] = seen.accepted.get(payload, 0) + 1
+
+    def name(self, event: Any) -> bytes:
+        """The payload of an event; for a redriven one a name of its own, as the payload is that of its original."""
+        payload = bytes(event.payload)
+        if REDRIVEN not in event.headers:
+            return payload
+        name = payload + f" redriven as {event.id}".encode()
+        if payload not in self.sent:
+            self.blame(f"{payload!r} was redriven, and nobody published it")
+        elif name not in self.sent:
+            self.sent[name] = Sent(name, event.topic, REDRIVEN, self._now())
+            self.redriven[event.topic, event.source, event.seq] = dict(event.headers)
+        return name
+
+    # -- dead letters
+
+    def read_letters(self, node: FabricNode) -> None:
+        """Take note of a node's new dead letters, before anybody handles them and retention removes them."""
+        letters, journal = node.node.core.dead_letters, node.node.journal
+        start = self._letters_read.get(node.name, 1)
+        stop = letters.published.last + 1 if letters.published else 1
+        for entry in journal.find(letters.topic, letters.source, start, stop):
+            try:
+                batch = Batch.parse(journal.fetch(entry))
+            except Gone:
+                continue
+            for seq, payload in enumerate(batch.payloads(), batch.first):
+                letter = self.letters[node.name, seq] = read_letter(payload)
+                self.ends[letter.subscriber, letter.payload] = letter
+        self._letters_read[node.name] = stop
+
+
+def key_of(payload: bytes) -> str:
+    """The key of an event on a topic whose order is by key."""
+    return f"k{int(payload.split()[1]) % 3}"

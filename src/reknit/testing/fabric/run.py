@@ -22,18 +22,24 @@ from reknit.config import (
     TopicSettings,
     TransportSettings,
 )
+from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
+from reknit.testing.fabric.gateway_checks import tunnels_resume
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.administration import operators
+from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
+from reknit.testing.fabric.rules import with_rules
 from reknit.topic import Pattern
 
+Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
+"""A program that is ready before others begin."""
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
 PATTERNS: Final = ("plant/**", "plant/a", "car/*", "plant/*")
 JOBS: Final = "jobs/x"
@@ -74,12 +80,12 @@ class FabricSimulation:
         self.fabric, self.plan = fabric, plan
         self.scene = Scene(fabric, plan)
         self.programs: list[Program] = []
-        self._listeners: list[SubscribingProgram | WorkingProgram | ServingProgram] = []
+        self._listeners: list[Listening] = []
 
     async def run(self) -> list[str]:
         """The problems, at the end."""
         rng = self.fabric.rng("scene")
-        await self._start_nodes(rng)
+        await self.start_nodes(rng)
         self._make_programs(rng)
         faults = Faults(self.scene, self.programs)
         try:
@@ -99,7 +105,7 @@ class FabricSimulation:
 
     # -- building
 
-    async def _start_nodes(self, rng: Random) -> None:
+    async def start_nodes(self, rng: Random) -> None:
         urls: list[str] = []
         for at in range(self.plan.nodes):
             node = self.fabric.node(f"n{at}")
@@ -109,7 +115,7 @@ class FabricSimulation:
 
     def _config(self, rng: Random, at: int, urls: list[str]) -> Config:
         links = [urls[other] for other in self._neighbours(at)]
-        return Config(
+        config = Config(
             journal=JournalSettings(
                 kind="memory" if rng.random() < self.plan.memory_share else "disk",
                 segment_bytes=self.plan.segment_bytes,
@@ -125,7 +131,9 @@ class FabricSimulation:
             dispatch=DispatchSettings(retry_backoff_s_min=0.05, retry_backoff_s_max=0.5),
             recovery=RecoverySettings(ask_timeout_s=0.5),
             topics=(TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced"),),
+            **gateways.settings(self.plan, self.fabric.rng(f"gateways {at}")),
         )
+        return with_rules(config, self.plan)
 
     def _neighbours(self, at: int) -> list[int]:
         """The earlier nodes that a node links to."""
@@ -163,8 +171,13 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
+        for program in [*operators(scene), *gateways.programs(scene)]:
+            if isinstance(program, ListeningProgram):
+                self._listen(program)
+            else:
+                self.programs.append(program)
 
-    def _listen(self, program: SubscribingProgram | WorkingProgram | ServingProgram) -> None:
+    def _listen(self, program: Listening) -> None:
         self.programs.append(program)
         self._listeners.append(program)
 
@@ -175,7 +188,7 @@ class FabricSimulation:
         for program in self._listeners:
             program.start()
         deadline = self.fabric.loop.now + READY_S
-        while not (all(one.is_open for one in self._listeners) and self._is_linked()):
+        while not (all(one.is_open for one in self._listeners) and self.is_linked()):
             if self.fabric.loop.now > deadline:
                 raise RuntimeError("the fabric was never ready")
             await asyncio.sleep(LOOK_S)
@@ -183,7 +196,7 @@ class FabricSimulation:
         for seen in self.scene.record.seen.values():
             seen.ready_at = self.fabric.loop.now
 
-    def _is_linked(self) -> bool:
+    def is_linked(self) -> bool:
         """Whether every node reaches every other one."""
         nodes = self.fabric.nodes.values()
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
@@ -208,8 +221,8 @@ class FabricSimulation:
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
                 if row.in_flight:
                     return f"{node.name} has events in flight: {row}"
-        if self._is_linked():
-            return next(owed_events_arrive(self.scene), "")
+        if self.is_linked():
+            return next(owed_events_arrive(self.scene), "") or next(tunnels_resume(self.scene), "")
         return "not every node is reachable"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -50,13 +51,31 @@ class Wire(Protocol):
         """One side of a connection is gone."""
 
 
+class _VirtualSocket:
+    """What asyncio shows of a socket. The system knows no file of this number: only the transport can write to it."""
+
+    family = socket.AF_INET
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+    def fileno(self) -> int:
+        return -1
+
+    def setsockopt(self, *option: object) -> None:
+        """Nothing to set."""
+
+
 class StreamEnd(asyncio.Transport):
     """One side of a connection, as the protocol sees it."""
 
     def __init__(
         self, wire: Wire, life: Life, context: Context, here: tuple[str, int], there: tuple[str, int]
     ) -> None:
-        super().__init__(extra={"sockname": here, "peername": there})
+        super().__init__(extra={"sockname": here, "peername": there, "socket": _VirtualSocket(here)})
         self.here, self.there, self.life = here, there, life
         self.other: StreamEnd
         self.protocol: Any = None
@@ -253,16 +272,6 @@ class StreamEnd(asyncio.Transport):
             self._send(_Sign.RESET)
 
 
-class _ListeningSocket:
-    """What asyncio's server shows of its socket."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._address
-
-
 class VirtualServer:
     """Accepts connections at one address."""
 
@@ -275,7 +284,7 @@ class VirtualServer:
         on_close: Callable[[VirtualServer], None],
     ) -> None:
         self.life, self.context, self.address, self.factory = life, context, address, factory
-        self.sockets = (_ListeningSocket(address),)
+        self.sockets = (_VirtualSocket(address),)
         self._on_close = on_close
 
     def accept(self, end: StreamEnd) -> None:

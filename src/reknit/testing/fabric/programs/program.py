@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from random import Random
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ class Scene:
     def __init__(self, fabric: Fabric, plan: FabricPlan) -> None:
         self.fabric, self.plan = fabric, plan
         self.record = Record(lambda: fabric.loop.now)
+        self.homes: dict[str, str] = {}
+        """The node of each program."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
 
@@ -44,6 +47,7 @@ class Program:
         self.scene, self.name, self.node = scene, name, node
         self.host: Host = scene.fabric.host(name)
         self.rng: Random = scene.fabric.rng(name)
+        scene.homes[name] = node.name
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -77,10 +81,24 @@ class Program:
                 return
             except EXPECTED:
                 await asyncio.sleep(AGAIN_S)
-            except ReknitError as error:
-                self.scene.record.blame(f"{self.name} failed: {error!r}")
+            except Exception as error:
+                text = (
+                    "".join(traceback.format_exception(error)) if not isinstance(error, ReknitError) else ""
+                )
+                self.scene.record.blame(f"{self.name} failed: {error!r} {text}")
                 return
 
     async def live(self) -> None:
         """What it does from a start to its end."""
         raise NotImplementedError
+
+
+class ListeningProgram(Program):
+    """A program that is ready before others begin."""
+
+    is_open = False
+    """Whether it is."""
+
+    def crash(self) -> None:
+        self.is_open = False
+        super().crash()

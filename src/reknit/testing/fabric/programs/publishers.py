@@ -6,7 +6,7 @@ import asyncio
 
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
-from reknit.testing.fabric.record import Sent
+from reknit.testing.fabric.record import Sent, key_of
 
 
 class PublishingProgram(Program):
@@ -45,7 +45,11 @@ class PublishingProgram(Program):
             for _ in range(self.rng.randint(1, plan.burst_max))
         ]
         self._open |= {sent.payload: sent for sent in burst}
-        if self.rng.random() < 0.5:
+        if plan.order == "key" and self.topic.startswith("plant/"):
+            keys = [key_of(sent.payload) for sent in burst]
+            stored = publisher.publish_many([sent.payload for sent in burst], keys)  # type: ignore[attr-defined]
+            waiting.create_task(self._stored(stored, burst))
+        elif self.rng.random() < 0.5:
             waiting.create_task(self._stored(publisher.publish_many([sent.payload for sent in burst]), burst))  # type: ignore[attr-defined]
         else:
             for sent in burst:

@@ -7,6 +7,7 @@ from typing import Any
 
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.watch import DeliveryWatch
 from reknit.testing.fabric.record import Seen
 
 
@@ -18,6 +19,7 @@ class SubscribingProgram(Program):
         self.pattern, self.is_durable = pattern, is_durable
         self.seen = Seen(name, pattern, node.name, is_durable)
         self._lives = 0
+        self._watch = DeliveryWatch(scene, self.seen)
         if is_durable:
             scene.record.seen[name] = self.seen
         self.is_open = False
@@ -35,6 +37,8 @@ class SubscribingProgram(Program):
             session.subscribe(self.pattern, name=name, auto_accept=False, on_lost=self._on_lost) as events,
         ):
             self.is_open = True
+            if self.is_durable:
+                self._watch.begin(lambda: events.is_settled)
             async for event in events:
                 self._take(event)
                 await self._settle(event)
@@ -47,9 +51,11 @@ class SubscribingProgram(Program):
 
     def _take(self, event: Any) -> None:
         record, seen = self.scene.record, self.seen
-        record.received(seen, event.topic, event.source, event.seq, bytes(event.payload))
+        record.received(seen, event.topic, event.source, event.seq, record.name(event))
         series, seq = (event.topic, event.source), event.seq
-        if not self.is_durable:
+        if self.is_durable:
+            self._watch.taken(event)
+        else:
             if seq <= seen.last.get(series, 0):
                 record.blame(
                     f"{seen.name} received {series[0]} {series[1].hex()} {seq} after {seen.last[series]}"
@@ -57,19 +63,26 @@ class SubscribingProgram(Program):
             seen.last[series] = seq
 
     async def _settle(self, event: Any) -> None:
-        plan, payload = self.scene.plan, bytes(event.payload)
+        plan, payload = self.scene.plan, self.scene.record.name(event)
         await asyncio.sleep(self.rng.uniform(0.0, plan.think_s_max))
-        weights = (1.0, 0.0, 0.0, 0.0) if self.scene.is_calm else (1.0, plan.release, plan.fail, plan.reject)
-        match self.rng.choices(("accept", "release", "fail", "reject"), weights)[0]:
-            case "release" if self.is_durable:
+        weights = (1.0, plan.release, plan.fail, plan.reject, plan.hang)
+        if self.scene.is_calm or not self.is_durable:
+            weights = (1.0, 0.0, 0.0, 0.0, 0.0)
+        match self.rng.choices(("accept", "release", "fail", "reject", "hang"), weights)[0]:
+            case "release":
+                self._watch.given_back(event)
                 await event.release()
-            case "fail" if self.is_durable:
+            case "fail":
+                self._watch.given_back(event)
                 await event.fail()
-            case "reject" if self.is_durable:
+            case "hang":
+                pass  # its lease ends
+            case "reject":
                 self.seen.rejected.add(payload)
                 await event.reject(text="not wanted")
             case _:
                 self.scene.record.accepted(self.seen, payload)
+                self._watch.accepted(event)
                 await event.accept()
 
     def _on_lost(self, report: Any) -> None:

@@ -1,0 +1,40 @@
+"""What must hold for the clients of gateways; see `reknit.testing.fabric.checks`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.record import Reading
+from reknit.topic import Pattern
+
+
+def tunnels_resume(scene: Scene) -> Iterator[str]:
+    """Everything that is stored after a tunnel is live comes once, or its client was told that it can't resume."""
+    for reading in scene.record.readings:
+        if not reading.is_over:
+            for payload in unread(scene, reading):
+                yield f"{reading.name} never read {payload!r}, and was not told that it can't resume"
+        lives = (
+            [sum((Counter(life) for life in reading.lives), Counter())]
+            if reading.is_strict
+            else reading.lives
+        )
+        for payload, count in ((payload, count) for life in lives for payload, count in life.items()):
+            sent = scene.record.sent.get(payload)
+            if sent is not None and count > sent.copies_max:
+                yield f"{reading.name} read {payload!r} {count} times"
+
+
+def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
+    """The events that a tunnel still has to bring: those published at its node."""
+    pattern = Pattern(reading.pattern)
+    for sent in scene.record.sent.values():
+        is_owed = sent.is_stored and sent.put_at > reading.live_at and pattern.matches(sent.topic)
+        if is_owed and scene.homes[sent.publisher] == reading.node:
+            yield from () if any(sent.payload in life for life in reading.lives) else (sent.payload,)
+
+
+GATEWAY_CHECKS: Final = (tunnels_resume,)

@@ -1,0 +1,56 @@
+"""HTTP as the programs of a simulation speak it: one request on a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from reknit.client.http_request import read_body, read_head
+from reknit.errors import MalformedFrame
+from reknit.testing.fabric.nodes import HTTP_PORT, FabricNode
+
+QUIET_S: Final = 4.0
+"""A connection on which nothing comes for so long, not even a heartbeat, counts as broken."""
+FAILURES: Final = (OSError, MalformedFrame)
+"""How a request may fail while faults happen."""
+
+
+class WebAnswer:
+    """An answer whose body is still to come."""
+
+    def __init__(
+        self,
+        code: int,
+        headers: Mapping[str, str],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.code, self.writer = code, writer
+        self._reader = reader
+        self._body = read_body(reader, headers)
+
+    async def part(self) -> bytes:
+        """The next bytes of the body; empty at its end. Raises `TimeoutError` and the like."""
+        return await asyncio.wait_for(anext(self._body, b""), QUIET_S)
+
+    async def raw(self) -> bytes:
+        """The next bytes on the connection, after an upgrade."""
+        return await asyncio.wait_for(self._reader.read(1 << 16), QUIET_S)
+
+
+@contextlib.asynccontextmanager
+async def request(
+    node: FabricNode, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> AsyncIterator[WebAnswer]:
+    """Make a request. Raises `FAILURES`."""
+    reader, writer = await asyncio.wait_for(asyncio.open_connection(node.host.address, HTTP_PORT), QUIET_S)
+    try:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {node.host.address}", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        code, found = await asyncio.wait_for(read_head(reader), 3 * QUIET_S)
+        yield WebAnswer(code, found, reader, writer)
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,88 @@
+"""What must hold with dead letters, redrives, retention and rules. Each check's first line is its promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from reknit.dead_letter import DeadLetterContent
+from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.record import REDRIVEN, Seen, Sent
+from reknit.testing.fabric.rules import protects_owed
+from reknit.topic import Pattern
+
+
+def is_dead_letter(scene: Scene, seen: Seen, sent: Sent) -> bool:
+    """Whether an event ended as a dead letter for a subscriber, before it ever got it."""
+    if (seen.name, sent.payload) not in scene.record.ends:
+        scene.record.read_letters(scene.fabric.nodes[seen.node])
+    return (seen.name, sent.payload) in scene.record.ends
+
+
+def may_be_withheld(scene: Scene, seen: Seen, sent: Sent) -> bool:
+    """A nameless subscriber is not owed events that are past their ttl, nor told of them."""
+    return not seen.is_durable and sent.topic.startswith("car/") and bool(scene.plan.ttl_ms)
+
+
+def losses_are_counted(scene: Scene, seen: Seen, sent: Sent) -> bool:
+    """Whether retention took an event that nobody got: its id is not known then, but its source's losses are."""
+    return not protects_owed(scene.plan) and any(topic == sent.topic for topic, *_ in seen.lost)
+
+
+def open_dead_letters_are_held(scene: Scene) -> Iterator[str]:
+    """A dead letter that was neither redriven nor dropped can be read, whatever retention removes."""
+    for node in scene.fabric.nodes.values():
+        scene.record.read_letters(node)
+        letters, admin = node.node.core.dead_letters, node.node.core.dead_letter_admin
+        held = {number for number, _ in admin.page({"limit": 1000})["letters"]}
+        waiting = letters.letters.waiting(letters.published).ranges()
+        missing = [seq for bounds in waiting for seq in range(*bounds) if seq not in held]
+        if missing and len(held) < 1000:
+            yield f"{node.name}: dead letters {missing[:5]} wait and can't be read"
+        elif len(held) < 1000 and len(held) != letters.waiting.count:
+            yield f"{node.name}: {letters.waiting.count} dead letters wait, and {len(held)} can be read"
+
+
+def redriven_once(scene: Scene) -> Iterator[str]:
+    """A dead letter is redriven at most once, with the payload of its event."""
+    for node in scene.fabric.nodes.values():
+        scene.record.read_letters(node)
+    owed = Counter(_kind(letter) for letter in scene.record.letters.values())
+    came = Counter(
+        (topic, headers[REDRIVEN], headers["redriven-for"], int(headers["redriven-count"]))
+        for (topic, _, _), headers in scene.record.redriven.items()
+    )
+    for kind, count in came.items():
+        if count > owed[kind]:
+            yield f"{kind} was redriven {count} times, of {owed[kind]} dead letters"
+
+
+def _kind(letter: DeadLetterContent) -> tuple[str, str, str, int]:
+    return letter.topic, letter.original or letter.id, letter.subscriber, letter.redriven + 1
+
+
+def redriven_events_arrive(scene: Scene) -> Iterator[str]:
+    """Every durable subscriber gets every event that was redriven on its topics, or is told that it is lost."""
+    for node in scene.fabric.nodes.values():
+        for (topic, source), seqs in _redriven(node):
+            for seen in scene.record.seen.values():
+                if seen.is_durable and Pattern(seen.pattern).matches(topic):
+                    account = scene.fabric.nodes[seen.node].node.journal.ledger.accounts.get(seen.name)
+                    ended = account.ended((topic, source)) if account is not None else None
+                    for start, stop in seqs:
+                        missing = list(ended.missing(start, stop)) if ended is not None else [(start, stop)]
+                        if missing:
+                            yield f"{seen.name} never got {missing} redriven on {topic} at {node.name}"
+
+
+def _redriven(node: FabricNode) -> Iterator[tuple[tuple[str, bytes], list[tuple[int, int]]]]:
+    last = node.node.core.dead_letters.letters.last
+    if last is not None:
+        series = (last.topic, last.source)
+        published = node.node.journal.ledger.published.get(series)
+        if published is not None:
+            yield series, list(published.ranges())
+
+
+RULE_CHECKS = (open_dead_letters_are_held, redriven_once, redriven_events_arrive)

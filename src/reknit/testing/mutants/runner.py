@@ -1,0 +1,70 @@
+"""Runs mutants, each in a process of its own, and says after how many seeds each was found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from reknit.testing.mutants import planting
+from reknit.testing.mutants.mutant import SIMULATIONS, Mutant, UnknownMutant
+
+SEEDS_MAX = 500
+"""A mutant that survives this many seeds is a hole in the fault plan or in the checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutantResult:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    seeds: int | None
+    """How many seeds it took to find it; None if it survived."""
+    problem: str = ""
+    """What the simulation said."""
+
+    @property
+    def is_found(self) -> bool:
+        return self.seeds is not None
+
+
+def run_mutant(mutant: Mutant, start: int = 0, seeds: int = SEEDS_MAX) -> MutantResult:
+    """Plant a fault in a child process, and run seeds there until one fails."""
+    task = {
+        "module": mutant.module,
+        "old": mutant.old,
+        "new": mutant.new,
+        "simulation": SIMULATIONS[mutant.simulation],
+        "start": start,
+        "seeds": seeds,
+    }
+    # -P: the folder of the script is not searched for modules.
+    command = [sys.executable, "-P", planting.__file__, json.dumps(task)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnknownMutant(mutant.name, f"it could not be run:\n{done.stderr}")
+    found = json.loads(done.stdout)
+    return (
+        MutantResult(mutant, None) if found is None else MutantResult(mutant, found[0] - start + 1, found[1])
+    )
+
+
+def run_all(
+    mutants: Sequence[Mutant],
+    start: int,
+    seeds: int,
+    processes: int,
+    advance: Callable[[MutantResult], object] = bool,
+) -> Iterator[MutantResult]:
+    """Run mutants in several processes; yields their results in order. `advance` hears of each when it ends."""
+
+    def run(mutant: Mutant) -> MutantResult:
+        result = run_mutant(mutant, start, seeds)
+        advance(result)
+        return result
+
+    with ThreadPoolExecutor(processes) as pool:
+        yield from pool.map(run, mutants)

@@ -1,0 +1,94 @@
+"""Mutants: a planted fault is found, a harmless change is not, and a fault that is out of date is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reknit.testing.mutants.__main__ import main
+from reknit.testing.mutants.catalogue import MUTANTS, chosen
+from reknit.testing.mutants.mutant import Mutant, UnknownMutant
+from reknit.testing.mutants.report import BEGIN, END, as_table, as_text, write_page
+from reknit.testing.mutants.runner import MutantResult, run_mutant
+
+HARMLESS = Mutant(
+    name="harmless",
+    module="reknit.protocol.publish.intake",
+    old="        self.duplicates += head.count\n",
+    new="        self.duplicates += 2 * head.count\n",
+    breaks="nothing: no promise is about this count",
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_text_of_a_mutant_is_in_its_module_once(mutant: Mutant) -> None:
+    mutant.check()
+
+
+def test_mutants_have_names_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("name", ["ack-before-sync", "retry-never-scheduled", "outcomes-not-repeated"])
+def test_planted_fault_is_found(name: str) -> None:
+    [mutant] = chosen([name])
+    assert run_mutant(mutant, seeds=60).is_found
+
+
+def test_harmless_change_survives() -> None:
+    assert not run_mutant(HARMLESS, seeds=10).is_found
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant(name="gone", module=HARMLESS.module, old="no such text", new="", breaks=""),
+        Mutant(name="twice", module=HARMLESS.module, old="self", new="", breaks=""),
+        Mutant(name="no module", module="reknit.nowhere", old="a", new="b", breaks=""),
+        Mutant(name="syntax", module=HARMLESS.module, old="class Intake:", new="class", breaks=""),
+    ],
+    ids=lambda mutant: mutant.name,
+)
+def test_mutant_that_can_not_be_planted_is_refused(mutant: Mutant) -> None:
+    with pytest.raises(UnknownMutant, match=mutant.name):
+        mutant.check()
+
+
+def test_module_that_the_simulation_does_not_import_is_refused() -> None:
+    mutant = Mutant(
+        name="elsewhere",
+        module="reknit.processes.workers",
+        old="from __future__ import annotations",
+        new="",
+        breaks="",
+    )
+    with pytest.raises(UnknownMutant, match="does not import"):
+        run_mutant(mutant, seeds=1)
+
+
+def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "ack-before-sync", "--json", "--seeds", "60"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["capability"] == "protocol/publish"
+    assert 1 <= row["seeds"] <= 60
+
+
+def test_command_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "no-such-fault"]) == 2
+    assert "no-such-fault" in capsys.readouterr().err
+
+
+def test_table_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "proof.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    results = [MutantResult(HARMLESS, 3, "lost"), MutantResult(HARMLESS, None)]
+    write_page(page, results, 500)
+    assert page.read_text() == f"before\n{BEGIN}\n{as_table(results, 500)}\n{END}\nafter\n"
+    assert "1 of 2 mutants found within 500 seeds" in as_text(results, 500)
+
+
+def test_page_without_marks_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing")
+    with pytest.raises(ValueError, match="no place"):
+        write_page(page, [], 500)
