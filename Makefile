@@ -55,9 +55,9 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json); PAR
 	@$(BIN)/python -m bench
 	@for part in $(PARTS); do echo; echo "python -m bench.$$part"; $(BIN)/python -m bench.$$part || exit 1; done
 
-sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; SET="cut_rate=0" changes plans
+sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; FABRIC=1 for whole fabrics
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0)) \
-	  $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
+	  $(if $(FABRIC),--fabric) $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
 
 mutants: setup ## Plant faults one at a time, and say after how many seeds each is found; ONLY=ack-before-sync runs one
 	@$(BIN)/python -m reknit.testing.mutants $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write docs/explanation/proof.md)

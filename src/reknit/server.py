@@ -43,14 +43,7 @@ def connect(url: str, *, config: Config, token: str = "", wait_s: float = 5.0) -
 
 def make_relay(node: Node, text: str) -> Relay:
     """A relay into a node, from `URL` or `URL=PATTERN`. Raises `InvalidConfig`."""
-    return Relay(
-        text,
-        config=node.config,
-        name=node.name,
-        connect=connect,
-        make_publisher=node.local_publisher,
-        add_cache=node.caches.add,
-    )
+    return Relay(text, node=node, connect=connect, add_cache=node.caches.add)
 
 
 def make_aligner(node: Node, url: str, pattern: str = "**") -> Aligner:

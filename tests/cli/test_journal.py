@@ -48,3 +48,23 @@ def test_repair_names_the_events_that_were_damaged(tmp_path: Path) -> None:
     assert f"lost: plant/temp {SOURCE.hex()} [11, 21)" in result.output
     held = CliRunner().invoke(app, ["journal", "show", str(tmp_path), "--json"])
     assert json.loads(held.output)["events"] == 20
+
+
+def test_verify_counts_what_it_checked(tmp_path: Path) -> None:
+    _fill(tmp_path, 3)
+    result = CliRunner().invoke(app, ["journal", "verify", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("checked: 30 events and 0 records")
+
+
+def test_verify_names_the_damage_and_exits_with_1(tmp_path: Path) -> None:
+    _fill(tmp_path, 3)
+    [log] = (tmp_path / "log").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    log.write_bytes(data)
+    result = CliRunner().invoke(app, ["journal", "verify", str(tmp_path), "--json"])
+    assert result.exit_code == 1, result.output
+    body = json.loads(result.output)
+    assert (body["is_sound"], body["events"], len(body["damages"])) == (False, 20, 1)
+    assert CliRunner().invoke(app, ["journal", "verify", str(tmp_path)]).output.startswith("damaged: ")

@@ -61,6 +61,13 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def settled_rows(node: Node) -> list[dict[str, Any]]:
+    """The ledger of a node, once nothing is in flight."""
+    while any(row["in_flight"] for row in await node.figures.ledger()):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return await node.figures.ledger()
+
+
 class Losing:
     """Loses the batches that are delivered to a subscription, as a network does, while `is_on`."""
 

@@ -9,6 +9,7 @@ import pytest
 import reknit
 from reknit.processes.process import NodeProcess, ending
 from reknit.protocol.subscribe.inputs import LossReport
+from reknit.store.directory.repair import repair
 
 pytestmark = pytest.mark.real
 
@@ -87,3 +88,21 @@ def test_flipped_byte_in_an_old_segment_costs_its_batch_and_everything_after_it_
         assert node.stop() == 0
     assert node.output().count("can't be read") == 1
     assert "Traceback" not in node.output()
+
+
+def test_events_that_a_repair_set_aside_are_lost_to_who_was_owed_them(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path)
+    with ending(node):
+        node.start()
+        fill(node)
+        assert node.stop() == 0
+        [log] = (node.data / "log").glob("*.log")
+        flip(log, log.stat().st_size // 2)
+        assert len(repair(node.data).damages) == 1
+        for _ in range(2):  # it is counted once
+            node.start()
+            with reknit.connect_sync(node.url) as session:
+                [row] = session.ledger()
+                assert (row["balanced"], row["published"]) == (True, 12_000)
+                assert (row["lost"], row["in_flight"]) == (1_000, 11_000)
+            assert node.stop() == 0

@@ -19,7 +19,7 @@ from reknit.outcome import FinalOutcome
 from reknit.records import OutcomeRow, Outcomes, SubscriberOpened
 from reknit.store.directory import opening
 from reknit.store.directory.repair import repair
-from reknit.store.directory.survey import verify
+from reknit.store.directory.verification import verify_journal
 from reknit.store.disk import DiskJournal
 from reknit.store.log.segment_files import segment_path, segment_starts
 from tests.store.journals import SOURCE_A, SOURCE_B, batch, entries, keep, spans, stage
@@ -126,7 +126,7 @@ def check_opens_with_first(template: Template, directory: Path, kept: int) -> Di
     assert again.report.clean
     assert spans(entries(again)) == held
     again.close()
-    assert verify(directory) == []
+    assert verify_journal(directory).damages == ()
     return first
 
 
@@ -204,7 +204,7 @@ def test_a_flip_in_the_middle_is_refused_by_place(template: Template, data: st.D
             open_journal(directory)
         assert (refused.value.path, refused.value.offset) == (str(path), entry.position)
         assert path.read_bytes() == before
-        (damage,) = verify(directory)
+        (damage,) = verify_journal(directory).damages
         assert (damage.path, damage.offset) == (str(path), entry.position)
 
 
@@ -221,7 +221,7 @@ def test_repair_sets_the_damage_aside_and_tells_what_is_lost(template: Template,
         if template.is_closed:
             assert report.lost == (Removed(head.topic, head.source, head.first, head.stop),)
             assert head.source.hex() in str(report)
-        assert verify(directory) == []
+        assert verify_journal(directory).damages == ()
         journal = open_journal(directory)
         rest = [one for one in template.entries if one is not entry]
         assert [(one.position, one.head) for one in entries(journal)] == [

@@ -15,7 +15,7 @@ from reknit.environment import DiskFiles
 from reknit.errors import JournalError, JournalFull
 from reknit.frame import Buffer
 from reknit.records import SubscriberOpened
-from reknit.store.directory.survey import verify
+from reknit.store.directory.verification import verify_journal
 from reknit.store.disk import DiskJournal
 from reknit.store.log.retention import Retention
 from reknit.store.log.segment_files import segment_path, segment_starts
@@ -99,7 +99,7 @@ def test_a_crash_on_a_full_disk_loses_only_what_was_not_acknowledged(tmp_path: P
     assert again.report.lost == ()
     assert firsts(again) == [1, 2]
     assert again.ledger.published["t/a", SOURCE_A].last == 2
-    assert verify(tmp_path) == []
+    assert verify_journal(tmp_path).damages == ()
     again.close()
 
 

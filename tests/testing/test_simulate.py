@@ -83,3 +83,11 @@ def test_long_list_of_problems_is_cut() -> None:
 def test_one_seed_and_many_exclude_each_other() -> None:
     with pytest.raises(SystemExit):
         main(["--seed", "1", "--seeds", "2"])
+
+
+def test_a_whole_fabric_is_replayed_with_a_changed_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--set", "nodes=2", "--set", "publishers=1", "--set", "run_s=0.5"]
+    assert main(["--fabric", "--seed", "3", "--quiet", *settings]) == 0
+    out = capsys.readouterr().out
+    assert "FabricPlan(seed=3, nodes=2," in out
+    assert "accounted for" in out

@@ -1,9 +1,10 @@
-"""`reknit journal`: inspect the files of a journal, and repair damage."""
+"""`reknit journal`: inspect and check the files of a journal, and repair damage."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,13 +12,27 @@ from reknit.cli.options import AsJson
 from reknit.cli.output import print_json, size
 
 app = typer.Typer(
-    help="Inspect the files of a journal, and repair damage.",
+    help="Inspect and check the files of a journal, and repair damage.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Data = Annotated[Path, typer.Argument(metavar="[DIR]", help="The node's data directory (node.data_dir).")]
 DATA = Path("reknit-data")
+
+T = TypeVar("T")
+
+
+def _with_progress(work: Callable[[Callable[[int, int], object]], T]) -> T:
+    """Show a bar on stderr while something runs, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("checked"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("")
+        return work(lambda done, total: bar.update(task, completed=done, total=total))
 
 
 @app.command()
@@ -39,6 +54,30 @@ def show(data: Data = DATA, json: AsJson = False) -> None:
         f"{held.events:,} events of {held.streams:,} sources in {size(held.bytes)}, {held.segments} files"
     )
     typer.echo(f"positions {held.start} to {held.end}")
+
+
+@app.command()
+def verify(data: Data = DATA, json: AsJson = False) -> None:
+    """Check every checksum of a journal. The node may be running; nothing is changed.
+
+    The exit code is 1 if something is damaged.
+    """
+    import msgspec
+
+    from reknit.store.directory.verification import verify_journal
+
+    found = _with_progress(lambda on_progress: verify_journal(data, on_progress))
+    if json:
+        print_json({**msgspec.to_builtins(found), "is_sound": found.is_sound})
+    else:
+        for damage in found.damages:
+            typer.echo(f"damaged: {damage}")
+        if found.index_damage:
+            typer.echo(f"damaged: the index: {found.index_damage}; the node rebuilds it when it starts")
+        checked = f"{found.events:,} events and {found.records:,} records in {size(found.bytes)}"
+        typer.echo(f"{'checked' if found.is_sound else 'valid'}: {checked}")
+    if not found.is_sound:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -183,8 +183,8 @@ class Node:
             node_name=self.name,
             urls=self.urls,
             handler=self,
+            runner=self,
             connect=self._connect,
-            make_publisher=self.local_publisher,
             report_loss=self._losses.skip,
         )
         self.caches: NodeCaches = NodeCaches(
@@ -250,9 +250,10 @@ class Node:
 
     def _report_damage(self) -> None:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
-        lost = self.journal.report.lost
+        report = self.journal.report
+        lost = [*report.lost, *report.set_aside]
         if lost:
-            damage = JournalTrimmed(self.journal.start, list(lost), Reason.DAMAGED)
+            damage = JournalTrimmed(self.journal.start, lost, Reason.DAMAGED)
             self.core.dispatch.receive(damage, JOURNAL, self._now())
             self.run_machines()
 

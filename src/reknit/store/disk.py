@@ -116,6 +116,7 @@ class DiskJournal(ComposedJournal):
             numbers,
             self._clock,
             saved_to=opened.indexed_to,
+            lost=opened.lost,
             removals=opened.removals,
         )
         self._trimmer = Trimmer(state, retention, self._checkpointer, segments, index)

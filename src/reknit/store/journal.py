@@ -44,6 +44,8 @@ class OpenReport(msgspec.Struct, frozen=True):
     """How many durable bytes are missing at the end of the log. A crash never causes this, only damage does."""
     lost: tuple[Removed, ...] = ()
     """The events in them, as far as the index knows them."""
+    set_aside: tuple[Removed, ...] = ()
+    """The events that were lost with damage which repairs set aside, now or long ago."""
     index_rebuilt: bool = False
     index_damage: str = ""
     """Why the index could not be used."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
-
-from reknit.testing.faults import FaultPlan
+from typing import Any, Final, TypeVar
 
 RUNS_MAX: Final = 400
 """How many plans are tried at most."""
@@ -21,12 +19,14 @@ HALVED: Final = (
 )
 """Fields that are halved, after those that can be set to their defaults."""
 
-_QUIET: Final = FaultPlan(seed=0)
+P = TypeVar("P", bound=Any)
+"""A plan: a frozen dataclass with a seed, whose other fields have defaults that mean few programs and no faults."""
 
 
-def shrunk(plan: FaultPlan, fails: Callable[[FaultPlan], bool], runs_max: int = RUNS_MAX) -> FaultPlan:
+def shrunk(plan: P, fails: Callable[[P], bool], runs_max: int = RUNS_MAX) -> P:
     """A plan that fails, with as few faults and programs as were found.
 
+    >>> from reknit.testing.faults import FaultPlan
     >>> plan = FaultPlan(seed=1, cut_rate=0.5, node_crash_rate=0.5, publishers=3)
     >>> changed(shrunk(plan, lambda plan: plan.cut_rate > 0), plan)["node_crash_rate"]
     0.0
@@ -47,10 +47,11 @@ def shrunk(plan: FaultPlan, fails: Callable[[FaultPlan], bool], runs_max: int = 
     return plan
 
 
-def _changes(plan: FaultPlan) -> Iterator[dict[str, Any]]:
-    for name in _names():
+def _changes(plan: Any) -> Iterator[dict[str, Any]]:
+    quiet = type(plan)(seed=0)
+    for name in _names(plan):
         if name not in HALVED:
-            yield {name: getattr(_QUIET, name)}
+            yield {name: getattr(quiet, name)}
     for name in HALVED:
         value = getattr(plan, name)
         low = 0 if name in ("durables", "ephemerals") else 1
@@ -58,28 +59,37 @@ def _changes(plan: FaultPlan) -> Iterator[dict[str, Any]]:
         yield {name: max(low, value // 2) if isinstance(value, int) else value * 0.75}
 
 
-def changed(plan: FaultPlan, original: FaultPlan) -> dict[str, Any]:
+def replay_settings(plan: Any) -> str:
+    """The settings that make this plan of the one that its seed gives, for `make sim SET="…"`."""
+    settings = changed(plan, type(plan).from_seed(plan.seed))
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def changed(plan: P, original: P) -> dict[str, Any]:
     """The fields in which a plan differs from another."""
-    return {name: getattr(plan, name) for name in _names() if getattr(plan, name) != getattr(original, name)}
+    return {
+        name: getattr(plan, name) for name in _names(plan) if getattr(plan, name) != getattr(original, name)
+    }
 
 
-def with_settings(plan: FaultPlan, settings: Sequence[str]) -> FaultPlan:
+def with_settings(plan: P, settings: Sequence[str]) -> P:
     """A plan with fields set by texts like `cut_rate=0`. Raises `ValueError`.
 
+    >>> from reknit.testing.faults import FaultPlan
     >>> with_settings(FaultPlan(seed=1), ["publishers=1", "is_ordered=True"]).is_ordered
     True
     """
     values: dict[str, Any] = {}
     for text in settings:
         name, _, value = text.partition("=")
-        if name not in _names():
-            raise ValueError(f"Invalid field {name!r} of a plan: use one of {', '.join(_names())}")
-        values[name] = _read(name, value)
+        if name not in _names(plan):
+            raise ValueError(f"Invalid field {name!r} of a plan: use one of {', '.join(_names(plan))}")
+        values[name] = _read(plan, name, value)
     return replace(plan, **values)
 
 
-def _read(name: str, value: str) -> bool | int | float | str:
-    kind = type(getattr(_QUIET, name))
+def _read(plan: Any, name: str, value: str) -> bool | int | float | str:
+    kind = type(getattr(plan, name))
     try:
         if kind is bool:
             return {"True": True, "False": False}[value]
@@ -88,5 +98,5 @@ def _read(name: str, value: str) -> bool | int | float | str:
         raise ValueError(f"Invalid value {value!r} of {name}: it has to be of type {kind.__name__}") from None
 
 
-def _names() -> list[str]:
-    return [field.name for field in fields(FaultPlan) if field.name != "seed"]
+def _names(plan: Any) -> list[str]:
+    return [field.name for field in fields(plan) if field.name != "seed"]

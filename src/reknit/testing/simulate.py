@@ -3,6 +3,7 @@
 python -m reknit.testing.simulate --seed 7                   replay one run and print every step
 python -m reknit.testing.simulate --seed 7 --set cut_rate=0  the same with a changed plan
 python -m reknit.testing.simulate --seeds 20000 --start 0    run many, stop at the first that fails and shrink it
+python -m reknit.testing.simulate --fabric --seeds 200       the same with real nodes, links, gateways and clients
 """
 
 from __future__ import annotations
@@ -17,17 +18,37 @@ from concurrent.futures import ProcessPoolExecutor
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.run import FabricVerdict
+from reknit.testing.fabric.run import run as run_fabric
 from reknit.testing.faults import FaultPlan
 from reknit.testing.shrink import shrunk, with_settings
-from reknit.testing.simulation import Verdict, run_plan
+from reknit.testing.simulation import Verdict
+from reknit.testing.simulation import run_plan as run_core
 
 CHUNK_SEEDS = 25
 """The number of seeds in one task of a process."""
+CHUNK_FABRICS = 4
+"""The same for whole fabrics, which take longer."""
 LISTED_MAX = 100
 """The number of failing seeds that are listed."""
 
 Failure = tuple[int, str]
 """A seed that fails, and its first problem."""
+Plan = FaultPlan | FabricPlan
+
+
+def make_plan(seed: int, settings: Sequence[str], is_fabric: bool) -> Plan:
+    """The plan of a seed, changed by settings such as `cut_rate=0`. Raises `ValueError`."""
+    plan: Plan = FabricPlan.from_seed(seed) if is_fabric else FaultPlan.from_seed(seed)
+    return with_settings(plan, settings)
+
+
+def run_plan(plan: Plan, is_traced: bool = False) -> Verdict | FabricVerdict:
+    """Run the core or the fabric that a plan is for."""
+    if isinstance(plan, FabricPlan):
+        return run_fabric(plan.seed, plan=plan, is_traced=is_traced)
+    return run_core(plan, is_traced=is_traced)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        with_settings(FaultPlan(seed=0), arguments.set)
+        make_plan(0, arguments.set, arguments.fabric)
     except ValueError as error:
         parser.error(str(error))
     if arguments.seed is not None:
-        return replay(arguments.seed, arguments.set, arguments.quiet)
+        return replay(arguments.seed, arguments.set, arguments.quiet, arguments.fabric)
     return ManySeeds(arguments).run()
 
 
@@ -52,6 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--seed", type=int, help="replay one seed and print every step")
     which.add_argument("--seeds", type=int, help="the number of seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument(
+        "--fabric",
+        action="store_true",
+        help="simulate real nodes, links, gateways and clients, not only cores",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of every plan"
     )
@@ -71,9 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def replay(seed: int, settings: Sequence[str] = (), quiet: bool = False) -> int:
+def replay(seed: int, settings: Sequence[str] = (), quiet: bool = False, is_fabric: bool = False) -> int:
     """Run one seed and print its steps, its plan and its verdict."""
-    verdict = run_plan(with_settings(FaultPlan.from_seed(seed), settings), is_traced=not quiet)
+    verdict = run_plan(make_plan(seed, settings, is_fabric), is_traced=not quiet)
     for line in verdict.trace:
         print(line)
     print(f"\n{verdict.plan}\n{describe(verdict)}")
@@ -87,7 +113,7 @@ class ManySeeds:
         self._start, self._count = arguments.start, arguments.seeds
         self._settings: list[str] = arguments.set
         self._processes, self._keeps_going = arguments.processes, arguments.keep_going
-        self._shrinks = not arguments.no_shrink
+        self._shrinks, self._is_fabric = not arguments.no_shrink, arguments.fabric
 
     def run(self) -> int:
         """Run the seeds. Returns the exit code."""
@@ -105,7 +131,8 @@ class ManySeeds:
         seconds = time.monotonic() - began
         last, rate = self._start + self._count - 1, self._count / max(seconds, 1e-9)
         if not failures:
-            print(f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({rate:.0f} seeds/s)")
+            speed = f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
+            print(f"seeds {self._start} to {last}: all good, {seconds:.0f} s ({speed} seeds/s)")
             return 0
         if self._keeps_going:
             self._list(failures)
@@ -114,8 +141,9 @@ class ManySeeds:
 
     def _chunks(self) -> Iterator[tuple[range, list[Failure]]]:
         """The seeds that fail, chunk by chunk, in order."""
-        chunks = list(_chunks(self._start, self._start + self._count))
-        tasks = [(chunk, self._settings, self._keeps_going) for chunk in chunks]
+        size = CHUNK_FABRICS if self._is_fabric else CHUNK_SEEDS
+        chunks = list(_chunks(self._start, self._start + self._count, size))
+        tasks = [(chunk, self._settings, self._keeps_going, self._is_fabric) for chunk in chunks]
         if self._processes <= 1:
             yield from zip(chunks, map(failures_of, tasks), strict=True)
             return
@@ -132,24 +160,24 @@ class ManySeeds:
         print(f"{len(failures)} of {self._count} seeds fail: {' '.join(str(seed) for seed, _ in failures)}\n")
 
     def _explain(self, seed: int) -> None:
-        verdict = run_plan(with_settings(FaultPlan.from_seed(seed), self._settings))
+        verdict = run_plan(make_plan(seed, self._settings, self._is_fabric))
         print(describe(verdict))
         if self._shrinks:
             smaller = run_plan(shrunk(verdict.plan, lambda plan: not run_plan(plan).is_good))
             print(f"\na smaller plan that fails: {smaller.plan}\n{describe(smaller)}")
 
 
-def _chunks(start: int, stop: int) -> Iterator[range]:
-    for low in range(start, stop, CHUNK_SEEDS):
-        yield range(low, min(low + CHUNK_SEEDS, stop))
+def _chunks(start: int, stop: int, size: int) -> Iterator[range]:
+    for low in range(start, stop, size):
+        yield range(low, min(low + size, stop))
 
 
-def failures_of(task: tuple[range, list[str], bool]) -> list[Failure]:
+def failures_of(task: tuple[range, list[str], bool, bool]) -> list[Failure]:
     """Those of some seeds that fail: all of them, or the first."""
-    seeds, settings, keeps_going = task
+    seeds, settings, keeps_going, is_fabric = task
     failures: list[Failure] = []
     for seed in seeds:
-        verdict = run_plan(with_settings(FaultPlan.from_seed(seed), settings))
+        verdict = run_plan(make_plan(seed, settings, is_fabric))
         if not verdict.is_good:
             failures.append((seed, verdict.problems[0]))
             if not keeps_going:
@@ -157,7 +185,7 @@ def failures_of(task: tuple[range, list[str], bool]) -> list[Failure]:
     return failures
 
 
-def describe(verdict: Verdict) -> str:
+def describe(verdict: Verdict | FabricVerdict) -> str:
     """A verdict as text. A bad one ends with the command that replays it."""
     facts = f"seed {verdict.plan.seed}: {verdict.events} events confirmed, {verdict.steps} steps"
     if verdict.is_good:

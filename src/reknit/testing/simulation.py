@@ -17,7 +17,7 @@ from reknit.testing.faults import FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
-from reknit.testing.shrink import changed
+from reknit.testing.shrink import replay_settings
 from reknit.testing.subscribers import LEAVE_S, SubscriberProgram
 from reknit.testing.world import Parts, World
 
@@ -50,9 +50,8 @@ class Verdict:
     @property
     def command(self) -> str:
         """The command that replays this run."""
-        settings = changed(self.plan, FaultPlan.from_seed(self.plan.seed))
-        texts = " ".join(f"{name}={value}" for name, value in settings.items())
-        return f"make sim SEED={self.plan.seed}" + (f' SET="{texts}"' if texts else "")
+        settings = replay_settings(self.plan)
+        return f"make sim SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
 
     @property
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 
 from reknit.errors import InvalidConfig, MalformedFrame
@@ -11,6 +12,7 @@ from reknit.transport.connection import Handler
 from reknit.wire.codec import Decoder
 
 _listeners: dict[str, Handler] = {}
+_numbers = itertools.count(1)
 
 
 class MemoryConnection:
@@ -74,6 +76,11 @@ class MemoryConnection:
             self._handler.lost(self)
 
     abort = close
+
+
+def new_url(name: str) -> str:
+    """An address that no other listener of this process has."""
+    return f"memory://{next(_numbers)}/{name}"
 
 
 def listen(url: str, handler: Handler) -> Callable[[], None]:

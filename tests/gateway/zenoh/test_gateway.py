@@ -260,7 +260,7 @@ def test_a_gap_that_zenoh_can_not_fill_is_lost_and_the_rest_follows() -> None:
             await until(lambda: durable.ranges)
             assert plain.ranges == durable.ranges == [(3, 6)]
             assert gateway(node).lost == 3
-            rows = [row for row in node.figures.ledger() if row["topic"] == KEY]
+            rows = [row for row in await node.figures.ledger() if row["topic"] == KEY]
             assert {row["subscriber"]: row["lost"] for row in rows}["audit"] == 3
             assert all(row["balanced"] for row in rows)
 

@@ -87,7 +87,7 @@ def test_everyone_gets_everything_once_and_in_order_while_links_break(seed: int)
                 taker.cancel()
             await asyncio.gather(*takers, return_exceptions=True)
             for node in nodes.values():
-                rows = [row for row in node.figures.ledger() if row["subscriber"] == "audit"]
+                rows = [row for row in await node.figures.ledger() if row["subscriber"] == "audit"]
                 assert all(row["balanced"] and not row["lost"] for row in rows)
 
     run(test)

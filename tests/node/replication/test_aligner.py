@@ -27,6 +27,7 @@ from tests.node.fabric import (
     fed,
     made,
     run,
+    settled_rows,
     take,
     until,
 )
@@ -92,8 +93,7 @@ def test_what_was_lost_and_is_found_by_an_alignment_stays_lost_to_who_went_on_be
                     assert await take(second, 2) == [6, 7]
                     await until(lambda: away.ranges)
             assert here.ranges == away.ranges == [(3, 6)]
-            await until(lambda: all(row["in_flight"] == 0 for row in two.figures.ledger()))
-            ends = [(row["accepted"], row["lost"], row["balanced"]) for row in two.figures.ledger()]
+            ends = [(row["accepted"], row["lost"], row["balanced"]) for row in await settled_rows(two)]
             assert ends == [(4, 3, True), (4, 3, True)]
             async with to_two.subscribe(TOPIC, history=True) as events:
                 assert await take(events, 7) == list(range(1, 8))
@@ -178,7 +178,7 @@ def test_an_older_part_is_delivered_to_nobody_who_is_past_it() -> None:
                 await aligner.stop()
                 to_two.connection.send_buffers([made(101, 102).data])
                 assert await take(events, 1) == [101]
-            [row] = two.figures.ledger()
+            [row] = await two.figures.ledger()
             assert (row["published"], row["accepted"], row["balanced"]) == (52, 52, True)
 
     run(test)

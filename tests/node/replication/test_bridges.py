@@ -196,3 +196,36 @@ def test_what_has_been_at_a_node_that_was_away_does_not_go_back_to_it(tmp_path: 
                 assert (await session.status())["intake"]["duplicates"] == 0
 
     run(test)
+
+
+def test_an_event_whose_ttl_ends_while_the_target_is_away_becomes_a_dead_letter_where_it_waits(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        with fabric(tmp_path, names="ab") as made:
+            a, b = made.url("a"), made.url("b")
+            async with connect(a) as session:
+                await session.add_route("here", b, pattern="plant/**")
+                await session.publish(TOPIC, b"0")
+                async with connect(b) as there, there.subscribe(TOPIC, history=True) as events:
+                    assert await take(events, 1) == [0]
+                made.nodes["b"].kill()
+
+                publisher = session.publisher("plant/short", ttl_ms=500)
+                await publisher.publish_many(numbers(0, 10))
+
+                async def expired() -> bool:
+                    rows = {row["topic"]: row for row in await session.ledger()}
+                    return bool(rows["plant/short"]["dead_lettered"] == 10)
+
+                await until(expired)
+                letters = await session.ask("dead_letters")
+                assert {letter["reason"] for _, letter in letters["letters"]} == {"expired"}
+                assert [row["waiting_bytes"] for row in await session.routes()] == [0]
+                made.nodes["b"].start()
+            async with connect(a) as session:
+                await session.publisher("plant/short", source=publisher.source).publish(b"10")
+            async with connect(b, wait_s=60) as there, there.subscribe("plant/short", history=True) as events:
+                assert await take(events, 1) == [10], "what is past its ttl is not copied"
+
+    run(test)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reknit.config import Config, NodeSettings
 from reknit.ledger import Ledger
-from reknit.node.node import Node
 from reknit.outcome import FinalOutcome
 from reknit.processes.process import tied
 from reknit.protocol.recovery.cache import MemoryCache
@@ -19,7 +17,20 @@ from reknit.records import Skipped, apply, decode, encode
 from reknit.server import build_node, make_relay
 from reknit.topic import Pattern
 from reknit.wire.recovery import Offer
-from tests.node.fabric import QUICK, SOURCE, TOPIC, Told, client, fabric, fed, made, run, take, until
+from tests.node.fabric import (
+    QUICK,
+    SOURCE,
+    TOPIC,
+    Told,
+    client,
+    fabric,
+    fed,
+    made,
+    run,
+    settled_rows,
+    take,
+    until,
+)
 
 pytestmark = pytest.mark.real
 
@@ -27,12 +38,6 @@ pytestmark = pytest.mark.real
 def on_disk(folder: Path) -> Config:
     node = NodeSettings(name="test", data_dir=folder, listen=("tcp://127.0.0.1:0",))
     return Config(node=node, transport=QUICK)
-
-
-async def rows(node: Node) -> list[dict[str, Any]]:
-    """The ledger, once the last outcomes are booked."""
-    await until(lambda: all(row["in_flight"] == 0 for row in node.figures.ledger()))
-    return node.figures.ledger()
 
 
 def test_a_record_of_a_skipped_range_survives_and_is_booked_once() -> None:
@@ -72,7 +77,7 @@ def test_durable_subscribers_are_told_once_and_the_ledger_balances() -> None:
                 await until(lambda: one.ranges and two.ranges)
             assert one.ranges == two.ranges == [(3, 6)]
             assert told.ranges == []
-            for row in await rows(node):
+            for row in await settled_rows(node):
                 ends = (row["published"], row["accepted"], row["lost"], row["balanced"])
                 assert ends == (7, 4, 3, True)
 
@@ -87,12 +92,12 @@ def test_a_subscriber_that_was_away_is_told_when_it_is_back_and_never_again() ->
                 await fed(node, made(1, 3))
                 assert await take(events, 2) == [1, 2]
             await fed(node, made(6, 8))
-            [row] = node.figures.ledger()
+            [row] = await node.figures.ledger()
             assert (row["lost"], row["in_flight"], row["balanced"]) == (0, 5, True), "it is owed to it"
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 assert await take(events, 2) == [6, 7]
                 await until(lambda: told.ranges)
-            assert [row["lost"] for row in await rows(node)] == [3]
+            assert [row["lost"] for row in await settled_rows(node)] == [3]
             async with session.subscribe(TOPIC, name="away", on_lost=told) as events:
                 await fed(node, made(8, 9))
                 assert await take(events, 1) == [8]
@@ -110,7 +115,7 @@ def test_a_new_durable_subscriber_that_wants_history_is_told_of_the_hole_in_it()
                 assert await take(events, 4) == [1, 2, 6, 7]
                 await until(lambda: told.ranges)
             assert told.ranges == [(3, 6)]
-            assert [(row["lost"], row["balanced"]) for row in await rows(node)] == [(3, True)]
+            assert [(row["lost"], row["balanced"]) for row in await settled_rows(node)] == [(3, True)]
 
     run(test)
 
@@ -130,7 +135,7 @@ def test_what_was_skipped_is_known_after_a_restart(tmp_path: Path) -> None:
                 assert await take(events, 4) == [1, 2, 6, 7]
                 await until(lambda: told.ranges)
             assert told.ranges == [(3, 6)]
-            assert [(row["lost"], row["balanced"]) for row in await rows(node)] == [(3, True)]
+            assert [(row["lost"], row["balanced"]) for row in await settled_rows(node)] == [(3, True)]
 
     run(test)
 
@@ -154,7 +159,7 @@ def test_a_relay_tells_its_own_nodes_subscribers_what_its_origin_lost() -> None:
                 await until(lambda: told.ranges)
                 await relay.stop()
             assert told.ranges == [(3, 5)]
-            assert [(row["lost"], row["balanced"]) for row in await rows(near)] == [(2, True)]
+            assert [(row["lost"], row["balanced"]) for row in await settled_rows(near)] == [(2, True)]
 
     run(test)
 

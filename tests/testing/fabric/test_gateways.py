@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from reknit.gateway.http.replay import JournalReplay
 from reknit.protocol.tunnel.journal_place import JournalPlace
+from reknit.testing.fabric import gateways
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.run import run
 
@@ -22,6 +24,20 @@ WEB = FabricPlan(
     web_readers=2,
     reset_rate=1.5,
     program_crash_rate=0.5,
+)
+AMQP = FabricPlan(
+    seed=3,
+    run_s=3.0,
+    publishers=1,
+    durables=0,
+    ephemerals=0,
+    amqp_senders=3,
+    amqp_receivers=4,
+    release=0.5,
+    reject=0.3,
+    fail=0.3,
+    leave_share=0.3,
+    reset_rate=0.5,
 )
 
 
@@ -39,3 +55,27 @@ def test_an_event_that_a_tunnel_skips_is_noticed(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(JournalReplay, "next", skip)
     assert any("tunnels_resume" in problem for problem in run(8, plan=WEB).problems)
+
+
+def test_receivers_and_senders_of_amqp_hear_the_truth() -> None:
+    pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
+    verdict = run(3, plan=AMQP)
+    assert (verdict.problems, verdict.left_out) == ([], ())
+
+
+def test_an_outcome_that_is_not_true_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("proton", reason="python-qpid-proton could not be built on this machine")
+    from reknit.gateway.amqp import deliveries
+    from reknit.gateway.amqp.links import offers
+
+    def accept(handles: list[Any], result: Any) -> None:
+        deliveries.accept(handles)
+
+    monkeypatch.setattr(offers, "settle", accept)
+    assert any("outcomes_are_true" in problem for problem in run(3, plan=AMQP).problems)
+
+
+def test_without_proton_the_rest_of_the_plan_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateways, "is_available", lambda: False)
+    verdict = run(3, plan=AMQP)
+    assert (verdict.problems, verdict.left_out) == ([], ("AMQP: proton is not installed",))

@@ -10,9 +10,15 @@ import pytest
 
 from reknit.testing.fabric.run import run
 
-FINGERPRINTS = (
-    "from reknit.testing.fabric.run import run; print([run(seed).fingerprint for seed in (0, 5, 8)])"
+FINGERPRINTS = """
+from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.run import run
+gateways = FabricPlan(
+    seed=9, run_s=3.0, nodes=2, posters=1, tunnels=1, web_readers=2, amqp_senders=2, amqp_receivers=3,
+    reset_rate=0.5, full_rate=0.5, split_share=0.3,
 )
+print([run(seed).fingerprint for seed in (0, 5, 8)], run(9, plan=gateways).fingerprint)
+"""
 
 
 @pytest.mark.real

@@ -26,7 +26,7 @@ class NodeClient:
 
     def __init__(self, node: GatewayNode) -> None:
         self._node = node
-        url = f"memory://{id(node):x}/amqp"
+        url = memory.new_url("amqp")
         self._stop = memory.listen(url, node)
         self._session = Session(url, "", node.config)
         self._receivers: dict[JournalReceiver, None] = {}

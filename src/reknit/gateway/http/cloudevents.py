@@ -80,7 +80,7 @@ class CloudEventsPage:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Session:
-        url = f"memory://cloudevents-{id(self)}"
+        url = memory.new_url("cloudevents")
         self._stop = memory.listen(url, self._node)
         return await Session(url, f"http/{self._name}", self._config).open()
 

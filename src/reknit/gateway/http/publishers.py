@@ -88,7 +88,7 @@ class HttpPublishers:
         self._is_turn_due = False
         self._is_up = False
         self._held = ""
-        url = f"memory://http-{id(self)}"
+        url = memory.new_url("http")
         stop = memory.listen(url, node)
         self._connection: Connection = memory.connect(url, self)
         stop()

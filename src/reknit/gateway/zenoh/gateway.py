@@ -72,7 +72,7 @@ class ZenohGateway:
             on_query=self._answers.answer,
             on_publisher=self._on_publisher,
         )
-        url = f"memory://{id(node):x}/zenoh-out"
+        url = memory.new_url("zenoh-out")
         self._stop_listening = memory.listen(url, node)
         outbound = ZenohOutbound(
             url, node.config, pattern=self._pattern, name=f"zenoh/{node.name}", publishers=self.publishers

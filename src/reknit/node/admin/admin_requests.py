@@ -18,8 +18,8 @@ from reknit.node.core.core import Core
 from reknit.node.links.link_admin import LinkAdmin
 from reknit.node.peers.peers import PeerState
 from reknit.node.recovery.aligned import AlignedEvents
-from reknit.node.replication.batch_publisher import ReportLoss
 from reknit.node.replication.bridges import Bridges
+from reknit.node.replication.local_publisher import ReportLoss
 from reknit.outcome import Code
 from reknit.topic import check_topic
 from reknit.wire.codec import encode

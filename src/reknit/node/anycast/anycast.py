@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from reknit import environment
 from reknit.backoff import Backoff
 from reknit.batch import Batch
 from reknit.config import Config
@@ -198,7 +199,7 @@ class NodeAnycast:
             deliver_now=self.perform,
             call_soon=self._call_soon,
         )
-        name = name or f"gateway {id(receiver):x}"
+        name = name or f"gateway {environment.token_hex(8)}"
         self.paths.attach(receiver, Attach(receiver.pattern, "events", 0, name, streams is not None))
         self.paths.soon()
         return receiver

@@ -93,6 +93,10 @@ class Parts:
         places = {one: place for place, one in enumerate(ORDER)}
         self._parts = dict(sorted(self._parts.items(), key=lambda item: places.get(item[0], len(ORDER))))
 
+    def remove(self, name: str) -> None:
+        """Run this part no more."""
+        self._parts = {one: part for one, part in self._parts.items() if one != name}
+
     @property
     def is_due(self) -> bool:
         """Whether some part has effects to perform."""

@@ -2,5 +2,6 @@
 
 Events keep their source and seq, so an event that comes twice is dropped, and a gap is noticed and recovered. This room
 may import `connection`, everything below it and `node/recovery`, never `client`: a session with another node is a
-`RemoteSession`, which `reknit.server` provides. Start with `batch_publisher.py`, then `relay.py`.
+`RemoteSession`, which `reknit.server` provides. The machines are in
+`reknit.protocol.replication`. Start with `relay.py`, then `replicator.py`.
 """

@@ -14,10 +14,10 @@ import msgspec
 
 from reknit.config import Config
 from reknit.errors import InvalidTopic, LocalError, Refused
-from reknit.node.replication.batch_publisher import ReportLoss
 from reknit.node.replication.bridge import HERE, Bridge, BridgeRoute
-from reknit.node.replication.local_publisher import MakePublisher
+from reknit.node.replication.local_publisher import ReportLoss
 from reknit.node.replication.remote_session import ConnectSession
+from reknit.node.replication.replicator import Runner
 from reknit.node.replication.state_file import StateFile
 from reknit.node.replication.visited_nodes import VisitedNodes
 from reknit.outcome import Code
@@ -60,8 +60,8 @@ class Bridges:
         node_name: str,
         urls: Sequence[str],
         handler: Handler,
+        runner: Runner,
         connect: ConnectSession,
-        make_publisher: MakePublisher,
         report_loss: ReportLoss,
     ) -> None:
         self._config = config
@@ -70,7 +70,7 @@ class Bridges:
         """Where this node listens; the list is filled when it does."""
         self._handler = handler
         self._connect = connect
-        self._make_publisher = make_publisher
+        self._runner = runner
         self._report_loss = report_loss
         self._file = StateFile(config, FILE, BridgeState)
         self.visited = VisitedNodes(self._file.value.vias, self._file.save_soon)
@@ -95,8 +95,8 @@ class Bridges:
             config=self._config,
             node_name=self._node_name,
             handler=self._handler,
+            runner=self._runner,
             connect=self._connect,
-            make_publisher=self._make_publisher,
         )
         bridge.begin()
         return bridge

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from reknit.batch import Batch
 from reknit.config import Config
@@ -14,8 +13,6 @@ from reknit.node.recovery.remote_replies import RemoteReplies
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache_inputs import AskRemote, Remote
 from reknit.protocol.replication.gap_recovery import GapRecovery
-
-RETRY_S: Final = 0.5
 
 Fill = Callable[[Batch, int, list[Batch], str], object]
 """A gap before a batch, from a seq on, the batches that were found of it, and why the rest is lost."""

@@ -10,17 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
-from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import InvalidConfig, LocalError, ReknitError
-from reknit.node.replication.gap_filler import RETRY_S, GapFiller
-from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.remote_session import ConnectSession
+from reknit.node.replication.replicator import Replicator, Runner
+from reknit.protocol.replication.batch_expiry import BatchExpiry
+from reknit.protocol.replication.replication import Replication
 from reknit.topic import Pattern
+from reknit.transport.connection import Handler
 from reknit.transport.tcp import parse_url
 
 log = logging.getLogger("reknit.node")
+
+RETRY_S: Final = 0.5
+"""How long a copy waits before it is tried again."""
 
 
 def parse_relay(text: str) -> tuple[str, Pattern]:
@@ -49,40 +54,50 @@ async def retry_forever(copy: Callable[[], Awaitable[None]], what: str) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-def accept(batch: Batch) -> None:
-    """Durable here: accepted at the node that delivered it. A recovered batch was not delivered there."""
-    if batch.settle is not None:
-        batch.accept()
+def make_replication(url: str, config: Config, expiry: BatchExpiry | None = None) -> Replication:
+    """A replication from the node at `url`, as configured."""
+    settings = config.recovery
+    return Replication(
+        url,
+        window_bytes=config.limits.publish_window_bytes,
+        timeout_s=settings.ask_timeout_s,
+        ask_bytes_max=settings.ask_bytes_max,
+        expiry=expiry,
+    )
+
+
+class RelayNode(Runner, Handler, Protocol):
+    """The node that a relay copies into."""
+
+    name: str
+    config: Config
 
 
 class Relay:
     """Events of a pattern from another node into this one, while the node runs."""
 
     def __init__(
-        self,
-        text: str,
-        *,
-        config: Config,
-        name: str,
-        connect: ConnectSession,
-        make_publisher: MakePublisher,
-        add_cache: Callable[[str], None],
+        self, text: str, *, node: RelayNode, connect: ConnectSession, add_cache: Callable[[str], None]
     ) -> None:
         self.url, self.pattern = parse_relay(text)
-        self._config = config
-        self._name = f"relay/{name}/{self.pattern.text}"
+        self._config = node.config
+        self._name = f"relay/{node.name}/{self.pattern.text}"
         self._connect = connect
         self._add_cache = add_cache
-        token = config.security.token
-        self._gaps = GapFiller(
-            self.url, self._name, config=config, token=token, fill=lambda *gap: self._publisher.fill(*gap)
+        self._replicator = Replicator(
+            make_replication(self.url, node.config),
+            self._name,
+            config=node.config,
+            runner=node,
+            source_url=self.url,
+            handler=node,
+            token=node.config.security.token,
         )
-        self._publisher = make_publisher(self._name, accept, self._gaps.recover)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin; the other node may come up later."""
-        await self._publisher.open()
+        await self._replicator.open()
         self._add_cache(self.url)
         self._task = asyncio.create_task(retry_forever(self._copy, f"the relay of {self.url}"))
 
@@ -91,8 +106,7 @@ class Relay:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._gaps.close()
-        await self._publisher.close()
+        await self._replicator.close()
 
     async def _copy(self) -> None:
         config = self._config
@@ -103,5 +117,5 @@ class Relay:
             )
             async with wanted as events:
                 while batches := await events.take_all():
-                    self._publisher.put(batches)
-                    await self._publisher.room()
+                    self._replicator.take(batches)
+                    await self._replicator.room()

@@ -4,9 +4,10 @@
     put_before      the same for batches that were missing: their source is sent again from the first one on
     Ack             durable there: BatchesStored
     Expect          the node misses events before those that it got: SendBatches, or GapFound if they are not here
-    fill            what was found of a gap is put in; what was not is ReportLost
+    fill, skip      what was found of a gap is put in; what was not is ReportLost
     Refuse          the node will never take them: BatchesRefused
     Hold, Go        the node asks to wait, and to go on: everything is sent again
+    hold, resend    the same for a node that is away, and there again
 
 The node drops what it gets twice, so sending again does no harm.
 """
@@ -116,7 +117,7 @@ class ReplicaPublisher:
         self._unacked.add(batches)
         for source in dict.fromkeys(batch.source for batch in batches):
             self._unacked.sort(source)
-            self._send(self._unacked.of(source))
+            self._send(self._unacked.of(source))  # also to a node that asked to wait: it expects them
 
     def fill(self, batch: Batch, seq: int, found: list[Batch], text: str = TEXT) -> int:
         """Fill the gap `[seq, batch.first)` with the batches that were found.
@@ -124,17 +125,34 @@ class ReplicaPublisher:
         Events that are missing before the first of them are lost. Returns how many.
         """
         first = found[0].first if found else batch.first
-        if first > seq:
-            self._effects.append(ReportLost((batch.topic, batch.source), seq, first, text))
+        self.skip((batch.topic, batch.source), seq, first, found, text)
+        return max(first - seq, 0)
+
+    def skip(self, series: Series, start: int, stop: int, found: list[Batch], text: str) -> None:
+        """The node expects `[start, stop)`, which will never arrive: it continues with the batches that were found."""
+        if start < stop:
+            self._effects.append(ReportLost(series, start, stop, text))
         if found:
             self.put_before(found)
         else:
-            self._send(self._unacked.of(batch.source))
-        return max(first - seq, 0)
+            self._send(self._unacked.of(series[1]))
 
-    def withdraw(self, source: bytes, stop: int = ALL) -> list[Batch]:
-        """Forget the batches of a source that end at `stop` or before; returns them."""
-        return self._unacked.remove(source, stop)
+    def withdraw(self, source: bytes) -> list[Batch]:
+        """Forget all batches of a source; returns them."""
+        return self._unacked.remove(source, ALL)
+
+    def take_out(self, batch: Batch) -> bool:
+        """Forget one batch. False if it is not here any more."""
+        return self._unacked.discard(batch)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether batches that are put in wait here."""
+        return self._is_held
+
+    def hold(self) -> None:
+        """The node is away: nothing is sent until `resend`."""
+        self._is_held = True
 
     def resend(self) -> None:
         """The node is there again: send everything that is not acknowledged."""

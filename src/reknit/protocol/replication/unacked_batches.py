@@ -46,3 +46,16 @@ class UnackedBatches:
         if unacked is not None and not unacked:
             del self._by_source[source]
         return removed
+
+    def discard(self, batch: Batch) -> bool:
+        """Forget one batch. False if it is not here."""
+        unacked = self._by_source.get(batch.source, deque[Batch]())
+        left = deque(one for one in unacked if one is not batch)
+        if len(left) == len(unacked):
+            return False
+        self.bytes -= batch.head.length
+        if left:
+            self._by_source[batch.source] = left
+        else:
+            del self._by_source[batch.source]
+        return True

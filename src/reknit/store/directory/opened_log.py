@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reknit.entries import Removed
 from reknit.errors import JournalCorrupt, JournalError, MalformedFrame
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
@@ -36,6 +37,8 @@ class OpenedLog:
     records: int = 0
     offset_us: int = 0
     """The journal's own time minus the time of day, as the index has it."""
+    lost: list[Removed] = field(default_factory=list)
+    """The events that were lost with damage which repairs set aside."""
 
     def replay(self, chunk: Chunk) -> None:
         """Index a chunk and enter it into the ledger, unless the index has it."""
@@ -79,7 +82,7 @@ def load_index(index: Index, directory: Path) -> OpenedLog:
     opened = OpenedLog(
         ledger, series, segments, numbers, set(state.paused), state.indexed_to, state.indexed_to
     )
-    opened.offset_us = state.offset_us
+    opened.offset_us, opened.lost = state.offset_us, state.lost
     first = segments[0].start if segments else state.indexed_to
     if first > state.start:
         opened.removals.append((state.start, first))

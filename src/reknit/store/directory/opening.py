@@ -86,6 +86,7 @@ class _Opening:
             replayed_bytes=max(0, replayed),
             replayed_batches=opened.batches,
             replayed_records=opened.records,
+            set_aside=tuple(opened.lost),
             index_rebuilt=self._index.state() is None and replayed > 0,
             index_damage="" if damage is None else damage.why,
             index_aside="" if damage is None else damage.aside,

@@ -7,7 +7,7 @@ A journal that is damaged before its end does not open, because durable events a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -67,7 +67,7 @@ def repair(directory: Path | str) -> RepairReport:
             damages = work.set_aside()
             lost = work.lost()
             work.split()
-            work.save()
+            work.save(lost)
         finally:
             index.close()
     finally:
@@ -87,6 +87,7 @@ class _Repair:
         self._numbers = AccountNumbers(numbers)
         start, self._indexed_to = (state.start, state.indexed_to) if state else (0, 0)
         self._paused = set(state.paused) if state else set()
+        self._offset_us, self._lost_before = (state.offset_us, state.lost) if state else (0, [])
         self._exposed = max(self._indexed_to, shared_end(layout.end))
         """Other processes may have seen positions up to here, so no other entry gets them."""
         self._claims = index.held(old, 0, 1 << 62)
@@ -158,8 +159,8 @@ class _Repair:
             os.fsync(file.fileno())
         draft.replace(path)
 
-    def save(self) -> None:
-        """Write a new index."""
+    def save(self, lost: Sequence[Removed]) -> None:
+        """Write a new index, which remembers what is lost: the node reports it when it starts."""
         segments = [part.segment for part in self._survey.parts]
         self._date(segments)
         if not segments or segments[-1].end < self._exposed:
@@ -176,6 +177,8 @@ class _Repair:
             segments=[segment_row(one) for one in segments],
             marks=[],
             paused=sorted(self._paused),
+            offset_us=self._offset_us,
+            lost=[*self._lost_before, *lost],
         )
         unsaved = UnsavedChanges()
         unsaved.take(self._ledger)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from reknit.store.directory.layout import Layout, is_locked, shared_end
 from reknit.store.log.frames import Damaged, valid_frame_after
 from reknit.store.log.retention import Segment
-from reknit.store.log.segment_files import SegmentFiles, segment_path, segment_starts
+from reknit.store.log.segment_files import SegmentFiles, segment_path
 from reknit.store.log.tail import Chunk
 from reknit.store.log.walk import scan
 
@@ -38,25 +36,6 @@ class ValidPart(NamedTuple):
 
     file_start: int
     segment: Segment
-
-
-def verify(directory: Path | str) -> list[Damage]:
-    """Read the whole log and check every frame; returns the damage. The journal may be in use.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from reknit.store.disk import DiskJournal
-    >>> with TemporaryDirectory() as directory:
-    ...     DiskJournal(directory).close()
-    ...     verify(directory)
-    []
-    """
-    layout = Layout(Path(directory))
-    layout.read_label()
-    end = shared_end(layout.end)
-    survey = LogSurvey(SegmentFiles(layout.log), segment_starts(layout.log), end, [], is_locked(layout.lock))
-    for _ in survey:
-        pass
-    return survey.damages
 
 
 class LogSurvey:
@@ -116,20 +95,27 @@ class LogSurvey:
         """Where the log continues after damage."""
         data = self._files.pread(start, position - start, stop - position)
         at = valid_frame_after(data, 8)
-        while at is not None and not self._chain_holds(start, position + at, stop):
-            at = valid_frame_after(data, at + 8)
-        return None if at is None else position + at
+        while at is not None:
+            broken_at = self._chain_breaks(start, position + at, stop)
+            if broken_at is None:
+                return position + at
+            at = valid_frame_after(data, max(at, broken_at - position) + 8)
+        return None
 
-    def _chain_holds(self, start: int, position: int, stop: int) -> bool:
-        """A payload may hold bytes that look like frames. Real frames lead to a known start, or to the end."""
+    def _chain_breaks(self, start: int, position: int, stop: int) -> int | None:
+        """Where frames from a position on break off; None if they lead to a known start, or to the end.
+
+        A payload may hold bytes that look like frames, so a valid frame alone proves nothing.
+        """
         index = bisect_left(self._anchors, position)
         anchor = self._anchors[index] if index < len(self._anchors) else stop
         if anchor == position:
-            return True
+            return None
         reached = position
         try:
             for chunk in scan(self._files, Segment(start, stop), position, min(anchor, stop)):
                 reached = chunk.end
         except Damaged:
-            return reached > position and anchor >= stop and self._is_zeros(start, reached, stop)
-        return reached == min(anchor, stop)
+            is_end = reached > position and anchor >= stop and self._is_zeros(start, reached, stop)
+            return None if is_end else reached
+        return None

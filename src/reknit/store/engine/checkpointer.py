@@ -6,9 +6,11 @@ staged, so a snapshot is taken at the staged end, and written only after the log
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import RLock
 from typing import Final
 
+from reknit.entries import Removed
 from reknit.store.engine.commit import LogCommitter
 from reknit.store.engine.journal_clock import JournalClock
 from reknit.store.engine.log_state import LogState
@@ -31,10 +33,11 @@ class Checkpointer:
         numbers: AccountNumbers,
         clock: JournalClock,
         saved_to: int,
+        lost: Sequence[Removed],
         removals: list[tuple[int, int]],
     ) -> None:
         self._state, self._committer, self._index, self._numbers = state, committer, index, numbers
-        self._clock = clock
+        self._clock, self._lost = clock, lost
         self._offset_us = clock.offset_us()
         self._unsaved = UnsavedChanges()
         self._removals = removals
@@ -86,6 +89,7 @@ class Checkpointer:
                 marks=state.marks.copy(),
                 paused=sorted(state.paused),
                 offset_us=offset_us,
+                lost=self._lost,
             )
             fill(snapshot, self._unsaved, state.ledger, state.series, self._numbers)
             return snapshot

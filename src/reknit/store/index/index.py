@@ -163,8 +163,8 @@ class Index:
             self._put_or_delete(txn, "tallies", EXTENT_KEY.pack(*place), tally)
         for source, letters in snapshot.letters.items():
             self._put_row(txn, "letters", source, encode(letters))
-        state = IndexState(FORMAT, snapshot.to, snapshot.start, snapshot.paused, snapshot.offset_us)
-        self._put_state(txn, state)
+        known = (snapshot.to, snapshot.start, snapshot.paused, snapshot.offset_us, list(snapshot.lost))
+        self._put_state(txn, IndexState(FORMAT, *known))
 
     def _put_or_delete(self, txn: Any, database: str, key: bytes, row: object) -> None:
         if row is None:

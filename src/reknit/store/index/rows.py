@@ -10,6 +10,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from reknit.attempts import AttemptCount
+from reknit.entries import Removed
 from reknit.errors import JournalError
 from reknit.ledger import Account, HandledLetters, Ledger, Redriven
 from reknit.outcome import FinalOutcome
@@ -70,6 +71,8 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
     paused: list[str]
     offset_us: int = 0
     """The journal's own time minus the time of day."""
+    lost: list[Removed] = []
+    """The events that were lost with damage which repairs set aside."""
 
 
 class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -156,6 +159,7 @@ class Snapshot(msgspec.Struct):
     marks: list[tuple[int, int]]
     paused: list[str]
     offset_us: int = 0
+    lost: Sequence[Removed] = ()
     series: dict[int, SeriesRow] = msgspec.field(default_factory=dict)
     accounts: dict[int, AccountRow | None] = msgspec.field(default_factory=dict)
     """None: the account is gone; `ends` has its outcomes."""

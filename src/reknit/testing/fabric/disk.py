@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
@@ -34,6 +35,20 @@ class _OpenFile:
     def __init__(self, fd: int) -> None:
         self.fd = os.dup(fd)
         self.writes: list[_Write] = []
+
+
+def flip_byte(paths: Sequence[Path], rng: Random) -> str:
+    """Change one byte of one of these files. Returns its name and the offset; nothing without a file."""
+    if not paths:
+        return ""
+    path = rng.choice(paths)
+    offset = rng.randrange(path.stat().st_size)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ rng.randrange(1, 256)]))
+    return f"{path.name} {offset}"
 
 
 class VirtualDisk(DiskFiles):

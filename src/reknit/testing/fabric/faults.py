@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from reknit.errors import JournalCorrupt
+from reknit.store.directory.repair import repair
+from reknit.testing.fabric.disk import flip_byte
 from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
@@ -124,7 +127,16 @@ class Faults:
         await asyncio.sleep(self._rng.uniform(0.0, self._scene.plan.down_s_max))
         self._tell("start", node.name)
         node.host.disk.is_full = node.host.disk.is_failing = False
-        await node.start()
+        if self._rng.random() < self._scene.plan.flip_share:
+            self._tell(
+                "flip", node.name, flip_byte(sorted(node.host.folder.glob("log/*.log"))[:-1], self._rng)
+            )
+        try:
+            await node.start()
+        except JournalCorrupt as error:  # an operator does what it says
+            self._tell("repair", node.name, error.why)
+            repair(node.host.folder)
+            await node.start()
 
     async def _freeze(self) -> None:
         host = self._rng.choice(self._hosts())

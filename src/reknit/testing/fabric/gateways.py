@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from reknit.config import HttpSettings
+from reknit.config import AmqpSettings, HttpSettings
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
+from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
+from reknit.testing.fabric.programs.amqp_client import is_available
 from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.programs.tunnels import Format, PatternReadingProgram, TunnelProgram
@@ -32,7 +34,28 @@ def settings(plan: FabricPlan, rng: Random) -> dict[str, Any]:
             request_timeout_s=5.0,
             stop_timeout_s=0.5,
         )
+    if has_amqp(plan):
+        found["amqp"] = AmqpSettings(
+            listen=HERE,
+            idle_s=4.0,
+            hello_timeout_s=2.0,
+            stop_timeout_s=0.5,
+            credit_events=rng.choice((1, 10, 250)),
+            stream_bytes_min=rng.choice((1 << 10, 1 << 20)),
+            frame_bytes_max=rng.choice((512, 1 << 14)),
+        )
     return found
+
+
+def has_amqp(plan: FabricPlan) -> bool:
+    """Whether nodes serve AMQP."""
+    return bool(plan.amqp_senders or plan.amqp_receivers) and is_available()
+
+
+def left_out(plan: FabricPlan) -> tuple[str, ...]:
+    """The parts of a plan that this machine can't run."""
+    wanted = plan.amqp_senders or plan.amqp_receivers
+    return ("AMQP: proton is not installed",) if wanted and not is_available() else ()
 
 
 def programs(scene: Scene) -> Iterator[Program]:
@@ -52,6 +75,18 @@ def programs(scene: Scene) -> Iterator[Program]:
         poster = rng.choice(posters)
         pattern = rng.choice((poster.topic, "**", "plant/**"))
         yield PatternReadingProgram(scene, f"web{at}", poster.node, pattern, rng.choice(FORMATS))
+    if has_amqp(plan):
+        yield from _amqp_programs(scene, nodes, rng)
+
+
+def _amqp_programs(scene: Scene, nodes: list[FabricNode], rng: Random) -> Iterator[Program]:
+    for at in range(scene.plan.amqp_receivers):
+        pattern = rng.choice(("jobs/**", "jobs/x", "plant/**", "plant/b"))
+        is_durable = not pattern.startswith("jobs/") and rng.random() < 0.7
+        yield AmqpReceivingProgram(scene, f"ar{at}", rng.choice(nodes), pattern, is_durable)
+    for at in range(scene.plan.amqp_senders):
+        topic = rng.choice(("jobs/x", "plant/b"))
+        yield AmqpSendingProgram(scene, f"as{at}", rng.choice(nodes), topic, topic == "jobs/x")
 
 
 def _is_strict(node: FabricNode) -> bool:

@@ -128,6 +128,12 @@ class FabricPlan:
     """Programs that read by Server-Sent Events or WebSocket."""
     checkpoint_share: float = 1.0
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
+    amqp_senders: int = 0
+    amqp_receivers: int = 0
+
+    # damage
+    flip_share: float = 0.0
+    """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
@@ -253,10 +259,12 @@ class _Draw:
 
     def gateways(self) -> dict[str, Any]:
         rng = self._rng
-        has_web = rng.random() < 0.35
+        has_web, has_amqp = rng.random() < 0.35, rng.random() < 0.25
         return {
             "posters": rng.randint(1, 2) if has_web else 0,
             "tunnels": rng.randint(0, 2) if has_web else 0,
             "web_readers": rng.randint(0, 2) if has_web else 0,
             "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
+            "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
+            "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
         }

@@ -20,7 +20,7 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
         config,
         dispatch=replace(config.dispatch, attempts_max=plan.attempts_max, lease_s=plan.lease_s),
         limits=replace(config.limits, queue_events_max=plan.queue_events_max),
-        retention=config.retention if config.http.listen else _retention(plan),
+        retention=config.retention if config.http.listen or config.amqp.listen else _retention(plan),
         topics=(
             *config.topics,
             TopicSettings(pattern=Pattern("plant/a"), overflow=plan.overflow, **ordered),
@@ -31,7 +31,7 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
 
 
 def _retention(plan: FabricPlan) -> RetentionSettings:
-    """A tunnel resumes within its grace period: nodes with tunnels retain everything."""
+    """Not on nodes with gateways: a tunnel resumes within its grace period, and AMQP has no word for a loss."""
     return RetentionSettings(
         count_max=plan.retain_events_max,
         bytes_max=plan.retain_bytes_max,
@@ -41,9 +41,10 @@ def _retention(plan: FabricPlan) -> RetentionSettings:
 
 
 def protects_owed(plan: FabricPlan) -> bool:
-    """Whether retention removes nothing that a durable subscriber is owed.
+    """Whether neither retention nor damage removes anything that a durable subscriber is owed.
 
     A node protects what its own subscribers are owed. Those of others have to get an event before retention takes it.
     """
     has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
-    return not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    is_kept = not has_retention or (plan.protects_unsettled and plan.nodes == 1)
+    return is_kept and not plan.flip_share

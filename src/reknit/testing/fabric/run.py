@@ -36,6 +36,7 @@ from reknit.testing.fabric.programs.services import RequestingProgram, ServingPr
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.rules import with_rules
+from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
 
 Listening = SubscribingProgram | WorkingProgram | ServingProgram | ListeningProgram
@@ -62,6 +63,8 @@ class FabricVerdict:
     virtual_s: float
     fingerprint: int
     trace: list[str] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+    """The parts of the plan that this machine can't run."""
 
     @property
     def is_good(self) -> bool:
@@ -70,7 +73,8 @@ class FabricVerdict:
     @property
     def command(self) -> str:
         """The command that replays this run."""
-        return f"make sim FABRIC={self.plan.seed}"
+        settings = replay_settings(self.plan)
+        return f"make sim FABRIC=1 SEED={self.plan.seed}" + (f' SET="{settings}"' if settings else "")
 
 
 class FabricSimulation:
@@ -240,7 +244,14 @@ def run(seed: int, *, is_traced: bool = False, plan: FabricPlan | None = None) -
                 sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values()
             )
             return FabricVerdict(
-                plan, problems, loop.steps, events, loop.now, network.fingerprint, network.lines or []
+                plan,
+                problems,
+                loop.steps,
+                events,
+                loop.now,
+                network.fingerprint,
+                network.lines or [],
+                gateways.left_out(plan),
             )
     finally:
         logging.disable(level)

@@ -42,7 +42,7 @@ class Wire(Protocol):
         """The pieces in which bytes arrive."""
 
     def checksum(self, data: bytes) -> int:
-        """The same for the same bytes in two runs of a simulation."""
+        """The same for the same whole messages in two runs of a simulation."""
 
     def trace(self, *what: object) -> None:
         """Something happened."""
@@ -130,7 +130,9 @@ class StreamEnd(asyncio.Transport):
     def write(self, data: Any) -> None:
         if not data or self._is_closing or self._has_ended:
             return
-        for piece in self._wire.pieces(bytes(data)):
+        data = bytes(data)
+        self._wire.trace(self.here, "writes", self._wire.checksum(data))
+        for piece in self._wire.pieces(data):
             self._unread += len(piece)
             self._send(piece)
         self._check_buffer()
@@ -184,10 +186,7 @@ class StreamEnd(asyncio.Transport):
         if not self.life.is_alive or self._is_over:
             self._refuse(part)
             return
-        if isinstance(part, bytes):
-            self._wire.trace(self.there, self.here, len(part), self._wire.checksum(part))
-        else:
-            self._wire.trace(self.there, self.here, part.name)
+        self._wire.trace(self.there, self.here, len(part) if isinstance(part, bytes) else part.name)
         self._inbox.append(part)
         self._loop.call_soon(self._read, context=self._context)
 

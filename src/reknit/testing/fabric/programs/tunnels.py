@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from reknit.protocol.tunnel.journal_place import JournalPlace
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import AGAIN_S, ListeningProgram, Scene
 from reknit.testing.fabric.programs.web import FAILURES, QUIET_S, WebAnswer, request
-from reknit.testing.fabric.record import Reading
+from reknit.testing.fabric.record import REDRIVEN, Reading
 
 Format = Literal["sse", "json", "binary"]
 
@@ -68,7 +68,7 @@ class ReadingProgram(ListeningProgram):
                 self.scene.record.blame(f"{self.name} can't resume from {self._place}: {why}")
         self._reading, self._place = None, ""
 
-    def _took(self, payload: bytes, place: str) -> None:
+    def _took(self, payload: bytes, place: str, headers: Collection[str] = ()) -> None:
         """An event was processed."""
         reading = self._reading
         if reading is None:
@@ -78,11 +78,11 @@ class ReadingProgram(ListeningProgram):
             before, after = JournalPlace.parse(self._place), JournalPlace.parse(place)
             if before.epoch == after.epoch and after <= before:
                 self.scene.record.blame(f"{self.name} got {payload!r} at {place}, after {self._place}")
-        self._count(payload)
+        self._count(payload, headers)
         self._place = place
 
-    def _count(self, payload: bytes) -> None:
-        if self._reading is not None:
+    def _count(self, payload: bytes, headers: Collection[str]) -> None:
+        if self._reading is not None and REDRIVEN not in headers:
             seen = self._reading.lives[-1]
             seen[payload] = seen.get(payload, 0) + 1
 
@@ -107,7 +107,7 @@ class TunnelProgram(ReadingProgram):
         try:
             async with tunnel:
                 async for event in tunnel:
-                    self._took(event.payload, event.checkpoint)
+                    self._took(event.payload, event.checkpoint, event.elements)
                     await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.think_s_max))
         except TunnelLost as error:
             self._lost(error.why)
@@ -151,7 +151,7 @@ class PatternReadingProgram(ReadingProgram):
                 if kind == "opened":
                     self._opened(row["state"], fields["id"], row.get("why", ""))
                 elif data and not kind:
-                    self._took(_payload(row), fields["id"])
+                    self._took(_payload(row), fields["id"], row.get("headers", ()))
                 elif not kind and self._reading is not None:
                     self._place = fields["id"]
 
@@ -174,16 +174,16 @@ class PatternReadingProgram(ReadingProgram):
             case "opened":
                 self._opened(row["state"], row["checkpoint"], row.get("why", ""))
             case "event":
-                self._took(_payload(row), row["checkpoint"])
+                self._took(_payload(row), row["checkpoint"], row.get("headers", ()))
             case "heartbeat":
                 self._place = row["checkpoint"]
 
     def _take_batch(self, message: bytes) -> None:
         place, skip, data = msgspec.msgpack.decode(message)
-        *several, last = Batch.parse(data).payloads()[skip:]
-        for payload in several:
-            self._count(bytes(payload))  # there is no place within a batch
-        self._took(bytes(last), place)
+        *several, last = Batch.parse(data).events()[skip:]
+        for event in several:
+            self._count(bytes(event.payload), event.headers)  # there is no place within a batch
+        self._took(bytes(last.payload), place, last.headers)
 
 
 def _payload(row: dict[str, str]) -> bytes:

@@ -1,0 +1,106 @@
+"""Bridges: sources are followed by the nodes that they passed, so that events go nowhere twice."""
+
+from __future__ import annotations
+
+from reknit.outcome import Code
+from reknit.protocol.replication.bridge_replication import (
+    AskVisited,
+    BridgeReplication,
+    Effect,
+    Input,
+    SendToTarget,
+    SourceDown,
+    SourceUp,
+    VisitedKnown,
+)
+from reknit.protocol.replication.replica_publisher import SendBatches
+from reknit.protocol.replication.replication import (
+    AcceptAtSource,
+    BatchesTaken,
+    RejectAtSource,
+    Replication,
+    TargetDown,
+    TargetUp,
+)
+from reknit.wire.links import Via
+from reknit.wire.messages import Ack
+from tests.protocol.replication.batches import ANN, BOB, made
+
+
+class Route:
+    """A bridge from node `a` to node `b`, which is up unless `is_up` is False."""
+
+    def __init__(self, is_up: bool = True, hops_max: int = 3) -> None:
+        copy = Replication("tcp://a:7440", window_bytes=1 << 20, timeout_s=1.0, ask_bytes_max=1000)
+        self.machine = BridgeReplication(copy, hops_max)
+        self.give(SourceUp("a"))
+        if is_up:
+            self.give(TargetUp("b"))
+
+    def give(self, *messages: Input) -> list[Effect]:
+        for message in messages:
+            self.machine.receive(message, "", 0.0)
+        return self.machine.take_effects()
+
+
+def test_the_target_hears_which_nodes_a_source_passed_before_its_events() -> None:
+    route = Route()
+    assert route.give(BatchesTaken([made(1, 3)])) == [AskVisited([ANN])]
+    assert route.give(VisitedKnown({ANN: ["c"]})) == [
+        SendToTarget(Via(ANN, ["c", "a"])),
+        SendBatches([made(1, 3)]),
+    ]
+    assert route.give(BatchesTaken([made(3, 5)])) == [SendBatches([made(3, 5)])], "asked once"
+    assert route.give(Ack(ANN, 4)) == [AcceptAtSource([made(1, 3), made(3, 5)])]
+
+
+def test_batches_behind_an_unknown_source_wait_in_order() -> None:
+    route = Route()
+    route.give(BatchesTaken([made(1, 3)]), VisitedKnown({ANN: []}))
+    assert route.give(BatchesTaken([made(1, 2, BOB), made(3, 5)])) == [AskVisited([BOB])]
+    assert route.give(BatchesTaken([made(5, 7)])) == [], "behind what waits"
+    assert route.give(VisitedKnown({BOB: []})) == [
+        SendToTarget(Via(BOB, ["a"])),
+        SendBatches([made(1, 2, BOB), made(3, 5), made(5, 7)]),
+    ]
+
+
+def test_a_further_unknown_source_that_came_meanwhile_is_asked_for_next() -> None:
+    route = Route()
+    route.give(BatchesTaken([made(1, 3)]), BatchesTaken([made(1, 2, BOB)]))
+    assert route.give(VisitedKnown({ANN: []})) == [SendToTarget(Via(ANN, ["a"])), AskVisited([BOB])]
+    assert route.give(VisitedKnown({BOB: []}))[1:] == [SendBatches([made(1, 3), made(1, 2, BOB)])]
+
+
+def test_what_waits_when_the_source_is_gone_is_delivered_again() -> None:
+    route = Route()
+    route.give(BatchesTaken([made(1, 3)]), SourceDown(), SourceUp("a"))
+    assert route.give(BatchesTaken([made(1, 3)])) == [AskVisited([ANN])]
+    assert route.give(VisitedKnown({ANN: []}))[1:] == [SendBatches([made(1, 3)])], "once"
+
+
+def test_events_of_the_target_do_not_go_back_to_it() -> None:
+    route = Route()
+    route.give(BatchesTaken([made(1, 3)]))
+    assert route.give(VisitedKnown({ANN: ["b"]}))[1:] == [AcceptAtSource([made(1, 3)])]
+
+
+def test_events_of_a_target_that_was_away_do_not_go_back_to_it_either() -> None:
+    route = Route(is_up=False)
+    route.give(BatchesTaken([made(1, 3), made(1, 2, BOB)]), VisitedKnown({ANN: ["b"], BOB: []}))
+    assert route.give(TargetUp("b")) == [
+        SendToTarget(Via(ANN, ["b", "a"])),
+        SendToTarget(Via(BOB, ["a"])),
+        AcceptAtSource([made(1, 3)]),
+        SendBatches([made(1, 2, BOB)]),
+    ]
+    route.give(TargetDown())
+    assert route.machine.target == ""
+
+
+def test_what_came_over_too_many_bridges_is_rejected() -> None:
+    route = Route(hops_max=2)
+    route.give(BatchesTaken([made(1, 3)]))
+    assert route.give(VisitedKnown({ANN: ["c", "d"]}))[1:] == [
+        RejectAtSource([made(1, 3)], Code.ABORTED, "it came over 2 bridges (links.hops_max)")
+    ]
