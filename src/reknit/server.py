@@ -17,6 +17,7 @@ from reknit.node.node import Node
 from reknit.node.replication.aligner import Aligner
 from reknit.node.replication.relay import Relay
 from reknit.node.replication.remote_session import RemoteSession
+from reknit.node.watchdog import Watchdog
 
 __all__ = ["Node", "build_node", "connect", "make_aligner", "make_relay"]
 
@@ -53,22 +54,22 @@ def make_aligner(node: Node, url: str, pattern: str = "**") -> Aligner:
         pattern,
         config=node.config,
         name=node.name,
+        runner=node,
         connect=connect,
         make_publisher=node.local_publisher,
-        journal=node.journal,
         aligned=node.caches.aligned,
     )
 
 
 def _importers(node: Node) -> list[Attachment]:
-    """Brings events from elsewhere. Relays and aligners are clients of other nodes."""
+    """What runs beside a node: relays and aligners, which are clients of other nodes, and its watchdog."""
     settings = node.config.recovery
     found: list[Attachment] = [make_relay(node, text) for text in settings.relays]
     if settings.align_s:
         found += [make_aligner(node, url) for url in settings.caches]
     if settings.zenoh_listen or settings.zenoh_connect:
         found.append(_zenoh_gateway(node))
-    return found
+    return [*found, Watchdog()]
 
 
 @contextmanager

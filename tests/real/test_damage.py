@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,40 @@ def test_events_that_a_repair_set_aside_are_lost_to_who_was_owed_them(tmp_path: 
                 assert (row["balanced"], row["published"]) == (True, 12_000)
                 assert (row["lost"], row["in_flight"]) == (1_000, 11_000)
             assert node.stop() == 0
+
+
+def test_damaged_events_of_a_balanced_topic_are_lost_in_the_ledger(tmp_path: Path) -> None:
+    config = tmp_path / "reknit.toml"
+    config.write_text('[[topics]]\npattern = "a"\ndistribution = "balanced"\n')
+    small = ("--set", "journal.segment_bytes=1 MiB", "--set", "journal.tail_cache_bytes=0")
+    node = NodeProcess(tmp_path, "--config", str(config), *small)
+    with ending(node):
+        node.start()
+        with reknit.connect_sync(node.url) as session:
+            for _ in range(12):
+                session.publish_many("a", [b"x" * 1000] * 1000)
+        node.kill()  # while nobody has taken any of them
+        flip(sorted((node.data / "log").glob("*.log"))[3], 500_000)
+        node.start()
+        with reknit.connect_sync(node.url) as session:
+            seqs: list[int] = []
+            with session.subscribe("a") as events:
+                while not seqs or seqs[-1] < 12_000:
+                    event = next(events)
+                    seqs.append(event.seq)
+                    event.accept()
+            lost = 12_000 - len(set(seqs))
+            assert lost == 1_000
+            deadline = time.monotonic() + 30
+            while True:
+                [row] = [one for one in session.ledger() if one["topic"] == "a"]
+                if row["in_flight"] == 0 or time.monotonic() > deadline:
+                    break
+            assert (row["balanced"], row["published"], row["lost"], row["in_flight"]) == (
+                True,
+                12_000,
+                lost,
+                0,
+            )
+        assert node.stop() == 0
+    assert "Traceback" not in node.output()

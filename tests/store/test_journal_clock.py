@@ -78,10 +78,13 @@ def test_a_step_removes_nothing_and_age_still_counts(directory: Path | None, ste
     journal.close()
 
 
-def test_a_step_before_a_restart_makes_nothing_older_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_step_before_a_restart_makes_nothing_older_after_it(tmp_path: Path, is_saved: bool) -> None:
     machine = Machine()
     journal = machine.open(tmp_path)
     fill(journal)
+    if is_saved:  # then nothing but the step is left to save
+        journal.checkpoint()
     machine.set_forward(DAY_S)
     journal.close()
     machine.reboot()

@@ -112,6 +112,18 @@ def test_read_skips_a_damaged_batch_and_names_its_events(
     assert journal.take_unreadable() == []
 
 
+def test_events_after_two_damaged_batches_of_one_file_are_served(tmp_path: Path, made: list[Entry]) -> None:
+    first, second = made[5], made[8]
+    assert segment_starts(tmp_path / "log")[1] > made[11].end
+    for entry in (first, second):
+        damage(tmp_path, entry.end - 1)
+    journal = open_journal(tmp_path)
+    served = spans(entries(journal))
+    assert spans(made[9:12]) == [one for one in served if one in spans(made[9:12])]
+    assert not {spans([first])[0], spans([second])[0]} & set(served)
+    journal.close()
+
+
 def test_damage_is_logged_once(damaged: tuple[DiskJournal, Entry], caplog: pytest.LogCaptureFixture) -> None:
     journal, entry = damaged
     with caplog.at_level(logging.ERROR, "reknit.store"):

@@ -46,6 +46,7 @@ class Housekeeping:
         self._timer_at = float("inf")
         self._chores_at = 0.0
         self._is_turn_due = False
+        self._is_stopped = False
         self._saving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -54,7 +55,8 @@ class Housekeeping:
         self._saving = asyncio.create_task(self._save_index())
 
     async def stop(self) -> None:
-        """End."""
+        """End. Nothing runs in a later turn any more: the journal will be closed by then."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._saving is not None:
@@ -64,19 +66,20 @@ class Housekeeping:
     def reschedule(self) -> None:
         """The machines ran: tick them when they are due next."""
         due = self._core.next_deadline()
-        if due is not None and due < self._timer_at:
+        if due is not None and due < self._timer_at and not self._is_stopped:
             self._schedule(due)
 
     def run_soon(self) -> None:
         """Run the machines in the next turn of the event loop, once."""
-        if not self._is_turn_due:
+        if not self._is_turn_due and not self._is_stopped:
             self._is_turn_due = True
             self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._is_turn_due = False
-        self._core.next_turn(self._now())
-        self._run_machines()
+        if not self._is_stopped:
+            self._core.next_turn(self._now())
+            self._run_machines()
 
     def _schedule(self, due: float) -> None:
         """Tick at this time, or after the usual interval if that is earlier."""
@@ -89,6 +92,13 @@ class Housekeeping:
     def _tick(self) -> None:
         now = self._now()
         self._timer_at = float("inf")
+        try:
+            self._work(now)
+        finally:  # an error in one of them must not stop the clock
+            if self._timer_at == float("inf"):
+                self._schedule(now + HOUSEKEEPING_S)
+
+    def _work(self, now: float) -> None:
         self._core.tick(now)
         if now >= self._chores_at:
             self._chores_at = now + HOUSEKEEPING_S
@@ -96,8 +106,6 @@ class Housekeeping:
                 chore(now)
         self._run_machines()
         self._sample(now)
-        if self._timer_at == float("inf"):
-            self._schedule(now + HOUSEKEEPING_S)
 
     async def _save_index(self) -> None:
         """Save the journal's index off the event loop: seldom, as that blocks the disk, unless much is not in it yet."""

@@ -21,6 +21,7 @@ from reknit.wire.links import (
     Link,
     LinkState,
     Pull,
+    Recorded,
     Returned,
     Skip,
     Via,
@@ -71,7 +72,7 @@ class NodeMessages:
 
     def table(self) -> MessageTable:
         """The handlers, by type of message."""
-        linked = (Link, LinkState, Announce, AskWhole, Beat, Forward, Returned, Pull, Carry, Got)
+        linked = (Link, LinkState, Announce, AskWhole, Beat, Forward, Returned, Recorded, Pull, Carry, Got)
         recovery = (Recover, Recovered, Survey, Surveyed, Heartbeat, Offer, Require)
         return {
             Frames: self._frames,
@@ -98,8 +99,8 @@ class NodeMessages:
     # -- publishers and subscribers
 
     def _frames(self, item: Frames, peer: PeerState, now: float) -> None:
-        if peer.id in self._links.by_peer:
-            self._links.take_from_peer(item, peer)
+        if peer.id in self._links:
+            self._links.take(item, peer, now)
             return
         published = self._caches.take_frames(item, peer)
         if published is not None:
@@ -133,8 +134,8 @@ class NodeMessages:
         self._anycast.streams.receive(item, peer.id, now)
 
     def _chunk(self, item: Piece | Room | Abort, peer: PeerState, now: float) -> None:
-        if peer.id in self._links.by_peer:
-            self._links.take_from_peer(item, peer)
+        if peer.id in self._links:
+            self._links.take(item, peer, now)
         else:
             self._anycast.streams.receive(item, peer.id, now)
 
@@ -150,7 +151,7 @@ class NodeMessages:
         self._caches.take(item, peer)
 
     def _link(self, item: Item, peer: PeerState, now: float) -> None:
-        self._links.take_from_peer(item, peer)
+        self._links.take(item, peer, now)
 
     # -- anyone
 

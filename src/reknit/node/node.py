@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from random import Random
-
-import msgspec
 
 from reknit import environment
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
-from reknit.frame import Buffer
 from reknit.ledger import ANYCAST, Held, Series
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
@@ -28,8 +25,10 @@ from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
 from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
+from reknit.node.containment import Containment
 from reknit.node.core.core import Core
 from reknit.node.core.journal_tail import JournalTail
+from reknit.node.core.shell import NodeShell
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
 from reknit.node.links.link_admin import LinkAdmin
@@ -46,7 +45,7 @@ from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, O
 from reknit.node.replication.remote_session import ConnectSession
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.inputs import JournalTrimmed
-from reknit.protocol.machine import JOURNAL, Peer
+from reknit.protocol.machine import JOURNAL
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
@@ -57,13 +56,6 @@ log = logging.getLogger("reknit.node")
 
 MakeDoor = Callable[[GatewayNode], Door]
 MakeImporters = Callable[["Node"], list[Attachment]]
-
-
-class NodeShell(msgspec.Struct, frozen=True):
-    """Runs the core: sends over connections, and commits in a thread. See `reknit.node.core.shell.Shell`."""
-
-    send: Callable[[Peer, Sequence[Buffer]], None]
-    commit: Callable[[int, bool], None]
 
 
 class Node:
@@ -97,7 +89,8 @@ class Node:
         self._make_doors = doors or {}
         self._make_importers = importers
         self._rng = rng or environment.make_random()
-        self._paused: set[PeerState] = set()
+        self._paused: dict[PeerState, None] = {}
+        """Peers that are not read from while too much is staged, in the order in which they were paused."""
 
     # -- life
 
@@ -130,6 +123,7 @@ class Node:
     def _make_core(self) -> None:
         config, published = self.config, self.journal.ledger.published
         self.peers = Peers(config)
+        self._containment = Containment(self.peers)
         self._permissions = Permissions(config, self.peers, published) if config.security.allow else None
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
@@ -231,6 +225,7 @@ class Node:
             welcome=Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max),
             permissions=self._permissions,
             table=router.table(),
+            on_error=self._containment.failed,
         )
         self._housekeeping = Housekeeping(
             core=core,
@@ -295,8 +290,9 @@ class Node:
         """A connection is gone."""
         peer = self.peers.remove(connection)
         if peer is not None:
-            self._paused.discard(peer)
-            self.core.left(peer.id, self._now())
+            self._paused.pop(peer, None)
+            with self._containment.around(f"the end of {peer}"):
+                self.core.left(peer.id, self._now())
             self.run_machines()
 
     def malformed(self, connection: Connection, error: MalformedFrame) -> None:
@@ -327,13 +323,14 @@ class Node:
         self.run_machines()
         if self.journal.staged_bytes > self.config.limits.intake_bytes_max:
             peer.hold(Hold.JOURNAL)
-            self._paused.add(peer)
+            self._paused[peer] = None
 
     # -- effects
 
     def run_machines(self) -> None:
         """Perform the effects of all machines, and schedule their next tick."""
-        self.core.run(self._now())
+        with self._containment.around("of a machine"):
+            self.core.run(self._now())
         self._housekeeping.reschedule()
 
     def _run_soon(self) -> None:
@@ -381,15 +378,18 @@ class Node:
         """A commit ended: the events that it covers are acknowledged and delivered."""
         intake = self.core.intake
         was_full = intake.is_full
-        self.core.durable(number, end, self._now())
+        with self._containment.around("delivering what is durable"):
+            self.core.durable(number, end, self._now())
         if was_full and not intake.is_full:
             log.warning("the journal takes events again")
         self.run_machines()
         for watcher in self.watchers:
-            watcher()
+            with self._containment.around("telling a gateway what is durable"):
+                watcher()
         self.core.tail.release()
-        while self._paused:
-            self._paused.pop().release(Hold.JOURNAL)
+        paused, self._paused = self._paused, {}
+        for peer in paused:
+            peer.release(Hold.JOURNAL)
 
     def _on_failed(self, error: JournalError) -> None:
         """The journal can't store more: publishers are told to wait, and nothing durable is lost."""

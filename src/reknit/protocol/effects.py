@@ -75,6 +75,13 @@ class DeliverRuns(msgspec.Struct, frozen=True):
     position: int
 
 
+class Fail(msgspec.Struct, frozen=True):
+    """Something went wrong inside while events were delivered to a peer: end its connection, and no other."""
+
+    peer: Peer
+    error: Exception
+
+
 class Redeliver(msgspec.Struct, frozen=True):
     """Deliver `[start, stop)` of a source: another attempt, or the part of a batch that is still wanted."""
 

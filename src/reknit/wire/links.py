@@ -22,6 +22,8 @@ class Link(Message, frozen=True, tag=43):
     urls: list[str]
     journal: str
     """The epoch of its journal."""
+    confirms: bool = False
+    """Whether it answers `Returned` with `Recorded`."""
 
 
 class LinkState(Message, frozen=True, tag=44):
@@ -95,9 +97,16 @@ class Return(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Returned(Message, frozen=True, tag=49):
-    """A node's answer to `Forward`: the outcomes of the forwarded events. No answer."""
+    """A node's answer to `Forward`: the outcomes of the forwarded events. With a number, the answer is `Recorded`."""
 
     rows: list[Return]
+    number: Number = 0
+
+
+class Recorded(Message, frozen=True, tag=55):
+    """The answer to `Returned`: all outcomes up to this number are durable on the nodes that the events came from."""
+
+    number: Number
 
 
 # -- replication
@@ -107,7 +116,7 @@ class Pull(Message, frozen=True, tag=50):
     """A node asks a neighbour to send the events that it subscribes to, from this position of the neighbour's journal
     on.
 
-    -1: from now on. The neighbour answers with one `Carry` after another.
+    -1: from when the two were linked first. The neighbour answers with one `Carry` after another.
     """
 
     epoch: str
@@ -154,5 +163,17 @@ class Via(Message, frozen=True, tag=54):
 
 
 LinkMessage = (
-    Link | LinkState | Announce | AskWhole | Beat | Forward | Returned | Pull | Carry | Got | Skip | Via
+    Link
+    | LinkState
+    | Announce
+    | AskWhole
+    | Beat
+    | Forward
+    | Returned
+    | Recorded
+    | Pull
+    | Carry
+    | Got
+    | Skip
+    | Via
 )

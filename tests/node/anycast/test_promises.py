@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from reknit.batch import Batch
 from reknit.ledger import ANYCAST
 from reknit.outcome import FinalOutcome, Outcome
+from reknit.protocol.anycast.inputs import (
+    NeighbourDown,
+    NeighbourOutcomes,
+    NeighbourRecorded,
+    NeighbourUp,
+    OfferEvents,
+    ReturnOutcome,
+)
+from reknit.protocol.routing.routes import LinkUp, SendToNeighbour
+from reknit.wire.links import Announce, LinkState, Recorded, Return
 from reknit.wire.messages import DispositionRow, Settle, Settled, Unsubscribe, Unsubscribed
 from reknit.wire.outcomes import RangeOutcome, Told, Want
 from tests.node.core.driven import ORDERS, PUBLISHER, SOURCE, SUBSCRIBER, DrivenNode
@@ -91,6 +104,15 @@ def test_past_outcome_that_is_not_durable_yet_is_told_once_to_a_publisher_that_c
     assert outcomes(node) == [Outcome.ACCEPTED]
 
 
+def test_publisher_that_did_not_hear_that_its_event_is_stored_hears_how_it_ended() -> None:
+    node = delivered()
+    node.core.left(PUBLISHER, node.now)
+    node.give(settle(1, 1), SUBSCRIBER)
+    node.settle_down()
+    want(node, first=1, kept=0)
+    assert outcomes(node) == [Outcome.ACCEPTED]
+
+
 def test_gateways_sender_hears_of_an_outcome_after_the_commit_that_holds_it() -> None:
     node = DrivenNode()
     told: list[RangeOutcome] = []
@@ -111,3 +133,77 @@ def test_subscription_that_ended_meanwhile_gets_no_confirmation() -> None:
     node.commit_now()
     assert not node.heard(SUBSCRIBER, Settled)
     assert len(node.heard(SUBSCRIBER, Unsubscribed)) == 1
+
+
+def forwarded(confirms: bool = True) -> DrivenNode:
+    """A node whose subscriber has an event that the neighbour b forwarded."""
+    node = DrivenNode()
+    node.subscribe()
+    node.pass_on(NeighbourUp(confirms), "b")
+    batch = Batch.build(SOURCE, ORDERS, 1, [b"x"], time_us=0)
+    node.pass_on(OfferEvents(batch, "balanced", origin="b", visited=("b",)), "b")
+    return node
+
+
+def returned(node: DrivenNode) -> list[int]:
+    """The numbers of the outcomes that the neighbour was returned."""
+    return [message.number for message, _ in node.neighbours.got if isinstance(message, ReturnOutcome)]
+
+
+def test_outcome_of_an_event_from_elsewhere_is_confirmed_when_the_neighbour_has_recorded_it() -> None:
+    node = forwarded()
+    node.give(settle(1, 1), SUBSCRIBER)
+    assert returned(node) == [1]
+    assert not node.heard(SUBSCRIBER, Settled)
+    node.pass_on(NeighbourRecorded(1), "b")
+    assert node.heard(SUBSCRIBER, Settled) == [Settled(1, 1)]
+
+
+def test_outcome_for_a_neighbour_that_does_not_confirm_is_confirmed_at_once() -> None:
+    node = forwarded(confirms=False)
+    node.give(settle(1, 1), SUBSCRIBER)
+    assert returned(node) == [0]
+    assert node.heard(SUBSCRIBER, Settled) == [Settled(1, 1)]
+
+
+def test_outcome_for_a_neighbour_that_is_gone_is_in_doubt_there_and_waits_for_nothing() -> None:
+    node = forwarded()
+    node.give(settle(1, 1), SUBSCRIBER)
+    node.pass_on(NeighbourDown(), "b")
+    assert node.heard(SUBSCRIBER, Settled) == [Settled(1, 1)]
+
+
+def test_neighbour_hears_that_an_outcome_is_recorded_after_the_commit_that_holds_it() -> None:
+    node = DrivenNode()
+    node.pass_on(NeighbourUp(confirms=True), "b")
+    routes = node.routes
+    routes.receive(LinkUp(1), "b", 0.0)
+    routes.receive(LinkState("b", 1, 1, {"n": 1}), "b", 0.0)
+    routes.receive(Announce("b", 1, 1, [("orders/**", "any")], is_whole=True), "b", 0.0)
+    node.publish()
+    node.settle_down()
+    row = Return(ORDERS, SOURCE, RangeOutcome(1, 2, Outcome.ACCEPTED), [])
+    node.pass_on(NeighbourOutcomes([row], 5), "b")
+
+    def recorded() -> list[Any]:
+        said = [message for message, _ in node.neighbours.got if isinstance(message, SendToNeighbour)]
+        return [one.message for one in said]
+
+    assert recorded() == []
+    node.commit_now()
+    assert recorded() == [Recorded(5)]
+    assert node.journal.ledger.accounts[ACCOUNT].ends[ORDERS, SOURCE][FinalOutcome.ACCEPTED].covers(1, 2)
+
+
+def test_neighbour_that_does_not_answer_delays_nobody_else() -> None:
+    node = forwarded()
+    node.give(settle(1, 1), SUBSCRIBER)
+    node.subscribe(sub=2)
+    node.publish(topic="orders/old")
+    node.settle_down()
+    number = 1
+    row = DispositionRow("orders/old", SOURCE, 1, 2, int(Outcome.ACCEPTED))
+    for sub in (1, 2):
+        node.give(Settle(sub, number := number + 1, [row]), SUBSCRIBER)
+    node.settle_down()
+    assert [one.sub for one in node.heard(SUBSCRIBER, Settled)] == [2]

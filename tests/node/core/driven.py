@@ -12,8 +12,9 @@ from reknit.frame import Buffer
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.core.core import Core
+from reknit.protocol.anycast.inputs import ReturnOutcome
 from reknit.protocol.machine import Peer
-from reknit.protocol.routing.routes import Routes
+from reknit.protocol.routing.routes import Routes, SendToNeighbour
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames
@@ -23,6 +24,28 @@ SOURCE = b"s" * 16
 ORDERS = "orders/new"
 RULES = (TopicSettings(pattern=Pattern("orders/**"), distribution="balanced"),)
 PUBLISHER, SUBSCRIBER = 1, 2
+
+
+class Neighbours:
+    """In place of links: notes what is passed to neighbours."""
+
+    is_due = False
+
+    def __init__(self) -> None:
+        self.got: list[tuple[Any, Peer]] = []
+
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        if isinstance(message, ReturnOutcome | SendToNeighbour):
+            self.got.append((message, peer))
+
+    def perform(self, now: float) -> None:
+        """Nothing waits."""
+
+    def tick(self, now: float) -> None:
+        """Nothing is due."""
+
+    def next_deadline(self) -> float | None:
+        return None
 
 
 class DrivenNode:
@@ -36,12 +59,13 @@ class DrivenNode:
         self.now = 0.0
         self._decoders: dict[Peer, Decoder] = {}
         self._number = 0
+        self.routes = Routes("n", 1)
         self.core = Core("n", "epoch", self.journal, self.config, self, Random(1), now_us=lambda: 0)
         self.anycast = NodeAnycast(
             config=self.config,
             node_name="n",
             core=self.core,
-            routes=Routes("n", 1),
+            routes=self.routes,
             url_of=lambda name: "",
             distributions=Distributions(self.config),
             make_publisher=cast(Any, lambda *args, **fields: None),
@@ -50,6 +74,8 @@ class DrivenNode:
             clock=lambda: self.now,
             rng=Random(1),
         )
+        self.neighbours = Neighbours()
+        self.core.parts.add("links", self.neighbours)
         self.core.parts.add("anycast", self.anycast)
         self.core.parts.add("streams", self.anycast.streams)
         self.anycast.start()
@@ -90,6 +116,11 @@ class DrivenNode:
             self.run()
             return
         self.core.receive(item, peer, self.now)
+        self.run()
+
+    def pass_on(self, message: Any, name: str) -> None:
+        """Links pass on something about a neighbour, which is acted on."""
+        self.core.parts.give(message, name, self.now)
         self.run()
 
     def subscribe(self, pattern: str = ORDERS, name: str = "", sub: int = 1) -> None:

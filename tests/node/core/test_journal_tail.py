@@ -57,6 +57,7 @@ def test_nothing_is_passed_on_before_the_core_was_told_that_it_is_durable() -> N
     append(journal, 2)  # committed by the thread: the core will be told next
     tail.release()
     assert [entry.head.first for entry in tail.read(0).entries] == [1]
+    assert not tail.read(end).entries
     assert tail.end == end
 
 

@@ -158,3 +158,28 @@ def test_unnamed_subscriber_gets_everything_as_it_comes() -> None:
     bench = Bench(topics=[BY_SOURCE])
     bench.subscribe()
     assert seqs(bench.publish(1)) + seqs(bench.publish(2)) == [1, 2]
+
+
+def test_another_node_gets_each_source_in_seq_order_whatever_the_keys_are() -> None:
+    bench = Bench(topics=[BY_KEY], lease_s=5.0)
+    bench.subscribe("relay", is_cache=True)
+    assert keyed(bench, 1, "ab") == [1, 2]
+    assert keyed(bench, 3, "cd") == []
+    assert seqs(bench.say(Outcome.ACCEPTED, 1, 3)) == [3, 4]
+
+
+def test_another_node_may_hold_events_for_as_long_as_it_is_away() -> None:
+    bench = Bench(topics=[BY_KEY], lease_s=5.0)
+    bench.subscribe("relay", is_cache=True)
+    keyed(bench, 1, "ab")
+    assert redelivered(bench.tick(60.0)) == []
+
+
+def test_key_goes_on_when_an_event_that_was_given_back_ends_before_the_rest_of_its_unit() -> None:
+    bench = ordered()
+    bench.publish(1, 2)
+    bench.publish(3)
+    bench.say(Outcome.FAILED, 1, delay_s=9.0)
+    bench.say(Outcome.REJECTED, 1)
+    bench.say(Outcome.ACCEPTED, 2)
+    assert redelivered(bench.tick(9.0)) == [(3, 4, 1)]

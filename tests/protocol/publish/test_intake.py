@@ -309,3 +309,24 @@ def test_peer_that_left_is_not_answered() -> None:
     assert isinstance(append, Append)
     intake.receive(PeerLeft(), "p", 0.0)
     assert kept(intake, append.number) == []
+
+
+def test_copies_of_known_events_are_acknowledged_while_their_publisher_is_here() -> None:
+    intake = Intake({SOURCE: 9})
+    intake.receive(PeerJoined(), "bridge", 0.0)
+    intake.receive(Declare(SOURCE, "plant/temp"), "publisher", 0.0)
+    intake.take_effects()
+    assert give(intake, batch(8, 2), peer="bridge") == [Send("bridge", Ack(SOURCE, 9))]
+    [refused] = give(intake, batch(10), peer="bridge")
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refuse)
+
+
+def test_a_publisher_that_was_superseded_is_not_told_that_events_of_the_next_one_are_its_own() -> None:
+    intake = Intake({SOURCE: 9})
+    for peer in ("old", "new"):
+        intake.receive(Declare(SOURCE, "plant/temp"), peer, 0.0)
+    intake.take_effects()
+    [refused] = give(intake, batch(8, 2), peer="old")
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refuse)

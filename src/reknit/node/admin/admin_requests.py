@@ -27,7 +27,10 @@ from reknit.wire.messages import Answer, Ask
 
 ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """Requests that change state, and are answered when the change is durable."""
+SKIP = "skip"
+"""It changes state too: the loss that it reports is durable before it is answered."""
 UNANSWERABLE = (Refused, LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
+"""What arguments of a wrong type or size raise."""
 
 Answering = Callable[[dict[str, Any]], Reply]
 AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
@@ -84,7 +87,7 @@ class AdminResponder:
             "index": lambda args: (positions.index(journal, args), []),
             "streams": lambda args: (positions.streams(journal), []),
             "align": self._align,
-            "skip": self._skip,
+            SKIP: self._skip,
         }
 
     def _others(self, links: LinkAdmin, anycast: NodeAnycast, bridges: Bridges) -> dict[str, Answering]:
@@ -128,14 +131,20 @@ class AdminResponder:
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
         else:
-            size = sum(map(len, pieces))
-            peer.send_buffers([encode(Answer(ask.id, Code.OK, "", body, size)), *pieces])
+            answer = Answer(ask.id, Code.OK, "", body, sum(map(len, pieces)))
+            if ask.what == SKIP:
+                self._core.say_when_durable(peer.id, answer, asyncio.get_running_loop().time())
+            else:
+                peer.send_buffers([encode(answer), *pieces])
 
     async def _answer_when_done(self, ask: Ask, peer: PeerState) -> None:
         try:
             body = await self._tasks[ask.what](ask.args)
         except UNANSWERABLE as error:
             peer.send(_refusal(ask, error))
+        except Exception:
+            peer.send(Answer(ask.id, Code.INTERNAL, f"{ask.what}: the node's log says what went wrong"))
+            raise
         else:
             peer.send(Answer(ask.id, Code.OK, "", body))
 

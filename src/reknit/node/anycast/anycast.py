@@ -18,6 +18,7 @@ from reknit.config import Config
 from reknit.event import FLAG_STREAM
 from reknit.ledger import Series
 from reknit.node.anycast.attempts import NodeAttempts
+from reknit.node.anycast.commitments import Commitments
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.anycast.gateway_api import OnDelivered, OnPath, OnResults, StreamTaker
 from reknit.node.anycast.gateway_ends import CallSoon, GatewayReceiver, GatewaySender
@@ -26,7 +27,6 @@ from reknit.node.anycast.ledger import AnycastLedger
 from reknit.node.anycast.ledger_writer import LedgerWriter
 from reknit.node.anycast.local_paths import LocalPaths
 from reknit.node.anycast.outcome_notifier import OutcomeNotifier
-from reknit.node.anycast.promises import Promise, Promises
 from reknit.node.anycast.senders import GatewaySenders
 from reknit.node.anycast.shared_subscriptions import SharedSubscriptions
 from reknit.node.core.core import Core
@@ -40,8 +40,12 @@ from reknit.protocol.anycast.inputs import (
     DeliverLocally,
     ForwardBatch,
     ForwardToNeighbour,
+    NeighbourDown,
     NeighbourOutcomes,
+    NeighbourRecorded,
+    NeighbourUp,
     Resolve,
+    ReturnOutcome,
     RoutesChanged,
     SubscriberOutcomes,
 )
@@ -121,7 +125,12 @@ class NodeAnycast:
             now_us=core.now_us,
         )
         self.writer = LedgerWriter(self.ledger, self.offers)
-        self._promises = Promises()
+        self.commitments = Commitments(
+            writer=self.writer,
+            notifier=self.notifier,
+            subscriptions=self.subscriptions,
+            parts=core.parts,
+        )
         self._attempts = NodeAttempts(
             self.machine,
             attempts_max=config.anycast.trail_attempts_max,
@@ -170,7 +179,7 @@ class NodeAnycast:
     def want(self, want: Want, peer: Peer) -> None:
         """A publisher wants the outcomes of its events: those that are known already come from the ledger."""
         self.writer.write(self.paths.now())
-        self._promises.forget(want.source)
+        self.commitments.forget(want.source)
         self.notifier.want(want, peer)
 
     # -- gateways
@@ -218,6 +227,7 @@ class NodeAnycast:
                 self.offers.offer()
             case PeerLeft():
                 self.subscriptions.left(peer)
+                self.commitments.left(peer)
                 self.notifier.left(peer)
                 if self.streams.topics:
                     self._parts.give(UpstreamGone(is_final=False), peer, now)
@@ -228,6 +238,11 @@ class NodeAnycast:
             case RoutesChanged():
                 self.machine.receive(message, peer, now)
                 self.notifier.paths_changed()
+            case NeighbourRecorded():
+                self.commitments.receive(message, str(peer))
+            case NeighbourUp() | NeighbourDown() | NeighbourOutcomes():
+                self.commitments.receive(message, str(peer))
+                self.machine.receive(message, peer, now)
             case _:
                 self.machine.receive(message, peer, now)
 
@@ -259,32 +274,13 @@ class NodeAnycast:
             self.notifier.tell_paths()
         if self.writer.is_due:
             self.writer.write(now)
-        self._promise()
-        for promise in self._promises.due(self.writer.durable_number):
-            self.notifier.tell_all(promise.told)
-            self.subscriptions.confirm(promise.settled)
-
-    def _promise(self) -> None:
-        """Outcomes are told when the record of them is durable."""
-        if self._has_news:
-            news = Promise(self.notifier.take_told(), self.subscriptions.take_settled())
-            self._promises.add(self.writer.number, news)
-
-    @property
-    def _has_news(self) -> bool:
-        """Whether there is something to promise. Outcomes that wait to be written can't be promised yet."""
-        has_news = self.notifier.has_outcomes or self.subscriptions.has_settled
-        return has_news and not self.ledger.is_due
+        self.commitments.perform(now)
 
     @property
     def is_due(self) -> bool:
         """Whether `perform` has something to do."""
         return (
-            self.machine.has_effects
-            or self.notifier.is_due
-            or self.writer.is_due
-            or self._has_news
-            or self._promises.is_due(self.writer.durable_number)
+            self.machine.has_effects or self.notifier.is_due or self.writer.is_due or self.commitments.is_due
         )
 
     def _load(self, effect: DeliverLocally | ForwardToNeighbour) -> Batch | None:
@@ -342,8 +338,8 @@ class NodeAnycast:
                 self.ledger.end(effect.topic, effect.source, effect.fate)
             self.notifier.tell(effect.source, effect.fate)
         elif not isinstance(effect.up, Here):
-            row = Return(effect.topic, effect.source, effect.fate, effect.visited)
-            self._parts.give(row, effect.up, now)
+            row, name = Return(effect.topic, effect.source, effect.fate, effect.visited), str(effect.up)
+            self._parts.give(ReturnOutcome(row, self.commitments.returned(name)), name, now)
 
     def _tried(self, effect: AttemptEnded, now: float) -> None:
         if effect.source in self.streams.topics:

@@ -32,6 +32,11 @@ class LedgerWriter:
         """Whether there are outcomes to write. While others are being written they gather, to be written together."""
         return self._ledger.is_due and self.number <= self.durable_number
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether outcomes wait to be written."""
+        return self._ledger.is_due
+
     def write(self, now: float) -> None:
         """Write the outcomes that are not written yet."""
         if self._ledger.is_due:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from reknit.batch import SEQ_MAX
 from reknit.config import Config
 from reknit.ledger import Series
 from reknit.node.anycast.distributions import JOURNAL, Distributions
@@ -121,14 +122,15 @@ class OutcomeNotifier:
             self._told.setdefault(source, []).append(fate)
 
     def _tell_past(self, series: Series, want: Want) -> None:
-        stop = max(want.kept + 1, want.first)
-        for start, end, how in self._ledger.ends(series, want.first, stop):
+        """Also of events whose storage the publisher did not hear of: it sends them again, and they are duplicates."""
+        for start, end, how in self._ledger.ends(series, want.first, SEQ_MAX):
             is_accepted = how is FinalOutcome.ACCEPTED
             outcome = Outcome.ACCEPTED if is_accepted else Outcome.MODIFIED
             text = "" if is_accepted else "it ended meanwhile, see the dead letters"
             self.tell(series[1], RangeOutcome(start, end, outcome, 0, text, self._node_name))
         published = self._journal.ledger.published.get(series)
         text = "it is not in this node's journal"
+        stop = max(want.kept + 1, want.first)
         if want.first < stop:
             missing = published.missing(want.first, stop) if published else [(want.first, stop)]
             for start, end in missing:

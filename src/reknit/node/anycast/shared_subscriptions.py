@@ -117,11 +117,10 @@ class SharedSubscriptions:
         settled, self._settled = self._settled, {}
         return settled
 
-    def confirm(self, settled: dict[SubscriptionKey, int]) -> None:
-        """The outcomes of these settlements are durable."""
-        for (peer, sub), number in settled.items():
-            if (peer, sub) in self._patterns:
-                self._say(peer, Settled(sub, number))
+    def confirm(self, key: SubscriptionKey, number: int) -> None:
+        """The outcomes of a subscription are durable, up to this number."""
+        if key in self._patterns:
+            self._say(key[0], Settled(key[1], number))
 
     def _drop(self, key: SubscriptionKey, is_clean: bool) -> None:
         self._paths.detach(key, self._patterns.pop(key), is_clean)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
-from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Gone, JournalError, JournalFull, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
+from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
 from reknit.node.core.parts import Parts
@@ -41,6 +41,7 @@ from reknit.protocol.effects import (
     AppendRecord,
     DeadLetter,
     DeliverRuns,
+    Fail,
     Mark,
     Redeliver,
     Scan,
@@ -74,6 +75,7 @@ Effect = (
     | AppendRecord
     | DeadLetter
     | DeliverRuns
+    | Fail
     | Mark
     | Redeliver
     | RefusedBatch
@@ -148,12 +150,13 @@ class Core:
             responses=self.responses,
             dead_letters=self.dead_letters,
             is_awaited=self._is_awaited,
-            may_be=self._may_be,
+            may_be=edge.may_be if edge is not None else lambda peer, address: True,
         )
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self.tail = JournalTail(journal)
+        self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self.parts = Parts()
 
     # -- input
@@ -246,8 +249,7 @@ class Core:
     def next_deadline(self) -> float | None:
         """When `tick` is due next."""
         machines = (self.dispatch, self.responses, self.recovery, self.parts)
-        due = [machine.next_deadline() for machine in machines]
-        return min((at for at in due if at is not None), default=None)
+        return min((at for one in machines if (at := one.next_deadline()) is not None), default=None)
 
     def next_turn(self, now: float) -> None:
         """Others ran meanwhile: continue what would have taken too long in one turn."""
@@ -257,9 +259,6 @@ class Core:
         """Why events with attributes are refused: they are not valid, or the peer may not be their source."""
         problem = self.responses.inspect(batch)
         return problem if problem is not None or self._edge is None else self._edge.inspect(peer, batch)
-
-    def _may_be(self, peer: Peer, address: Address) -> bool:
-        return self._edge is None or self._edge.may_be(peer, address)
 
     def _subscribe(self, request: Subscribe, peer: Peer, now: float) -> None:
         subscriptions_max = self.config.limits.subscriptions_max
@@ -277,13 +276,20 @@ class Core:
     # -- effects
 
     def run(self, now: float) -> None:
-        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit."""
+        """Perform the effects of all machines, in the order of `parts.py`, until there are none; then commit.
+
+        Raises `EffectsFailed` at the end, if some failed.
+        """
         self._report_unreadable(now)
         self._run_machines(now)
-        while self.parts.is_due:
-            self.parts.perform(now)
+        while self.parts.is_due and not self._performer.has_failed:
+            try:
+                self.parts.perform(now)
+            except Exception as error:
+                self._performer.failed(self.parts, error)
             self._run_machines(now)
         self._writer.commit()
+        self._performer.raise_failures()
 
     def _run_machines(self, now: float) -> None:
         while True:
@@ -296,8 +302,7 @@ class Core:
                 effects += self.recovery.take_effects(now)
             if not effects:
                 break
-            for effect in effects:
-                self._perform(effect, now)
+            self._performer.perform(effects, now)
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
@@ -320,6 +325,8 @@ class Core:
             case Withhold(is_on=is_on, is_less=is_less):
                 refuses = self.dispatch.overflow.refuses if is_on else None
                 self.intake.receive(QueuesFull(refuses, is_less), JOURNAL, now)
+            case Fail(error=error):
+                raise error
             case Scan(key=key, position=position, bytes_max=bytes_max):
                 run = self.journal.read(max(position, self.journal.start), None, bytes_max)
                 self._report_unreadable(now)

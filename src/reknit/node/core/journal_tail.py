@@ -24,6 +24,15 @@ class JournalTail:
         """Everything before this position was read here, and may be passed on. A commit that just ended in its thread
         may have moved the journal's own end further."""
 
+    @property
+    def start(self) -> int:
+        """The first position held."""
+        return self._journal.start
+
+    def position_at(self, time_us: int) -> int:
+        """Where to start reading to get everything stored at or after a time; maybe a little early, never late."""
+        return self._journal.position_at(time_us)
+
     def advance(self, end: int) -> list[Run]:
         """The journal is durable up to `end`: read what is new."""
         self._runs = {}

@@ -72,7 +72,7 @@ class JournalWriter:
         while self._deferred:
             try:
                 self._stage(self._deferred[0])
-            except JournalFull:
+            except Exception:  # full, or reported when it was deferred: intake stays stopped
                 return
             self._deferred.popleft()
 
@@ -86,6 +86,10 @@ class JournalWriter:
         except JournalFull as error:
             self._deferred.append(effect)
             self._intake.receive(StopIntake(str(error)), JOURNAL, now)
+        except Exception as error:  # never acknowledge what was not staged
+            self._deferred.append(effect)
+            self._intake.receive(StopIntake(f"internal error: {error!r}"), JOURNAL, now)
+            raise
 
     def _stage(self, effect: Staged) -> None:
         match effect:

@@ -7,11 +7,12 @@ receiver. After every input the core performs effects in this order, until there
     dispatch    deliveries to subscribers, which wait for their events
     intake      appends and acknowledgements
     responses   answers to requests that nobody answers
+    recovery    answers to recovery requests, losses, storage acks, and heartbeats after the events before them
     recovery    answers from the journal and other caches, losses, heartbeats: after the events before them
     links       messages about routes, events for neighbours, outcomes for neighbours
     anycast     deliveries to subscribers that share events, events for neighbours, outcomes for publishers
     streams     chunks of payloads, at once
-    …           further parts, in the order in which they were added
+    …           further parts, in the order in which they were added: relays, bridges and aligners
 
 Then it requests a commit of everything that was staged. All parts are told what became durable (`MadeDurable`), and
 which connections are gone (`PeerLeft`) or full (`PeerBlocked`).
@@ -25,7 +26,6 @@ from reknit.protocol.anycast import inputs as anycast
 from reknit.protocol.machine import Peer
 from reknit.protocol.routing import routes
 from reknit.protocol.streams import inputs as streams
-from reknit.wire.links import Return
 from reknit.wire.streams import Abort, Piece, Room
 
 ORDER: Final = ("links", "anycast", "streams")
@@ -36,6 +36,7 @@ TAKERS: Final[dict[type[Any], str]] = {
     anycast.NeighbourUp: "anycast",
     anycast.NeighbourDown: "anycast",
     anycast.NeighbourOutcomes: "anycast",
+    anycast.NeighbourRecorded: "anycast",
     anycast.RoutesChanged: "anycast",
     anycast.Stall: "anycast",
     anycast.OfferEvents: "anycast",  # and from streams, without their payload
@@ -47,7 +48,7 @@ TAKERS: Final[dict[type[Any], str]] = {
     # from anycast
     routes.Interests: "links",
     anycast.ForwardBatch: "links",
-    Return: "links",  # and from streams
+    anycast.ReturnOutcome: "links",  # and from streams
     streams.PathAssigned: "streams",
     streams.PathReleased: "streams",
     anycast.Resolve: "streams",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import msgspec
 
 from reknit.address import Address
 from reknit.batch import Batch
@@ -20,6 +22,13 @@ class Shell(Protocol):
 
     def commit(self, number: int, sync: bool) -> None:
         """Make everything staged by now durable; then call `durable(number, …)`, or `failed` and retry."""
+
+
+class NodeShell(msgspec.Struct, frozen=True):
+    """Runs the core of a node: sends over connections, and commits in a thread."""
+
+    send: Callable[[Peer, Sequence[Buffer]], None]
+    commit: Callable[[int, bool], None]
 
 
 class Edge(Protocol):

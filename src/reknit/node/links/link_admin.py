@@ -20,7 +20,8 @@ class LinkAdmin:
     def rows(self) -> list[dict[str, Any]]:
         """Every link and every node that is known, for people."""
         links = self._links
-        ways, linked = links.routes.reachable(), {one.name for one in links.connections()}
+        machine, ways = links.machine, links.routes.reachable()
+        linked = machine.lines.neighbours()
         rows: list[dict[str, Any]] = [
             {
                 "node": name,
@@ -31,18 +32,18 @@ class LinkAdmin:
                 "url": links.url(name),
                 "subscriptions": len(known.interests),
                 "unsettled": self._unsettled(name),
-                "sent": links.flows.sent(name),
-                "received": links.flows.received(name),
+                "sent": machine.outgoing[name].events if name in machine.outgoing else 0,
+                "received": machine.incoming[name].events if name in machine.incoming else 0,
                 "problem": "",
             }
             for name, known in sorted(links.routes.known.items())
             if name != links.routes.name
         ]
         rows += [
-            {"node": "", "state": "waiting", "cost": one.cost, "via": "", "is_edge": False, "url": one.url}
+            {"node": "", "state": "waiting", "cost": one.cost, "via": "", "is_edge": False, "url": one.to}
             | {"subscriptions": 0, "unsettled": 0, "sent": 0, "received": 0, "problem": one.problem}
             for one in links.outgoing
-            if not one.name
+            if not links.is_linked(one)
         ]
         return rows
 

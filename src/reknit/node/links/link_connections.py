@@ -1,25 +1,23 @@
-"""One connection between two nodes, from either end, and the batches that are announced on it."""
+"""One connection between two nodes, from either end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
-from reknit.batch import Batch
 from reknit.config import Config
 from reknit.connection.node_connection import NodeConnection
 from reknit.errors import ReknitError
 from reknit.frame import Buffer
 from reknit.node.peers.peers import PeerState
 from reknit.outcome import Code
+from reknit.protocol.links.inputs import CloseLine, DismissLine, SendFrames, SendOnLine
+from reknit.protocol.machine import Peer
 from reknit.transport.tcp import parse_url
-from reknit.wire import links as link_messages
-from reknit.wire.announced import Announced
-from reknit.wire.codec import Frames, Item, encode
-from reknit.wire.links import Carry, Forward
-from reknit.wire.messages import Message, Welcome
+from reknit.wire.codec import Item, encode
+from reknit.wire.messages import Welcome
 
 log = logging.getLogger("reknit.node")
 
@@ -27,29 +25,29 @@ RETRY_S: Final = 0.5
 
 
 class LinkConnection:
-    """The common part of both ends. `hello` is the other node's introduction, once it has arrived."""
+    """The common part of both ends. `id` is how the machine of links calls it."""
 
-    def __init__(self, cost: int) -> None:
+    def __init__(self, id: Peer, cost: int) -> None:
+        self.id = id
         self.cost = cost
-        self.hello: link_messages.Link | None = None
-        self.problem = ""
-        """Why there is no link, in the other node's words or ours."""
-        self._origins_told: set[bytes] = set()
-        """Sources whose origin the other node was told."""
-        self._announced: Announced[Forward | Carry] = Announced()
 
-    @property
-    def name(self) -> str:
-        return self.hello.node if self.hello is not None else ""
-
-    @property
-    def url(self) -> str:
-        """The address of the other node."""
+    def url(self, announced: list[str]) -> str:
+        """The address of the other node, which announces these."""
         raise NotImplementedError
 
-    def send(self, *items: Message) -> None:
-        """Send messages."""
-        self.send_buffers([encode(item) for item in items])
+    def perform(self, effect: SendFrames | SendOnLine | DismissLine | CloseLine) -> None:
+        """Perform an effect on this connection."""
+        match effect:
+            case SendFrames(buffers=buffers):
+                self.send_buffers(buffers)
+            case SendOnLine(message=message):
+                self.send_buffers([encode(message)])
+            case DismissLine(code=code, text=text):
+                self.dismiss(code, text)
+            case CloseLine():
+                self.drop()
+            case _:
+                assert_never(effect)
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         """Send frames."""
@@ -63,56 +61,23 @@ class LinkConnection:
         """Close at once."""
         raise NotImplementedError
 
-    def introduced(self, hello: link_messages.Link) -> None:
-        """The other node introduced itself."""
-        self.hello = hello
-
-    def gone(self) -> None:
-        """The connection broke."""
-        self.hello = None
-        self._origins_told.clear()
-
-    def knows_origin(self, source: bytes) -> bool:
-        """Whether the other node was told the origin of a source; it is from now on."""
-        is_known = source in self._origins_told
-        self._origins_told.add(source)
-        return is_known
-
-    def forget_origin(self, source: bytes) -> None:
-        """The origin of a source changed."""
-        self._origins_told.discard(source)
-
-    def announce(self, message: Forward | Carry) -> None:
-        """The next bytes belong to this message."""
-        self._announced.announce(message)
-
-    def take(self, frames: Frames) -> tuple[Forward | Carry, list[Batch], bool] | None:
-        """The message that announced these batches, and whether they are its last ones; None if there was none."""
-        announced = self._announced.take(len(frames.data))
-        if announced is None:
-            return None
-        message, is_last = announced
-        return message, frames.batches(), is_last
-
 
 class IncomingLink(LinkConnection):
     """The other node connected to this one."""
 
     def __init__(self, peer: PeerState, cost: int) -> None:
-        super().__init__(cost)
+        super().__init__(peer.id, cost)
         self.peer = peer
 
-    @property
-    def url(self) -> str:
+    def url(self, announced: list[str]) -> str:
         """The address that the other node names. If it listens on all addresses, the one that it connects from."""
-        urls = self.hello.urls if self.hello is not None else []
-        for url in urls:
+        for url in announced:
             if url.startswith(("tcp://", "tls://")):
                 scheme, host, port = parse_url(url)
                 if host in ("0.0.0.0", "::"):
                     host = self.peer.connection.peer.rpartition(":")[0]
                 return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-        return urls[0] if urls else ""
+        return announced[0] if announced else ""
 
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         self.peer.send_buffers(buffers)
@@ -127,33 +92,37 @@ class IncomingLink(LinkConnection):
 class LinkOwner(Protocol):
     """Hears of the events on a connection that this node opened."""
 
-    def take(self, item: Item, connection: LinkConnection) -> None:
-        """A message or batches came in."""
+    def opened(self, connection: LinkConnection) -> None:
+        """The other node is there, or there again."""
+
+    def is_linked(self, connection: LinkConnection) -> bool:
+        """Whether the other node of a connection has introduced itself."""
 
     def lost(self, connection: LinkConnection) -> None:
         """The connection is gone; it is being opened again."""
 
-    def hello(self, connection: LinkConnection) -> Message:
-        """How this node introduces itself."""
-
-    def run_machines(self) -> None:
-        """Everything that arrived together was processed: perform the effects."""
+    def received(self, items: list[Item], connection: LinkConnection) -> None:
+        """Messages and batches came in."""
 
 
 class OutgoingLink(LinkConnection):
     """This node connects to the other one, and connects again whenever the connection breaks."""
 
-    def __init__(self, url: str, cost: int, *, node_name: str, config: Config, owner: LinkOwner) -> None:
-        super().__init__(cost)
-        self._url = url
+    def __init__(
+        self, number: int, url: str, cost: int, *, node_name: str, config: Config, owner: LinkOwner
+    ) -> None:
+        super().__init__(("link", number), cost)
+        self.to = url
+        """The address that this node connects to."""
+        self.problem = ""
+        """Why there is no link, in the other node's words or ours."""
         self._owner = owner
         self._link = NodeConnection(url, node_name, self, config, role="node")
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def url(self) -> str:
-        """The address that this node connects to."""
-        return self._url
+    def url(self, announced: list[str]) -> str:
+        """The address that this node connects to, whatever the other node announces."""
+        return self.to
 
     def start(self) -> None:
         """Begin to connect."""
@@ -166,7 +135,7 @@ class OutgoingLink(LinkConnection):
                 return
             except (ReknitError, OSError) as error:
                 self.problem = str(error)
-                log.warning("the link to %s waits: %s", self.url, error)
+                log.warning("the link to %s waits: %s", self.to, error)
             await asyncio.sleep(RETRY_S)
 
     async def stop(self) -> None:
@@ -179,13 +148,9 @@ class OutgoingLink(LinkConnection):
     def send_buffers(self, buffers: Sequence[Buffer]) -> None:
         self._link.send_buffers(buffers)
 
-    def introduced(self, hello: link_messages.Link) -> None:
-        super().introduced(hello)
-        self.problem = ""
-
     def dismiss(self, code: Code, text: str) -> None:
         self.problem = text
-        log.error("no link to %s: %s", self.url, text)
+        log.error("no link to %s: %s", self.to, text)
         self._link.drop()
 
     def drop(self) -> None:
@@ -195,17 +160,16 @@ class OutgoingLink(LinkConnection):
 
     def connected(self, welcome: Welcome) -> None:
         """The other node is there, or there again."""
-        self.send(self._owner.hello(self))
+        self._owner.opened(self)
 
     def disconnected(self) -> None:
         """The connection broke. It is being opened again."""
-        if not self.name and self._link.goodbye_text:
+        if self._link.goodbye_text and not self._owner.is_linked(self):
             self.problem = self._link.goodbye_text
         self._owner.lost(self)
-        self._announced.clear()
 
     def received(self, items: list[Item]) -> None:
         """Messages and batches came in."""
-        for item in items:
-            self._owner.take(item, self)
-        self._owner.run_machines()
+        self._owner.received(items, self)
+        if self.problem and self._owner.is_linked(self):
+            self.problem = ""

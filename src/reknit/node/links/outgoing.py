@@ -14,7 +14,7 @@ from reknit.transport.tcp import parse_url
 
 
 class OutgoingLinks:
-    """All outgoing links of one node, connected or not. `added` outlasts a restart, as `save_soon` writes it."""
+    """All outgoing links of one node, connected or not. `added` outlasts a restart, as `save` writes it."""
 
     def __init__(
         self,
@@ -23,18 +23,17 @@ class OutgoingLinks:
         node_name: str,
         owner: LinkOwner,
         added: dict[str, int],
-        save_soon: Callable[[], None],
+        save: Callable[[], None],
     ) -> None:
         self._config = config
         self._settings = config.links
         self._node_name = node_name
         self._owner = owner
         self._added = added
-        self._save_soon = save_soon
+        self._save = save
         self._connections: dict[str, OutgoingLink] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self.were_there = False
-        """Whether there ever was one since the node started."""
+        self._count = 0
 
     def __iter__(self) -> Iterator[OutgoingLink]:
         return iter(self._connections.values())
@@ -58,14 +57,14 @@ class OutgoingLinks:
             raise Refused(Code.ALREADY_EXISTS, f"a link to {url} exists already")
         if self._settings.edge and self._connections:
             raise Refused(Code.FAILED_PRECONDITION, "an edge node has at most one link (links.edge)")
-        self.were_there = True
+        self._count += 1
         connection = self._connections[url] = OutgoingLink(
-            url, cost, node_name=self._node_name, config=self._config, owner=self._owner
+            self._count, url, cost, node_name=self._node_name, config=self._config, owner=self._owner
         )
         connection.start()
         if is_lasting:
             self._added[url] = cost
-            self._save_soon()
+            self._save()  # before that is answered
 
     def remove(self, url: str) -> None:
         """Remove the link to a node. Raises `Refused`."""
@@ -76,4 +75,4 @@ class OutgoingLinks:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
         self._added.pop(url, None)
-        self._save_soon()
+        self._save()

@@ -140,8 +140,11 @@ class PeerState:
         self.connection.send(buffers)
 
     def leave(self, message: Bye | None = None) -> None:
-        """Close the connection after everything that was sent, and this message."""
+        """Close the connection after everything that was sent, and this message; at once if it does not read."""
         self.is_leaving = True
+        if self.waiting:
+            self.connection.abort()
+            return
         if message is not None:
             self.connection.send((encode(message),))
         self.connection.close()

@@ -21,14 +21,25 @@ TakeMessage = Callable[[Any, PeerState, float], None]
 MessageTable = Mapping[type[Any], TakeMessage]
 """By type of message: its handler, which is given the message, its sender and the time."""
 
+OnError = Callable[[str, Exception, PeerState], None]
+
 
 class Reception:
     """The handshake of one node, and its table of handlers."""
 
-    def __init__(self, *, welcome: Welcome, permissions: Permissions | None, table: MessageTable) -> None:
+    def __init__(
+        self,
+        *,
+        welcome: Welcome,
+        permissions: Permissions | None,
+        table: MessageTable,
+        on_error: OnError | None = None,
+    ) -> None:
         self._welcome = welcome
         self._permissions = permissions
         self._table = table
+        self._on_error = on_error
+        """Reports an error while a message is handled, and ends its peer; without it, the error is raised."""
 
     def receive(self, items: list[Item], peer: PeerState, now: float) -> None:
         """Everything that arrived together. Messages of a peer that does not read what it is sent wait."""
@@ -36,10 +47,15 @@ class Reception:
             if peer.must_wait:
                 peer.wait(items[at:])
                 return
-            if peer.is_welcome:
-                self.take(item, peer, now)
-            else:
-                self.greet(item, peer)
+            try:
+                if peer.is_welcome:
+                    self.take(item, peer, now)
+                else:
+                    self.greet(item, peer)
+            except Exception as error:
+                if self._on_error is None:
+                    raise
+                self._on_error(type(item).__name__, error, peer)
             if peer.is_leaving:
                 return
 

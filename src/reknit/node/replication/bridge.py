@@ -15,6 +15,7 @@ import msgspec
 
 from reknit import environment
 from reknit.config import Config
+from reknit.decoding import UNREADABLE
 from reknit.errors import Refused, ReknitError
 from reknit.node.replication.relay import RETRY_S, make_replication, retry_forever
 from reknit.node.replication.remote_session import ConnectSession, RemoteSession
@@ -181,7 +182,7 @@ class Bridge:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
         self.problem = ""
         self._replicator.feed(SourceUp(source_node))
-        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False)
+        wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False, is_cache=True)
         async with wanted as events:
             self._has_begun.set()
             while batches := await events.take_all():
@@ -202,7 +203,7 @@ def _nodes(found: Any, count: int) -> list[list[str]]:
     """The answer of another node, checked. Raises `Refused`."""
     try:
         nodes = msgspec.convert(found, list[list[str]])
-    except msgspec.ValidationError as error:
+    except UNREADABLE as error:
         raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` is not valid: {error}") from None
     if len(nodes) != count:
         raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` has {len(nodes)} rows for {count} sources")

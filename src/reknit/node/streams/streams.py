@@ -18,7 +18,7 @@ from reknit.event import FLAG_STREAM
 from reknit.node.core.core import Core
 from reknit.node.streams.spill_buffer import SpillBuffer
 from reknit.outcome import Code, Outcome
-from reknit.protocol.anycast.inputs import OfferEvents, Resolve, WithdrawStream
+from reknit.protocol.anycast.inputs import OfferEvents, Resolve, ReturnOutcome, WithdrawStream
 from reknit.protocol.machine import Peer
 from reknit.protocol.routing.routes import SendToNeighbour
 from reknit.protocol.streams import inputs as machines
@@ -169,7 +169,8 @@ class NodeStreams:
             code, text = problem
             fate = RangeOutcome(1, 2, Outcome.RELEASED, code, text, self._node_name, attempts=0)
             visited = [*offered.visited, self._node_name]
-            self._parts.give(Return(batch.topic, batch.source, fate, visited), name, self._now())
+            returned = ReturnOutcome(Return(batch.topic, batch.source, fate, visited))
+            self._parts.give(returned, name, self._now())
             return
         self._open(batch, offered.resend, name)
         self._parts.give(offered, name, self._now())
@@ -304,7 +305,8 @@ class NodeStreams:
             return
         fate = RangeOutcome(1, 2, Outcome.MODIFIED, code, text, self._node_name, "", 0)
         if isinstance(up, str):
-            self._parts.give(Return(self.topics[source], source, fate, []), up, self._now())
+            returned = ReturnOutcome(Return(self.topics[source], source, fate, []))
+            self._parts.give(returned, up, self._now())
         else:
             self._tell_up(up, source, fate)
 

@@ -65,15 +65,32 @@ class Detach(msgspec.Struct, frozen=True):
 class NeighbourUp(msgspec.Struct, frozen=True):
     """A node was linked to this one."""
 
+    confirms: bool = False
+    """Whether it says when the outcomes that it was returned are durable."""
+
 
 class NeighbourDown(msgspec.Struct, frozen=True):
     """The link to a node was lost."""
 
 
 class NeighbourOutcomes(msgspec.Struct, frozen=True):
-    """Outcomes from a neighbour."""
+    """Outcomes from a neighbour. With a number, it is told when they are durable."""
 
     rows: list[Return]
+    number: int = 0
+
+
+class NeighbourRecorded(msgspec.Struct, frozen=True):
+    """The outcomes that a neighbour was returned are durable, up to this number."""
+
+    number: int
+
+
+class ReturnOutcome(msgspec.Struct, frozen=True):
+    """Tell a neighbour the outcome of events that it forwarded; with a number, it is to say when that is durable."""
+
+    row: Return
+    number: int = 0
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):

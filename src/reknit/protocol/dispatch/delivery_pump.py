@@ -19,7 +19,7 @@ from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.redelivery import TURN_BYTES, Redelivery
 from reknit.protocol.dispatch.state import DispatchState
-from reknit.protocol.effects import DeliverRuns, RunSlice, Scan
+from reknit.protocol.effects import DeliverRuns, Fail, RunSlice, Scan
 from reknit.seqset import Range, SeqSet
 
 TAIL_BYTES_MAX: Final = 8 << 20
@@ -53,15 +53,21 @@ class DeliveryPump:
             for topic in dict.fromkeys([entry.head.topic for entry in run.entries]):
                 woken.update(dict.fromkeys(self._state.queues.matching(topic)))
             for queue in woken:
-                if queue.is_live:
-                    self._deliver_run(queue, run, 0, queue.room)
-                else:
-                    self._look_ahead(queue, run)
-                if queue.lanes and queue.lanes.is_ready:
-                    self.pump(queue)
+                try:
+                    self._grow_queue(queue, run)
+                except Exception as error:  # the other queues get the run all the same
+                    self._state.emit(Fail(queue.peer, error))
         while self._tail_bytes > TAIL_BYTES_MAX and len(self._tail) > 1:
             self._tail_bytes -= len(self._tail.popleft().data)
         self._state.journal_ends_at(end)
+
+    def _grow_queue(self, queue: Queue, run: Run) -> None:
+        if queue.is_live:
+            self._deliver_run(queue, run, 0, queue.room)
+        else:
+            self._look_ahead(queue, run)
+        if queue.lanes and queue.lanes.is_ready:
+            self.pump(queue)
 
     def trim(self, start: int) -> None:
         """The journal begins at `start` now."""

@@ -143,7 +143,11 @@ class Lanes:
             return False
         lane.out -= 1
         lane.back.append((series, seq))
-        lane.due = max(lane.due, due)
+        if due > lane.due:  # noted at once: the event may end before the whole unit is back
+            lane.due = due
+            self._count += 1
+            heapq.heappush(self._backing_off, (due, self._count, lane))
+            self._on_back_off()
         self._look(lane)
         return True
 
@@ -203,10 +207,6 @@ class Lanes:
                 lane.parts.appendleft(LanePart(series, seq, seq + 1, 0.0))
                 self.parts += 1
         lane.back = []
-        if lane.due:
-            self._count += 1
-            heapq.heappush(self._backing_off, (lane.due, self._count, lane))
-            self._on_back_off()
 
     def _unready(self, lane: Lane) -> None:
         ready = self._ready.get(lane.priority)

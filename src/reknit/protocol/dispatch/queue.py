@@ -41,8 +41,8 @@ class Queue:
     """A subscriber's queue. `name` is empty unless the subscriber is durable."""
 
     __slots__ = (
-        "attempts", "credit", "cursor", "lanes", "leases", "name", "pattern", "peer", "retries", "settled_number",
-        "shares", "sub", "unsettled",
+        "attempts", "credit", "cursor", "is_cache", "lanes", "leases", "name", "pattern", "peer", "retries",
+        "settled_number", "shares", "sub", "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -58,11 +58,14 @@ class Queue:
         lanes: Lanes | None = None,
         leases: Leases | None = None,
         in_flight_bytes_max: float = inf,
+        is_cache: bool = False,
     ) -> None:
         self.peer = peer
         self.sub = sub
         self.name = name
         self.pattern = pattern
+        self.is_cache = is_cache
+        """Whether another node stores the events: it takes each source in seq order."""
         self.cursor = Cursor(position, after)
         self.unsettled = Unsettled(floor, in_flight_bytes_max)
         self.attempts = AttemptCounts()

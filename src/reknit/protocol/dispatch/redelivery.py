@@ -39,7 +39,8 @@ class Redelivery:
         held = SeqSet.from_ranges(
             queue.unsettled.open_within(series, head.first, head.stop) if is_ordered else []
         )
-        for key, low, high in self._lane_keys(run, index, is_ordered):
+        by_key = is_ordered and not queue.is_cache and self._state.rules.of(head.topic).order == "key"
+        for key, low, high in self._lane_keys(run, index, is_ordered, by_key):
             for start, stop in held.overlap(low, high):
                 lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)
                 queue.lanes.occupy(lane, series, start, stop)
@@ -48,14 +49,16 @@ class Redelivery:
                 queue.set_aside(entry.position, series, start, stop, event_bytes)
                 queue.lanes.add(lane, series, start, stop, event_bytes)
 
-    def _lane_keys(self, run: Run, index: int, is_ordered: bool) -> Iterator[tuple[LaneKey, int, int]]:
+    def _lane_keys(
+        self, run: Run, index: int, is_ordered: bool, by_key: bool
+    ) -> Iterator[tuple[LaneKey, int, int]]:
         """The lanes of a batch's events, as ranges: one for its series, or one for each run of equal keys."""
         head = run.entries[index].head
         if not is_ordered:
             yield (head.topic, head.source), head.first, head.stop
             return
         keys = None
-        if self._state.rules.of(head.topic).order == "key":
+        if by_key:
             keys = Batch(head, run.cut(index, index + 1)).columns().get("key")
         if keys is None:
             yield (head.topic, head.source, head.priority), head.first, head.stop

@@ -15,12 +15,21 @@ from reknit.ledger import Ledger
 from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queues import QueueRegistry
 from reknit.protocol.dispatch.rules import DispatchRules
-from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Redeliver, Scan, Send, Withhold
+from reknit.protocol.effects import (
+    AppendRecord,
+    DeadLetter,
+    DeliverRuns,
+    Fail,
+    Redeliver,
+    Scan,
+    Send,
+    Withhold,
+)
 from reknit.protocol.machine import Peer
 from reknit.records import Record
 from reknit.wire.messages import Message
 
-Effect = AppendRecord | DeadLetter | DeliverRuns | Redeliver | Scan | Send | Withhold
+Effect = AppendRecord | DeadLetter | DeliverRuns | Fail | Redeliver | Scan | Send | Withhold
 
 
 class DispatchState:

@@ -104,8 +104,9 @@ class Subscribers:
 
     def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
         state, request = self._state, message.request
-        # Nobody else waits for what an unnamed subscriber holds, so it has no lease.
-        has_leases = bool(state.rules.lease_s and request.name)
+        # Nobody else waits for what an unnamed subscriber holds, so it has no lease. A cache holds what the other
+        # node has not stored yet, and that node may be away for long.
+        has_leases = bool(state.rules.lease_s and request.name and not request.is_cache)
         queue = Queue(
             peer,
             request.sub,
@@ -118,6 +119,7 @@ class Subscribers:
             lanes=Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue)),
             leases=Leases(state.rules.lease_s) if has_leases else None,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
+            is_cache=request.is_cache,
         )
         return queue
 

@@ -255,7 +255,7 @@ class Intake:
         expected = self._positions.begin_of(head.source, head.first)
         if (refusal := self._admission.denied(head.source, head.topic, peer)) is not None:
             self._refuse(Batch(head, data), peer, refusal)
-        elif not self._connections.speaks_for(head.source, peer):
+        elif not self._connections.speaks_for(head.source, peer) and not self._is_known_copy(head, peer):
             self._send(peer, Refuse(head.source, head.first, head.stop, Code.ABORTED, SUPERSEDED))
         elif head.stop <= expected:
             self.duplicates += head.count
@@ -271,6 +271,11 @@ class Intake:
             self._expecting.discard((peer, head.source))
             self._positions.advance(head.source, head.stop)
             self._append(peer, bytes(batch.data), [batch.head], {head.source: head.stop})
+
+    def _is_known_copy(self, head: Head, peer: Peer) -> bool:
+        """Whether a relay or a bridge brings events that are here: maybe they were published here, and come back."""
+        is_known = head.stop <= self._positions.begin_of(head.source, head.first)
+        return is_known and not self._connections.was_superseded(head.source, peer)
 
     def _acknowledge_again(self, head: Head, peer: Peer) -> None:
         """Known events: acknowledge those that are durable, and the rest when it becomes durable."""

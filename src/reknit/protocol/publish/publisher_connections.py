@@ -37,6 +37,8 @@ class PublisherConnections:
         self._claims: dict[bytes, int] = {}
         """The connection that declared a lasting source last. Events from an older connection are refused: its
         program may be gone, and the next one was told where to continue."""
+        self._superseded: dict[int, set[bytes]] = {}
+        """By connection: the sources that it had claimed before another one did."""
 
     def __contains__(self, peer: Peer) -> bool:
         return peer in self._numbers
@@ -69,7 +71,11 @@ class PublisherConnections:
         if source not in self._claims and len(self._claims) >= self._sources_max:
             return Claim.TOO_MANY
         if self._claims.get(source, 0) > number:
+            self._superseded.setdefault(number, set()).add(source)
             return Claim.SUPERSEDED
+        before = self._claims.get(source, number)
+        if before != number and before in self._numbers.values():
+            self._superseded.setdefault(before, set()).add(source)
         self._claims[source] = number
         return Claim.GRANTED
 
@@ -78,7 +84,11 @@ class PublisherConnections:
         number = self._numbers[peer]
         return self._claims.get(source, number) == number
 
+    def was_superseded(self, source: bytes, peer: Peer) -> bool:
+        """Whether a peer had claimed a source, and another one claimed it since. One that only copies never claims."""
+        return source in self._superseded.get(self._numbers[peer], ())
+
     def leave(self, peer: Peer) -> None:
         """A peer's connection is gone."""
-        self._numbers.pop(peer, None)
+        self._superseded.pop(self._numbers.pop(peer, 0), None)
         self._publishing.discard(peer)

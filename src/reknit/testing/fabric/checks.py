@@ -13,13 +13,14 @@ from reknit.testing.fabric.gateway_checks import GATEWAY_CHECKS
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
+from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
     is_dead_letter,
     losses_are_counted,
     may_be_withheld,
 )
-from reknit.testing.fabric.rules import protects_owed
+from reknit.testing.fabric.rules import feeds_owe, protects_owed
 from reknit.topic import Pattern
 
 Check = Callable[[Scene], Iterator[str]]
@@ -36,6 +37,8 @@ def owed_events_arrive(scene: Scene) -> Iterator[str]:
 def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
     """The events that a subscriber has to get."""
     pattern = Pattern(seen.pattern)
+    if seen.node in scene.outposts and not feeds_owe(scene.plan):
+        return
     for sent in scene.record.sent.values():
         if sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
             yield sent
@@ -149,6 +152,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     no_error_is_unhandled,
     journals_hold_what_was_stored,
     *RULE_CHECKS,
+    *REPLICA_CHECKS,
     *GATEWAY_CHECKS,
 )
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
+Feed = Literal["relay", "push", "pull", "align"]
 Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
@@ -119,6 +120,12 @@ class FabricPlan:
     retain_s_max: float = 0.0
     protects_unsettled: bool = True
 
+    # replicas
+    feeds: tuple[Feed, ...] = ()
+    """How each node beside the fabric gets the events on `plant/**`: the first from the fabric, the next from it."""
+    is_ring: bool = False
+    """Whether the last of them bridges its events back to the fabric."""
+
     # gateways
     posters: int = 0
     """Programs that publish by HTTP."""
@@ -147,6 +154,7 @@ class FabricPlan:
             **draw.hosts(),
             **administration.requests(),
             **administration.rules(),
+            **_Draw(Random(f"replicas {seed}")).replicas(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
@@ -255,6 +263,14 @@ class _Draw:
             "retain_bytes_max": rng.choice((0, 1, 20_000)) if has_retention else 0,
             "retain_s_max": rng.choice((0.0, 1.0)) if has_retention else 0.0,
             "protects_unsettled": rng.random() < 0.7,
+        }
+
+    def replicas(self) -> dict[str, Any]:
+        rng = self._rng
+        count = rng.choice((0, 0, 0, 0, 0, 1, 1, 2))
+        return {
+            "feeds": tuple(rng.choice(("relay", "push", "pull", "align")) for _ in range(count)),
+            "is_ring": rng.random() < 0.5,
         }
 
     def gateways(self) -> dict[str, Any]:

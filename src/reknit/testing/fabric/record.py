@@ -130,6 +130,8 @@ class Record:
             )
         if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
+        if sent.result == "ACCEPTED":
+            self.blame(f"{seen.name} received {payload!r} after its sender was told that it is accepted")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1
 

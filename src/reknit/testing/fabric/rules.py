@@ -48,3 +48,9 @@ def protects_owed(plan: FabricPlan) -> bool:
     has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
     is_kept = not has_retention or (plan.protects_unsettled and plan.nodes == 1)
     return is_kept and not plan.flip_share
+
+
+def feeds_owe(plan: FabricPlan) -> bool:
+    """Whether every event reaches the nodes beside the fabric: an aligned node gets what the other one still holds."""
+    has_retention = plan.retain_events_max or plan.retain_bytes_max or plan.retain_s_max
+    return "align" not in plan.feeds or not has_retention

@@ -35,6 +35,7 @@ from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
+from reknit.testing.fabric.replicas import start_outposts
 from reknit.testing.fabric.rules import with_rules
 from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
@@ -91,6 +92,7 @@ class FabricSimulation:
         rng = self.fabric.rng("scene")
         await self.start_nodes(rng)
         self._make_programs(rng)
+        self._add(await start_outposts(self.scene))
         faults = Faults(self.scene, self.programs)
         try:
             await self._be_ready()
@@ -175,8 +177,11 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
-        for program in [*operators(scene), *gateways.programs(scene)]:
-            if isinstance(program, ListeningProgram):
+        self._add([*operators(scene), *gateways.programs(scene)])
+
+    def _add(self, programs: list[Program]) -> None:
+        for program in programs:
+            if isinstance(program, Listening):
                 self._listen(program)
             else:
                 self.programs.append(program)
@@ -201,8 +206,8 @@ class FabricSimulation:
             seen.ready_at = self.fabric.loop.now
 
     def is_linked(self) -> bool:
-        """Whether every node reaches every other one."""
-        nodes = self.fabric.nodes.values()
+        """Whether every node reaches every other one, but for those beside the fabric."""
+        nodes = [node for node in self.fabric.nodes.values() if node.name not in self.scene.outposts]
         return all(len(node.node.links.routes.reachable()) >= len(nodes) - 1 for node in nodes)
 
     async def _rest(self) -> bool:

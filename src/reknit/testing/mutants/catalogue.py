@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reknit.testing.mutants import dispatch, node, publish, recovery, store, subscribe
+from reknit.testing.mutants import (
+    anycast,
+    dispatch,
+    drivers,
+    links,
+    node,
+    publish,
+    recovery,
+    store,
+    subscribe,
+)
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
 
 MUTANTS: Final = (
@@ -15,6 +25,9 @@ MUTANTS: Final = (
     *recovery.MUTANTS,
     *node.MUTANTS,
     *store.MUTANTS,
+    *links.MUTANTS,
+    *anycast.MUTANTS,
+    *drivers.MUTANTS,
 )
 
 

@@ -78,12 +78,14 @@ def first_found(task: dict[str, Any]) -> tuple[int, str] | None:
     sys.meta_path.insert(0, finder)
     home, name = task["simulation"].split(":")
     run = getattr(import_module(home), name)
-    finder.check_planted()
     gc.freeze()
+    found = None
     for seed in range(task["start"], task["start"] + task["seeds"]):
         if problems := run(seed).problems:
-            return seed, problems[0]
-    return None
+            found = seed, problems[0]
+            break
+    finder.check_planted()  # only now: some modules are imported when they are needed
+    return found
 
 
 if __name__ == "__main__":

@@ -103,19 +103,20 @@ class OperatingProgram(Program):
     # -- links
 
     async def _change_link(self, node: FabricNode) -> None:
-        others = [one for one in self.scene.fabric.nodes.values() if one is not node]
-        if not others:
+        linked = [one for one in self.scene.fabric.nodes.values() if one.name not in self.scene.outposts]
+        others = [one for one in linked if one is not node]
+        if node not in linked or not others:
             return
         other = self.rng.choice(others).url
-        linked = {text.partition("=")[0]: text for text in node.config.links.to}
+        links = {text.partition("=")[0]: text for text in node.config.links.to}
         async with self._at(node) as session:
-            if other not in linked:  # one more, from now on
+            if other not in links:  # one more, from now on
                 await _unless(Code.ALREADY_EXISTS, session.ask("link_add", to=other))
                 return
-            self._unlinked[node.name, linked[other]] = None
+            self._unlinked[node.name, links[other]] = None
             await _unless(Code.NOT_FOUND, session.ask("link_remove", to=other))
         await asyncio.sleep(self.rng.uniform(0.0, self.scene.plan.away_s_max))
-        await self._link(node, linked[other])
+        await self._link(node, links[other])
 
     async def _link(self, node: FabricNode, link: str) -> None:
         async with self._at(node) as session:

@@ -36,6 +36,10 @@ class Scene:
         self.record = Record(lambda: fabric.loop.now)
         self.homes: dict[str, str] = {}
         """The node of each program."""
+        self.outposts: list[str] = []
+        """The nodes that are not linked to the others."""
+        self.feeds: list[tuple[str, str, str]] = []
+        """How events come to them: from, to, and how."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
 

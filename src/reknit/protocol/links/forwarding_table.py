@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
-from reknit.ledger import ANYCAST, Series
-from reknit.node.core.core import Core
-from reknit.protocol.routing.known_node import Interest
-from reknit.protocol.routing.routes import Routes
-
-log = logging.getLogger("reknit.node")
+from reknit.ledger import ANYCAST, Ledger, Series
+from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.routing.routes import Interests, Routes
+from reknit.topic import Pattern
 
 ORIGINS_MAX: Final = 100_000
 """How many sources are remembered with the node on which they are published."""
+ORIGINS_FULL: Final = (
+    f"links brought events of more than {ORIGINS_MAX} sources: the nodes of further sources are not remembered, and "
+    "their events may go to neighbours that have them, where they are dropped as duplicates"
+)
+
+
+class SubscribedQueue(Protocol):
+    """A subscriber's queue, as far as links need it."""
+
+    @property
+    def pattern(self) -> Pattern:
+        """The topics that it subscribes to."""
 
 
 class Origins:
-    """By source, as hex: the node on which it is published. `save_soon` writes `known` to a file.
+    """By source, as hex: the node on which it is published. `known` outlasts a restart.
 
     After a crash the newest of these may be forgotten. So the origin of an `old` source, one that the journal had when
     the node started, is told to other nodes only if it is in the file, or comes up again: they may know better.
     """
 
-    def __init__(
-        self, known: dict[str, str], node_name: str, save_soon: Callable[[], None], old: Iterable[bytes] = ()
-    ) -> None:
+    def __init__(self, known: dict[str, str], node_name: str, old: Iterable[bytes] = ()) -> None:
         self._known = known
         self._unsure = {source for source in old if source.hex() not in known}
         self._node_name = node_name
-        self._save_soon = save_soon
-        self._is_warned = False
+        self.is_full = False
+        """Whether a source could not be remembered."""
 
     def of(self, source: bytes) -> str:
         """The node on which a source is published; this one, as far as nothing else is known."""
@@ -41,34 +48,22 @@ class Origins:
         """What other nodes are told about the origin of a source; None if it may be forgotten."""
         return None if source in self._unsure else self.of(source)
 
-    def learn(self, source: bytes, origin: str) -> None:
-        """A source is published on another node."""
+    def learn(self, source: bytes, origin: str) -> bool:
+        """A source is published on another node; returns whether that is to be saved."""
         self._unsure.discard(source)
         name = source.hex()
         if origin == self._node_name:
-            return
+            return False
         if name not in self._known and len(self._known) >= ORIGINS_MAX:
-            self._warn()
-            return
+            self.is_full = True
+            return False
         self._known[name] = origin
-        self._save_soon()
-
-    def _warn(self) -> None:
-        if not self._is_warned:
-            self._is_warned = True
-            text = (
-                "links brought events of more than %d sources: the nodes of further sources are not remembered, and "
-                "their events may go to neighbours that have them, where they are dropped as duplicates"
-            )
-            log.warning(text, ORIGINS_MAX)
+        return True
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
         self._unsure.discard(source)
-        if self._known.pop(source.hex(), None) is None:
-            return False
-        self._save_soon()
-        return True
+        return self._known.pop(source.hex(), None) is not None
 
 
 class ForwardingTable:
@@ -78,17 +73,16 @@ class ForwardingTable:
         self,
         *,
         routes: Routes,
-        core: Core,
+        queues: Mapping[QueueKey, SubscribedQueue],
+        ledger: Ledger,
         origins: Origins,
         distribution: Callable[[str], str],
-        announce: Callable[[list[Interest], list[Interest]], None],
     ) -> None:
         self.origins = origins
         self._routes = routes
-        self._dispatch = core.dispatch
-        self._ledger = core.journal.ledger
+        self._queues = queues
+        self._ledger = ledger
         self._distribution = distribution
-        self._announce = announce
         self._announced: set[str] = set()
         self._wanted: dict[tuple[str, Series], bool] = {}
         self._signature = (-1, -1)
@@ -96,19 +90,20 @@ class ForwardingTable:
 
     @property
     def is_due(self) -> bool:
-        """Whether subscriptions may have changed since `announce_changes`."""
+        """Whether subscriptions may have changed since `changes`."""
         return self._is_moved
 
     def subscriptions_changed(self) -> None:
         """Somebody subscribed or unsubscribed."""
         self._is_moved = True
 
-    def announce_changes(self) -> None:
-        """Tell all nodes the subscriptions of this one, if they changed. Durable subscribers that are away count."""
-        queues = self._dispatch.queues
+    def changes(self) -> Interests | None:
+        """The subscriptions of this node that came and went since the last call. Durable subscribers that are away
+        count."""
+        queues = self._queues
         signature = (len(queues), len(self._ledger.accounts))
         if not self._is_moved and signature == self._signature:
-            return
+            return None
         self._is_moved, self._signature = False, signature
         accounts = self._ledger.accounts.items()
         wanted = {queue.pattern.text for queue in queues.values()}
@@ -116,8 +111,7 @@ class ForwardingTable:
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted
-        if added or removed:
-            self._announce(added, removed)
+        return Interests(added, removed) if added or removed else None
 
     def forget(self) -> None:
         """Routes or subscriptions changed: decide anew."""

@@ -10,10 +10,10 @@ import pytest
 from reknit.config import Config
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
-from reknit.node.links import forwarding_table
-from reknit.node.links.forwarding_table import ForwardingTable, Origins
+from reknit.protocol.links import forwarding_table
+from reknit.protocol.links.forwarding_table import ForwardingTable, Origins
 from reknit.protocol.machine import Peer
-from reknit.protocol.routing.known_node import Interest
+from reknit.protocol.routing.routes import Interests
 from reknit.store.memory import SimJournal
 from reknit.wire.messages import Start, Subscribe, Unsubscribe
 from tests.protocol.routing.network import Fabric
@@ -36,15 +36,14 @@ class Middle:
         self.core = Core(
             "b", "epoch", SimJournal(now_us=lambda: 0), Config(), self, Random(1), now_us=lambda: 0
         )
-        self.announced: list[tuple[list[Interest], list[Interest]]] = []
         self.saved: dict[str, str] = {}
         self.distributions = {"orders/new": "closest"}
         self.table = ForwardingTable(
             routes=self.fabric.nodes["b"],
-            core=self.core,
-            origins=Origins(self.saved, "b", lambda: None),
+            queues=self.core.dispatch.queues,
+            ledger=self.core.journal.ledger,
+            origins=Origins(self.saved, "b"),
             distribution=lambda topic: self.distributions.get(topic, "journal"),
-            announce=lambda added, removed: self.announced.append((added, removed)),
         )
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
@@ -92,17 +91,14 @@ def test_publisher_that_moves_here_is_forwarded_everywhere_again() -> None:
     assert not middle.table.declared(ONE), "it is here already"
 
 
-def test_past_the_limit_sources_are_not_remembered_and_that_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_past_the_limit_sources_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their events also go back to the neighbour that sent them, which drops the duplicates."""
     monkeypatch.setattr(forwarding_table, "ORIGINS_MAX", 1)
     middle = Middle()
-    for source in (ONE, TWO, THREE):
-        middle.table.origins.learn(source, "a")
+    assert [middle.table.origins.learn(source, "a") for source in (ONE, TWO, THREE)] == [True, False, False]
     assert [middle.forwards(source) for source in (ONE, TWO, THREE)] == ["c", "ac", "ac"]
     assert middle.saved == {ONE.hex(): "a"}
-    assert len(caplog.records) == 1
+    assert middle.table.origins.is_full
 
 
 def test_source_that_is_known_moves_even_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,18 +116,17 @@ def test_subscriptions_are_announced_when_they_come_and_withdrawn_when_they_go()
     middle.core.receive(Subscribe(1, "office/*", "", Start(), 1 << 20), 1, 0.0)
     middle.core.run(0.0)
     middle.table.subscriptions_changed()
-    middle.table.announce_changes()
-    middle.table.announce_changes()
+    interest = ("office/*", "journal")
+    assert middle.table.changes() == Interests([interest], [])
+    assert middle.table.changes() is None
     middle.core.receive(Unsubscribe(1), 1, 0.0)
     middle.core.run(0.0)
     middle.table.subscriptions_changed()
-    middle.table.announce_changes()
-    interest = ("office/*", "journal")
-    assert middle.announced == [([interest], []), ([], [interest])]
+    assert middle.table.changes() == Interests([], [interest])
 
 
 def test_an_origin_that_a_crash_may_have_undone_is_not_told_to_others() -> None:
-    origins = Origins({ONE.hex(): "a"}, "b", lambda: None, old=(ONE, TWO))
+    origins = Origins({ONE.hex(): "a"}, "b", old=(ONE, TWO))
     assert [origins.told(source) for source in (ONE, TWO, THREE)] == ["a", None, "b"]
     assert origins.of(TWO) == "b", "events of it go everywhere until it is known again"
     origins.learn(TWO, "c")
@@ -139,6 +134,6 @@ def test_an_origin_that_a_crash_may_have_undone_is_not_told_to_others() -> None:
 
 
 def test_an_old_source_that_is_declared_here_is_this_nodes() -> None:
-    origins = Origins({}, "b", lambda: None, old=(ONE,))
+    origins = Origins({}, "b", old=(ONE,))
     origins.forget(ONE)
     assert origins.told(ONE) == "b"

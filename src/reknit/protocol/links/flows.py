@@ -1,0 +1,245 @@
+"""Events that every subscriber gets, from node to node: one copy over each link, from journal to journal.
+
+The journal is the queue. A node reads its own journal for each neighbour, and sends the events that are wanted there or
+behind it. The neighbour acknowledges the position up to which it has stored them, remembers it, and requests events from
+there when the link is up again. Events keep their source and seq, so duplicates are dropped, and gaps are noticed and
+recovered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from reknit.batch import TYPE_REQUEST, Batch, Head
+from reknit.entries import Run
+from reknit.errors import Gone
+from reknit.frame import Buffer
+from reknit.ledger import Series
+from reknit.protocol.links.forwarding_table import ForwardingTable
+from reknit.protocol.links.inputs import ContinueSoon, Effect, RequestForwarded, SendFrames, SendOnLine
+from reknit.protocol.machine import Peer
+from reknit.wire.codec import encode
+from reknit.wire.links import Carry, Pull
+
+TURN_BYTES: Final = 8 << 20
+"""How much of the journal is read in one turn."""
+TELL_BYTES: Final = 4 << 20
+"""After this much of the journal without events for it, a neighbour is told the position anyway."""
+
+
+class FollowedJournal(Protocol):
+    """The durable part of a journal, as everybody reads it who follows it."""
+
+    @property
+    def start(self) -> int:
+        """The first position held."""
+
+    @property
+    def end(self) -> int:
+        """The position after the last batch that may be passed on."""
+
+    def read(self, position: int) -> Run:
+        """Batches from a position on. Raises `Gone` where retention removed them."""
+
+    def position_at(self, time_us: int) -> int:
+        """Where to start reading to get everything stored at or after a time."""
+
+
+class OutgoingFlow:
+    """What is sent to one neighbour. It stays while the link is down, and resumes when the neighbour requests events."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        window_bytes: int,
+        epoch: str,
+        journal: FollowedJournal,
+        table: ForwardingTable,
+        emit: Callable[[Effect], None],
+    ) -> None:
+        self._name = name
+        self._window_bytes = window_bytes
+        self._epoch = epoch
+        self._journal = journal
+        self._table = table
+        self._emit = emit
+        self._first = 0
+        self._line: Peer | None = None
+        self._origins_told: set[bytes] = set()
+        """Sources whose origin the neighbour was told over this line."""
+        self._cursor = -1
+        self._told = self._since = 0
+        self._unacked: deque[tuple[int, int]] = deque()
+        """(position, bytes) of events that were sent and are not acknowledged."""
+        self._bytes = 0
+        self._passed: dict[Series, int] = {}
+        """The seq up to which a series was sent there, or came from there."""
+        self.events = 0
+        """How many events were sent."""
+
+    def up(self, first: int) -> None:
+        """The neighbour is linked; `first` is where its events begin if it has no position of its own."""
+        self._first = first
+
+    def lost(self, line: Peer) -> None:
+        """A line is gone. If events were requested over another one, they go on there."""
+        if line == self._line:
+            self._line, self._cursor = None, -1
+
+    def pull(self, wanted: Pull, line: Peer) -> bool:
+        """The neighbour requests events from a position on; returns whether it missed some that are gone.
+
+        They go over the line of the request. That is the one which counts for the neighbour; another one may count here.
+        """
+        journal = self._journal
+        self._line = line
+        self._unacked.clear()
+        self._bytes = 0
+        self._passed.clear()
+        self._origins_told.clear()
+        is_known = wanted.position >= 0 and wanted.epoch == self._epoch
+        if is_known:
+            self._cursor = max(wanted.position, journal.start)
+        else:
+            self._cursor = journal.start if wanted.position >= 0 else max(self._first, journal.start)
+        self._told = self._since = self._cursor
+        if wanted.position < 0:
+            self._emit(SendOnLine(line, Carry(0, self._cursor, [])))
+        self.pump()
+        return is_known and wanted.position < journal.start
+
+    def came(self, series: Series, stop: int) -> None:
+        """Events came from there: they need not go back."""
+        if stop > self._passed.get(series, 0):
+            self._passed[series] = stop
+
+    def got(self, position: int) -> None:
+        """Everything up to a position is stored there."""
+        while self._unacked and self._unacked[0][0] <= position:
+            self._bytes -= self._unacked.popleft()[1]
+        self.pump()
+
+    def forget_origin(self, source: bytes) -> None:
+        """The origin of a source changed: the neighbour is told again."""
+        self._origins_told.discard(source)
+
+    def look_back(self, since_us: int) -> None:
+        """Routes changed: another node may have been meant to send recent events, and be gone."""
+        if self._cursor >= 0:
+            position = self._journal.position_at(since_us)
+            self._cursor = min(self._cursor, max(position, self._since, self._journal.start))
+            self.pump()
+
+    def pump(self) -> None:
+        """Send events, as far as there are some and the neighbour keeps up."""
+        journal, line = self._journal, self._line
+        stop = self._cursor + TURN_BYTES
+        while line is not None and 0 <= self._cursor < journal.end and self._bytes < self._window_bytes:
+            if self._cursor >= stop:
+                self._emit(ContinueSoon())  # let others run first
+                return
+            try:
+                run = journal.read(self._cursor)
+            except Gone:
+                self._cursor = journal.start
+                continue
+            self._send(run, line)
+            self._cursor = run.next_position
+
+    def _send(self, run: Run, line: Peer) -> None:
+        pieces: list[Buffer] = []
+        low, origins = -1, []
+        for index, entry in enumerate(run.entries):
+            if self._is_wanted(entry.head):
+                low = index if low < 0 else low
+                source = entry.head.source
+                origin = None if source in self._origins_told else self._table.origins.told(source)
+                self._origins_told.add(source)
+                if origin is not None:
+                    origins.append((source, origin))
+                continue
+            if low >= 0:
+                pieces.append(run.cut(low, index))
+                low = -1
+        if low >= 0:
+            pieces.append(run.cut(low, len(run.entries)))
+        size = sum(map(len, pieces))
+        if pieces or run.next_position - self._told >= TELL_BYTES:
+            self._told = run.next_position
+            self._unacked.append((run.next_position, size))
+            self._bytes += size
+            self._emit(SendFrames(line, [encode(Carry(size, run.next_position, origins)), *pieces]))
+
+    def _is_wanted(self, head: Head) -> bool:
+        series = (head.topic, head.source)
+        if head.stop <= self._passed.get(series, 0) or not self._table.is_wanted(self._name, series):
+            return False
+        self._passed[series] = head.stop
+        self.events += head.count
+        if head.type == TYPE_REQUEST:
+            self._emit(RequestForwarded(head))
+        return True
+
+
+class ReceivedPart(msgspec.Struct, eq=False):
+    """A part of a neighbour's journal that is arriving. It is done when all of it has arrived and is durable here."""
+
+    position: int
+    """The neighbour's position after it."""
+    batches_open: int = 0
+    """How many of its batches are not durable here."""
+    is_whole: bool = False
+    """Whether all of it has arrived."""
+
+
+class IncomingFlow:
+    """What comes from one neighbour: acknowledged up to a position when everything before it is durable here."""
+
+    def __init__(self) -> None:
+        self._parts: deque[ReceivedPart] = deque()
+        self._part_of: dict[Batch, ReceivedPart] = {}
+        """While the batch is not durable."""
+        self.is_open = False
+        """Whether its events can be stored."""
+        self.events = 0
+        """How many events came."""
+
+    def opened(self) -> None:
+        """Its events can be stored from now on."""
+        self.is_open = True
+
+    def pulled(self) -> None:
+        """Events are requested anew: what was on its way is sent again."""
+        self._parts.clear()
+        self._part_of.clear()
+
+    def take(self, position: int, batches: list[Batch], is_last: bool) -> int:
+        """Batches arrived, up to a position of the neighbour's journal; returns the position to acknowledge, or -1."""
+        if not self._parts or self._parts[-1].position != position:
+            self._parts.append(ReceivedPart(position))
+        part = self._parts[-1]
+        part.batches_open += len(batches)
+        part.is_whole = is_last
+        for batch in batches:
+            self.events += batch.count
+            self._part_of[batch] = part
+        return self._advance()
+
+    def stored(self, batch: Batch) -> int:
+        """A batch is durable; returns the position to acknowledge, or -1."""
+        part = self._part_of.pop(batch, None)
+        if part is None:
+            return -1
+        part.batches_open -= 1
+        return self._advance()
+
+    def _advance(self) -> int:
+        position = -1
+        while self._parts and self._parts[0].batches_open == 0 and self._parts[0].is_whole:
+            position = self._parts.popleft().position
+        return position

@@ -1,0 +1,394 @@
+"""The machine of links: the connections between this node and its neighbours, and the messages on them.
+
+A line is one connection. The first one to a neighbour counts, and another one takes its place when it is lost.
+
+    LineOpened         -> Link: this node introduces itself
+    Link               -> not possible: DismissLine; the first line to this neighbour: it is up; else the line is a spare
+      up                  Routes, anycast and the flows are told; OpenStore, then Pull for the events that were missed
+    LineLost           the line that counts -> down, and up again over a spare
+      down                Routes, streams and anycast are told; events wait in the journal
+    LineBlocked        -> anycast waits
+    LinkState, Announce, AskWhole, Beat   -> Routes
+    Forward, Carry     the next batches belong to it
+    Frames             of a Forward -> anycast or streams; of a Carry -> StoreBatches
+    BatchStored        -> Got, when everything up to a position is durable here
+    Pull, Got          -> Carry, as far as the window allows
+    Returned, Recorded, Piece, Room, Abort   -> anycast and streams
+    from other parts: Interests, SubscriptionsChanged -> Announce to all; ForwardBatch -> Forward; ReturnOutcome ->
+                      Returned; SendToNeighbour; SourceDeclared: the source is published here now
+    MadeDurable, NextTurn          -> Carry of what is new
+
+A message that is not valid dismisses its line. Messages of a line that was dismissed, or before its Link, are ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from reknit.batch import Batch
+from reknit.config import LinkSettings
+from reknit.outcome import Code
+from reknit.protocol.anycast import inputs as anycast
+from reknit.protocol.links.checks import objection, unsound
+from reknit.protocol.links.flows import FollowedJournal, IncomingFlow, OutgoingFlow
+from reknit.protocol.links.forwarding_table import ORIGINS_FULL, ForwardingTable
+from reknit.protocol.links.forwards import header_of, offers_of
+from reknit.protocol.links.inputs import (
+    BatchStored,
+    CloseLine,
+    DismissLine,
+    Effect,
+    LineBlocked,
+    LineLost,
+    LineOpened,
+    LinkNote,
+    OpenStore,
+    Pass,
+    SaveLinks,
+    SendFrames,
+    SendOnLine,
+    StoreBatches,
+    StoreOpened,
+)
+from reknit.protocol.links.lines import Line, Lines
+from reknit.protocol.links.memory import LinkMemory
+from reknit.protocol.links.returns import Returns
+from reknit.protocol.machine import MadeDurable, NextTurn, Peer
+from reknit.protocol.routing import routes as routing
+from reknit.protocol.routing.routes import Routes
+from reknit.protocol.streams.inputs import UpstreamGone
+from reknit.wire.codec import Frames, encode
+from reknit.wire.links import (
+    Announce,
+    AskWhole,
+    Beat,
+    Carry,
+    Forward,
+    Got,
+    Link,
+    LinkState,
+    Pull,
+    Recorded,
+    Returned,
+)
+from reknit.wire.messages import Message
+from reknit.wire.streams import Abort, Piece, Room
+
+
+class LinkMachine:
+    """All links of one node. It has more than 15 attributes: what it is given, and one for each thing it decides."""
+
+    def __init__(
+        self,
+        *,
+        settings: LinkSettings,
+        introduce: Callable[[int], Link],
+        epoch: str,
+        routes: Routes,
+        table: ForwardingTable,
+        memory: LinkMemory,
+        journal: FollowedJournal,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._introduce = introduce
+        """How this node introduces itself, given the cost of the line."""
+        self._epoch = epoch
+        self.routes = routes
+        self.table = table
+        self._memory = memory
+        self._journal = journal
+        self._now_us = now_us
+        self.lines = Lines()
+        self.outgoing: dict[str, OutgoingFlow] = {}
+        """Events to each neighbour that there ever was."""
+        self.incoming: dict[str, IncomingFlow] = {}
+        """Events from each neighbour that there ever was."""
+        self._returns = Returns()
+        self._is_grown = False
+        """Whether more of the journal is durable, or may be read, since the last `take_effects`."""
+        self._is_warned = False
+        self._now = 0.0
+        self._effects: list[Effect] = []
+
+    # -- the contract
+
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        """From a line, from another part (about a neighbour, by name), or from the journal."""
+        self._now = now
+        match message:
+            case LineOpened(cost=cost):
+                self.lines.open(peer, cost, is_ours=True)
+                self._effects.append(SendOnLine(peer, self._introduce(cost)))
+            case LineLost():
+                self._lost(peer)
+            case LineBlocked(is_blocked=is_blocked):
+                if (line := self.lines.get(peer)) is not None and line.name:
+                    self._pass(anycast.Stall(is_blocked), line.name)
+            case MadeDurable() | NextTurn():
+                self._is_grown = True
+            case StoreOpened():
+                self._store_opened(str(peer))
+            case BatchStored(batch=batch):
+                self._acknowledge(str(peer), self.incoming[str(peer)].stored(batch))
+            case routing.Interests():
+                self.routes.receive(message, self.routes.name, now)
+            case routing.SubscriptionsChanged():
+                self.table.subscriptions_changed()
+            case routing.SourceDeclared(source=source):
+                self._declared(source)
+            case anycast.ForwardBatch():
+                self._forward(message)
+            case anycast.ReturnOutcome():
+                self._returns.add(str(peer), message)
+            case routing.SendToNeighbour(peer=name, message=content):
+                self._say(str(name), content)
+            case _:
+                self._receive_on_line(message, peer)
+
+    def tick(self, now: float) -> None:
+        """Send heartbeats, and drop neighbours that send none."""
+        self._now = now
+        self.routes.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """When the next heartbeat is due."""
+        return self.routes.next_deadline()
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether `take_effects` returns some. A node that never had a line announces nothing."""
+        news = self._returns or self._is_grown or self.routes.has_effects or self.table.is_due
+        return bool(self._effects) or (self.lines.were_there and bool(news))
+
+    def take_effects(self) -> list[Effect]:
+        """The effects to perform, in order: what there was, changes of routes, outcomes, new events."""
+        changes = self.table.changes()
+        if changes is not None:
+            self.routes.receive(changes, self.routes.name, self._now)
+        self._tell_routes()
+        for name, returned in self._returns.take():
+            self._say(name, returned)
+        if self._is_grown:
+            self._is_grown = False
+            for flow in self.outgoing.values():
+                flow.pump()
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- lines
+
+    def _receive_on_line(self, message: Any, peer: Peer) -> None:
+        line = self.lines.get(peer) or self.lines.open(peer, self._settings.cost, is_ours=False)
+        if line.is_dismissed:
+            return
+        if isinstance(message, Link):
+            self._greeted(message, line)
+        elif problem := unsound(message):
+            self._dismiss(line, Code.INVALID_ARGUMENT, problem)
+        elif line.name:
+            self._receive_from_neighbour(message, line, line.name)
+
+    def _receive_from_neighbour(self, message: Any, line: Line, name: str) -> None:
+        match message:
+            case LinkState() | Announce() | AskWhole() | Beat():
+                self.routes.receive(message, name, self._now)
+            case Forward():
+                line.announced.announce(message)
+            case Carry(size=size):
+                line.announced.announce(message)
+                if size == 0:
+                    self._carried(name, message, [], True)
+            case Frames():
+                self._take_frames(message, line, name)
+            case Piece() | Room() | Abort():
+                self._pass(message, name)
+            case Returned(rows=rows, number=number):
+                self._pass(anycast.NeighbourOutcomes(rows, number), name)
+            case Recorded(number=number):
+                self._pass(anycast.NeighbourRecorded(number), name)
+            case Pull():
+                if self.outgoing[name].pull(message, line.id):
+                    self._note(logging.ERROR, f"{name} missed events that retention has removed")
+            case Got(position=position):
+                self.outgoing[name].got(position)
+            case _:
+                self._note(logging.DEBUG, f"ignored {message!r}")
+
+    def _greeted(self, hello: Link, line: Line) -> None:
+        if line.hello is not None:
+            self._dismiss(line, Code.INVALID_ARGUMENT, "a node introduces itself once on a connection")
+            return
+        problem = objection(hello, self.routes.name, self._settings, self.lines.neighbours())
+        if problem:
+            self._dismiss(line, Code.FAILED_PRECONDITION, problem)
+            return
+        if not line.is_ours:
+            self._effects.append(SendOnLine(line.id, self._introduce(line.cost)))
+        if self.lines.introduced(line, hello):
+            self._up(hello.node, line)
+
+    def _dismiss(self, line: Line, code: Code, text: str) -> None:
+        line.is_dismissed = True
+        self._effects.append(DismissLine(line.id, code, text))
+
+    def _up(self, name: str, line: Line) -> None:
+        assert line.hello is not None
+        self._note(logging.INFO, f"linked to {name}")
+        flow = self.outgoing.get(name)
+        if flow is None:
+            flow = self.outgoing[name] = OutgoingFlow(
+                name,
+                window_bytes=self._settings.window_bytes,
+                epoch=self._epoch,
+                journal=self._journal,
+                table=self.table,
+                emit=lambda effect: self._effects.append(effect),
+            )
+        flow.up(self._first_position(name, line.hello.journal))
+        self.routes.receive(routing.LinkUp(line.cost), name, self._now)
+        self._pass(anycast.NeighbourUp(line.hello.confirms), name)
+        self._pull(name, line)
+
+    def _first_position(self, name: str, journal: str) -> int:
+        """From where on a neighbour with this journal gets events, if it has no position of its own.
+
+        Where there was another way to it, or to the nodes behind it, recent events may be on that way, and go no further
+        there because this link is shorter. So they are carried here too: what has arrived is dropped as a duplicate.
+        """
+        start = self._journal.end
+        if self.routes.reachable():
+            start = max(self._journal.position_at(self._healed_since_us()), self._journal.start)
+        first, is_new = self._memory.first_linked(name, journal, self._epoch, start, self._journal.end)
+        if is_new:
+            self._effects.append(SaveLinks(is_urgent=True))
+        return first
+
+    def _healed_since_us(self) -> int:
+        """Events since this time may be on a way that is not theirs any more."""
+        return self._now_us() - int(self._settings.heal_s * 1e6)
+
+    def _lost(self, peer: Peer) -> None:
+        """A line is gone; another one to the same node may take its place."""
+        line = self.lines.get(peer)
+        name = "" if line is None else line.name
+        was_first = bool(name) and self.lines.first(name) is line
+        following = self.lines.lose(peer)
+        if name:
+            self.outgoing[name].lost(peer)
+        if was_first:
+            self._down(name)
+            if following is not None:
+                self._up(name, following)
+
+    def _down(self, name: str) -> None:
+        self._note(logging.INFO, f"the link to {name} is gone")
+        self._returns.drop(name)
+        self.routes.receive(routing.LinkDown(), name, self._now)
+        self._tell_routes()
+        self._pass(UpstreamGone(is_final=True), name)
+        self._pass(anycast.NeighbourDown(), name)
+
+    # -- what goes out
+
+    def _say(self, name: str, message: Message) -> None:
+        """Send a message to a neighbour, if it is still connected."""
+        line = self.lines.first(name)
+        if line is not None:
+            self._effects.append(SendOnLine(line.id, message))
+
+    def _pass(self, message: Any, name: str) -> None:
+        self._effects.append(Pass(message, name))
+
+    def _note(self, level: int, text: str) -> None:
+        self._effects.append(LinkNote(level, text))
+
+    def _tell_routes(self) -> None:
+        is_new = has_new_routes = False
+        for effect in self.routes.take_effects():
+            match effect:
+                case routing.SendToNeighbour(peer=peer, message=message):
+                    self._say(str(peer), message)
+                case routing.DropLink(peer=peer):
+                    self._note(logging.WARNING, f"{peer} sent nothing for too long: the link is closed")
+                    self._effects += [CloseLine(line.id) for line in self.lines.all_to(str(peer))]
+                case routing.Rerouted(has_new_routes=yes):
+                    is_new, has_new_routes = True, has_new_routes or yes
+        if is_new:
+            self.table.forget()
+            self._pass(anycast.RoutesChanged(), self.routes.name)
+        if has_new_routes:
+            for flow in self.outgoing.values():
+                flow.look_back(self._healed_since_us())
+
+    def _forward(self, message: anycast.ForwardBatch) -> None:
+        """Forward events to a neighbour, after all messages about routes."""
+        self._tell_routes()
+        line = self.lines.first(str(message.wanted.key))
+        if line is not None:  # else it was lost in this turn, and anycast will be told next
+            header = encode(header_of(message, self._now))
+            self._effects.append(SendFrames(line.id, [header, message.batch.data]))
+
+    def _declared(self, source: bytes) -> None:
+        """A publisher with a lasting source is here now, wherever it was before."""
+        if self.table.declared(source):
+            self._effects.append(SaveLinks(is_urgent=False))
+            for flow in self.outgoing.values():
+                flow.forget_origin(source)
+
+    # -- what comes in
+
+    def _take_frames(self, frames: Frames, line: Line, name: str) -> None:
+        announced = line.announced.take(len(frames.data))
+        if announced is None:
+            self._note(logging.ERROR, f"{name} sent batches that were not announced: dropped")
+            return
+        message, is_last = announced
+        if isinstance(message, Carry):
+            self._carried(name, message, frames.batches(), is_last)
+            return
+        for offered in offers_of(message, frames.batches(), self._now):
+            self._pass(offered, name)
+
+    def _pull(self, name: str, line: Line) -> None:
+        """Request the events that were missed, once they can be stored."""
+        flow = self.incoming.get(name)
+        if flow is None:
+            self.incoming[name] = IncomingFlow()
+            self._effects.append(OpenStore(name, line.id))
+        elif flow.is_open:
+            flow.pulled()
+            self._effects.append(SendOnLine(line.id, Pull(*self._memory.position(name))))
+
+    def _store_opened(self, name: str) -> None:
+        self.incoming[name].opened()
+        line = self.lines.first(name)
+        if line is not None:
+            self._pull(name, line)
+
+    def _carried(self, name: str, carry: Carry, batches: list[Batch], is_last: bool) -> None:
+        """Batches arrived. They are acknowledged when they are durable in this node's journal."""
+        flow = self.incoming[name]
+        if not flow.is_open:
+            return  # nothing was requested yet
+        learnt = [self.table.origins.learn(source, origin) for source, origin in carry.origins]
+        if any(learnt):
+            self._effects.append(SaveLinks(is_urgent=False))
+        if self.table.origins.is_full and not self._is_warned:
+            self._is_warned = True
+            self._note(logging.WARNING, ORIGINS_FULL)
+        for batch in batches:
+            self.outgoing[name].came((batch.topic, batch.source), batch.stop)
+        position = flow.take(carry.position, batches, is_last)
+        if batches:
+            self._effects.append(StoreBatches(name, batches))
+        self._acknowledge(name, position)
+
+    def _acknowledge(self, name: str, position: int) -> None:
+        line = self.lines.first(name)
+        if position >= 0 and line is not None and line.hello is not None:
+            is_urgent = self._memory.reached(name, line.hello.journal, position)
+            self._effects.append(SaveLinks(is_urgent))
+            self._effects.append(SendOnLine(line.id, Got(position)))

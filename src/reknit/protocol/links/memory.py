@@ -1,0 +1,45 @@
+"""The state of a node's links that outlasts a restart."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LinkMemory(msgspec.Struct):
+    """The content of `links.json`. `positions`, `first` and `origins` are changed by the link machine only."""
+
+    positions: dict[str, tuple[str, int]] = {}
+    """By neighbour: its journal's epoch, and the position up to which everything from there is stored here."""
+    first: dict[str, tuple[str, str, int]] = {}
+    """By neighbour: its journal's epoch, this journal's epoch, and the position here at which it was first linked."""
+    origins: dict[str, str] = {}
+    """By source, as hex: the node on which it is published."""
+    added: dict[str, int] = {}
+    """Links that were added at run time, and their costs."""
+
+    def position(self, name: str) -> tuple[str, int]:
+        """A neighbour's journal, and the position there up to which everything is stored here; -1 at first."""
+        return self.positions.get(name, ("", -1))
+
+    def reached(self, name: str, epoch: str, position: int) -> bool:
+        """Everything from a neighbour's journal up to this position is stored here; returns whether that is urgent.
+
+        No event after the first position in a journal may be missed, even after a crash.
+        """
+        is_new = self.position(name)[0] != epoch
+        self.positions[name] = (epoch, position)
+        return is_new
+
+    def first_linked(self, name: str, journal: str, epoch: str, position: int, end: int) -> tuple[int, bool]:
+        """A neighbour with this journal is linked: the position here from when that happened first, and whether that
+        is now.
+
+        Its subscriptions are known from then on, so the events after that position are carried to it, even if it
+        requests them later, or again after a crash in which it forgot that it had done so. `position` is the one to
+        remember if it is linked first now; `end` is where the journal ends.
+        """
+        known = self.first.get(name)
+        if known is not None and known[:2] == (journal, epoch) and known[2] <= end:
+            return known[2], False
+        self.first[name] = (journal, epoch, position)
+        return position, True

@@ -1,0 +1,96 @@
+"""Faults between nodes: links that carry too little, acknowledge too early, or go by routes that are not there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reknit.testing.mutants.mutant import Mutant
+
+ROOM: Final = "reknit.protocol.links"
+FLOWS: Final = f"{ROOM}.flows"
+MACHINE: Final = f"{ROOM}.machine"
+TABLE: Final = f"{ROOM}.forwarding_table"
+ROUTES: Final = "reknit.protocol.routing.routes"
+
+MUTANTS: Final = (
+    Mutant(
+        name="link-acknowledges-before-the-sync",
+        module=FLOWS,
+        old="        part.batches_open += len(batches)",
+        new="        part.batches_open += 0",
+        breaks="a node acknowledges a neighbour's events when they are durable",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="lost-spare-stops-the-link",
+        module=FLOWS,
+        old="        if line == self._line:\n            self._line, self._cursor = None, -1",
+        new="        self._line, self._cursor = None, -1",
+        breaks="a link goes on over the line on which its events were requested",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="link-resumes-at-the-end",
+        module=FLOWS,
+        old="            self._cursor = max(wanted.position, journal.start)",
+        new="            self._cursor = journal.end",
+        breaks="after a link was down, a node gets what it missed",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="origin-is-guessed",
+        module=TABLE,
+        old="        return None if source in self._unsure else self.of(source)",
+        new="        return self.of(source)",
+        breaks="a node tells no origin that a crash may have undone",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="away-subscribers-are-not-announced",
+        module=TABLE,
+        old="        wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ANYCAST)}\n",
+        new="",
+        breaks="events for a durable subscriber that is away are carried to its node",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="last-route-is-forgotten",
+        module=TABLE,
+        old="nodes, with_lost=True)",
+        new="nodes, with_lost=False)",
+        breaks="events for a node that can't be reached go as far as possible",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="stale-forwarding-table",
+        module=MACHINE,
+        old="            self.table.forget()\n",
+        new="",
+        breaks="a new subscription elsewhere is served",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="no-look-back",
+        module=MACHINE,
+        old="        if has_new_routes:\n            for flow",
+        new="        if False:\n            for flow",
+        breaks="events that were passed over while a route was gone are carried later",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="outcome-is-not-returned",
+        module=MACHINE,
+        old="                self._returns.add(str(peer), message)",
+        new="                pass",
+        breaks="a node hears the outcome of every event that it forwarded",
+        simulation="fabric",
+    ),
+    Mutant(
+        name="subscriptions-are-not-announced",
+        module=ROUTES,
+        old="        if new or gone:\n            own.change_interests()",
+        new="        if gone:\n            own.change_interests()",
+        breaks="all nodes know the subscriptions of each",
+        simulation="fabric",
+    ),
+)

@@ -1,0 +1,237 @@
+"""What is sent to a neighbour and from which position on, and what is acknowledged of what it sends."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from reknit.batch import Batch
+from reknit.node.core.journal_tail import JournalTail
+from reknit.protocol.links.flows import TURN_BYTES, IncomingFlow, OutgoingFlow
+from reknit.protocol.links.forwarding_table import ForwardingTable
+from reknit.protocol.links.inputs import ContinueSoon, Effect, SendFrames, SendOnLine
+from reknit.protocol.links.memory import LinkMemory
+from reknit.store.memory import MemoryJournal
+from reknit.wire.codec import Decoder, Frames
+from reknit.wire.links import Carry, Pull
+
+SOURCE = b"s" * 16
+LINE = 7
+
+
+class Everything:
+    """A forwarding table that wants every series."""
+
+    def __init__(self) -> None:
+        self.origins = self
+
+    def is_wanted(self, name: str, series: object) -> bool:
+        return True
+
+    def told(self, source: bytes) -> str | None:
+        return "a"
+
+
+class Sender:
+    """The flow of node a to its neighbour b."""
+
+    def __init__(
+        self, memory: LinkMemory | None = None, journal: MemoryJournal | None = None, window: int = 1 << 20
+    ) -> None:
+        self.journal = journal or MemoryJournal()
+        self.tail = JournalTail(self.journal)
+        self.memory = memory or LinkMemory()
+        self.effects: list[Effect] = []
+        self.next_seq = 1
+        self.flow = OutgoingFlow(
+            "b",
+            window_bytes=window,
+            epoch="a's",
+            journal=self.tail,
+            table=cast(ForwardingTable, Everything()),
+            emit=self.effects.append,
+        )
+
+    def link(self, journal: str = "b's") -> None:
+        first, _ = self.memory.first_linked("b", journal, "a's", self.journal.end, self.journal.end)
+        self.flow.up(first)
+
+    def publish(self, size: int = 1) -> None:
+        batch = Batch.build(SOURCE, "plant/temp", self.next_seq, [b"x" * size], time_us=0)
+        self.next_seq += 1
+        self.journal.stage(batch.data, [batch.head])
+        self.tail.advance(self.journal.commit())
+        self.flow.pump()
+
+    def pull(self, position: int = -1, epoch: str = "a's") -> None:
+        self.effects.clear()
+        self.flow.pull(Pull(epoch, position), LINE)
+
+    def carried(self) -> list[Carry]:
+        """The headers that were sent."""
+        decoder = Decoder()
+        sent = [effect for effect in self.effects if isinstance(effect, SendFrames)]
+        items = [item for effect in sent for item in decoder.feed(b"".join(map(bytes, effect.buffers)))]
+        return [item for item in items if isinstance(item, Carry)]
+
+    def seqs(self) -> list[int]:
+        """The seqs that were sent."""
+        decoder = Decoder()
+        sent = [effect for effect in self.effects if isinstance(effect, SendFrames)]
+        items = [item for effect in sent for item in decoder.feed(b"".join(map(bytes, effect.buffers)))]
+        return [head.first for item in items if isinstance(item, Frames) for head in item.heads]
+
+
+def test_event_between_the_link_and_the_request_for_events_is_carried() -> None:
+    sender = Sender()
+    sender.publish()  # before the neighbour was linked
+    sender.link()
+    sender.publish()  # its subscriptions are known, but it has not requested events yet
+    sender.pull()
+    sender.publish()
+    assert sender.seqs() == [2, 3]
+
+
+def test_neighbour_is_told_where_its_events_begin() -> None:
+    sender = Sender()
+    sender.publish()
+    sender.link()
+    sender.pull()
+    assert sender.effects == [SendOnLine(LINE, Carry(0, sender.journal.end, []))]
+
+
+def test_neighbour_that_crashed_before_it_noted_its_position_misses_nothing() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.flow.lost(LINE)
+    sender.publish()
+    sender.link()
+    sender.pull()
+    assert sender.seqs() == [1]
+
+
+def test_neighbour_with_another_journal_begins_anew() -> None:
+    sender = Sender()
+    sender.link("b's")
+    sender.publish()
+    sender.link("b's, after its disk was replaced")
+    sender.pull()
+    assert sender.seqs() == []
+    sender.publish()
+    assert sender.seqs() == [2]
+
+
+def test_neighbour_with_a_position_resumes_there() -> None:
+    sender = Sender()
+    sender.link()
+    sender.publish()
+    position = sender.journal.end
+    sender.publish()
+    sender.pull(position)
+    assert sender.seqs() == [2]
+
+
+def test_neighbour_with_a_position_in_an_older_journal_gets_everything() -> None:
+    sender = Sender()
+    sender.publish()
+    sender.link()
+    sender.pull(500, "a's, before its disk was replaced")
+    assert sender.seqs() == [1]
+
+
+def test_first_position_of_a_neighbour_outlasts_a_crash_of_this_node() -> None:
+    sender = Sender()
+    sender.link()
+    sender.publish()
+    again = Sender(sender.memory, sender.journal)
+    again.link()
+    again.pull()
+    assert again.seqs() == [1]
+
+
+def test_position_in_a_journal_that_was_replaced_is_not_used() -> None:
+    memory = LinkMemory()
+    assert memory.first_linked("b", "b's", "a's", 600, 700) == (600, True)
+    assert memory.first_linked("b", "b's", "a's", 800, 900) == (600, False)
+    assert memory.first_linked("b", "b's", "a's new one", 10, 10) == (10, True)
+
+
+def test_neighbour_that_does_not_acknowledge_gets_no_more_than_a_window() -> None:
+    sender = Sender(window=1)
+    sender.link()
+    sender.pull()
+    sender.publish()
+    sender.publish()
+    assert sender.seqs() == [1]
+    sender.flow.got(sender.carried()[0].position)
+    assert sender.seqs() == [1, 2]
+
+
+def test_much_to_read_is_read_in_several_turns() -> None:
+    sender = Sender(window=1 << 30)
+    sender.link()
+    for _ in range(12):
+        sender.publish(1 << 20)
+    sender.pull()
+    assert sender.effects[-1] == ContinueSoon()
+    assert sum(carry.size for carry in sender.carried()) >= TURN_BYTES
+    before = len(sender.seqs())
+    sender.flow.pump()
+    assert sender.seqs() == list(range(1, 13))
+    assert before < 12
+
+
+def test_events_that_came_from_a_neighbour_do_not_go_back() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.flow.came(("plant/temp", SOURCE), 2)
+    sender.publish()
+    sender.publish()
+    assert sender.seqs() == [2]
+
+
+def test_origin_of_a_source_is_told_once_and_again_when_it_moved() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.publish()
+    sender.publish()
+    sender.flow.forget_origin(SOURCE)
+    sender.publish()
+    assert [carry.origins for carry in sender.carried()] == [[(SOURCE, "a")], [], [(SOURCE, "a")]]
+
+
+def batches(*firsts: int) -> list[Batch]:
+    return [Batch.build(SOURCE, "plant/temp", first, [b"x"], time_us=0) for first in firsts]
+
+
+def test_position_is_acknowledged_when_everything_before_it_is_durable() -> None:
+    flow = IncomingFlow()
+    one, two, three = batches(1, 2, 3)
+    assert flow.take(100, [one, two], True) == -1
+    assert flow.take(200, [three], True) == -1
+    assert flow.stored(three) == -1, "what is before it is not durable"
+    assert flow.stored(one) == -1
+    assert flow.stored(two) == 200
+
+
+def test_part_that_has_not_arrived_completely_is_not_acknowledged() -> None:
+    flow = IncomingFlow()
+    one, two = batches(1, 2)
+    flow.take(100, [one], False)
+    assert flow.stored(one) == -1
+    flow.take(100, [two], True)
+    assert flow.stored(two) == 100
+
+
+def test_position_without_events_is_acknowledged_at_once() -> None:
+    assert IncomingFlow().take(100, [], True) == 100
+
+
+def test_batches_of_an_earlier_request_acknowledge_nothing() -> None:
+    flow = IncomingFlow()
+    [one] = batches(1)
+    flow.take(100, [one], True)
+    flow.pulled()
+    assert flow.stored(one) == -1
