@@ -13,7 +13,6 @@ import msgspec
 from reknit.attempts import Attempt, AttemptCount
 from reknit.decoding import decode_packed
 from reknit.fields import (
-    CodeNumber,
     Number,
     Position,
     Seq,
@@ -78,7 +77,8 @@ class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
     start: Seq
     stop: Seq
     end: FinalOutcome
-    code: CodeNumber = 0
+    code: int = 0
+    """Not checked: older versions stored whatever number the subscriber chose."""
     reason: str = ""
     text: str = ""
     attempts: Number = 1
@@ -106,7 +106,8 @@ class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
     acquired: Number
     failed: Number
     outcome: Outcome
-    code: CodeNumber = 0
+    code: int = 0
+    """Not checked, as in `OutcomeRow`."""
     time_us: Time = 0
 
     def __post_init__(self) -> None:
