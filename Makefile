@@ -14,10 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim mutants lock docs clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants lock docs clean
 
 help: ## Show what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv with the locked dependencies and reknit itself
 
@@ -58,6 +58,9 @@ bench: setup ## Measure reknit beside its peers (writes bench/results.json); PAR
 sim: setup ## Replay a simulation: SEED=7, or many: SEEDS=20000 START=0 KEEP_GOING=1; FABRIC=1 for whole fabrics
 	@$(BIN)/python -m reknit.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --start $(or $(START),0)) \
 	  $(if $(FABRIC),--fabric) $(if $(KEEP_GOING),--keep-going) $(addprefix --set ,$(SET))
+
+sim-coverage: setup ## Print which part of the code the simulations run: SEEDS=500 FABRICS=60
+	@$(BIN)/python scripts/sim_coverage.py --seeds $(or $(SEEDS),500) --fabrics $(or $(FABRICS),60) $(if $(MISSING),--missing)
 
 mutants: setup ## Plant faults one at a time, and say after how many seeds each is found; ONLY=ack-before-sync runs one
 	@$(BIN)/python -m reknit.testing.mutants $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write docs/explanation/proof.md)

@@ -8,7 +8,8 @@ import pytest
 from reknit.testing.mutants.__main__ import main
 from reknit.testing.mutants.catalogue import MUTANTS, chosen
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
-from reknit.testing.mutants.report import BEGIN, END, as_table, as_text, write_page
+from reknit.testing.mutants.report import CHECKS, as_line, as_promises, as_table, summary, write_page
+from reknit.testing.mutants.report import MUTANTS as MUTANT_MARKS
 from reknit.testing.mutants.runner import MutantResult, run_mutant
 
 HARMLESS = Mutant(
@@ -80,11 +81,14 @@ def test_command_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_table_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "proof.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    page.write_text("\n".join([*CHECKS, "between", MUTANT_MARKS[0], "old", MUTANT_MARKS[1], "after\n"]))
     results = [MutantResult(HARMLESS, 3, "lost"), MutantResult(HARMLESS, None)]
     write_page(page, results, 500)
-    assert page.read_text() == f"before\n{BEGIN}\n{as_table(results, 500)}\n{END}\nafter\n"
-    assert "1 of 2 mutants found within 500 seeds" in as_text(results, 500)
+    text = page.read_text()
+    assert "| `no_event_comes_twice` | A process gets no event twice" in text
+    assert text.endswith("\n".join([MUTANT_MARKS[0], as_table(results, 500), MUTANT_MARKS[1], "after\n"]))
+    assert summary(results, 500) == "1 of 2 mutants found within 500 seeds"
+    assert as_line(results[1]).endswith("survived")
 
 
 def test_page_without_marks_is_refused(tmp_path: Path) -> None:
@@ -92,3 +96,8 @@ def test_page_without_marks_is_refused(tmp_path: Path) -> None:
     page.write_text("nothing")
     with pytest.raises(ValueError, match="no place"):
         write_page(page, [], 500)
+
+
+def test_documentation_has_all_checks() -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/proof.md").read_text()
+    assert as_promises() in page, "make mutants WRITE=1 writes it"

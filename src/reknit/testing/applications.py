@@ -130,7 +130,7 @@ class Application:
             start = low
             while start < high:
                 stop = high if self._rng.random() < 0.7 else self._rng.randint(start + 1, high)
-                outcome = self._choose()
+                stop, outcome = self._poisoned(start, stop, self._choose())
                 self._settle(batch, start, stop, outcome)
                 start = stop
                 if start < batch.ordered_to and not outcome.is_final:
@@ -146,6 +146,15 @@ class Application:
             self._revoked.pop(id(one), None)
             self._taken(one)
             self._settle(one, one.first, one.stop, Outcome.RELEASED)
+
+    def _poisoned(self, start: int, stop: int, outcome: Outcome) -> tuple[int, Outcome]:
+        """The application fails at some events, however often they come."""
+        every = self._world.plan.poison_every
+        if not every or self._world.is_calm:
+            return stop, outcome
+        if start % every == 0:
+            return start + 1, Outcome.FAILED
+        return min(stop, start - start % every + every), outcome
 
     def _choose(self) -> Outcome:
         if self._world.is_calm:

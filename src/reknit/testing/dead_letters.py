@@ -67,6 +67,10 @@ class WrittenDeadLetters:
         """Forget a subscriber: a later one of this name is another one."""
         self._letters.pop(name, None)
 
+    def seqs_of(self, name: str, series: Series) -> SeqSet:
+        """The events of a series that have dead letters."""
+        return SeqSet.from_ranges((seq, seq + 1) for seq in self._letters.get(name, {}).get(series, {}))
+
     def of(self, name: str, series: Series, seq: int) -> list[DeadLetterContent]:
         """The dead letters of an event: more than one if a node crashed before the outcome was durable."""
         return self._letters.get(name, {}).get(series, {}).get(seq, [])

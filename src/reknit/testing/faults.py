@@ -51,6 +51,8 @@ class FaultPlan:
     fail: float = 0.0
     reject: float = 0.0
     """The weights of an application's dispositions."""
+    poison_every: int = 0
+    """Applications fail at every event whose seq is a multiple of this; 0 is at none."""
     recut_share: float = 0.0
     """Repetitions by publishers that cut the events into other batches, and begin with events that are acknowledged."""
     supersede_rate: float = 0.0
@@ -244,6 +246,7 @@ class PlanDraw:
             "queue_events_max": int(self._some(0.2, 5, 60)),
             "overflow": rng.choice(("withhold", "refuse_newest", "drop_oldest")),
             "letter_rate": self._some(0.4, 0.3, 2.0),
+            "poison_every": rng.choice((0, 0, 0, 4, 11)),
         }
 
 

@@ -91,8 +91,14 @@ class Witness:
 
     def ended_at(self, seen: ObservedSubscriber, series: Series) -> SeqSet:
         """The events of a series that its node has ended for a subscriber."""
-        account = self._nodes[seen.kind.node].journal.ledger.accounts.get(seen.name)
-        return SeqSet() if account is None else account.ended(series)
+        node = self._nodes[seen.kind.node]
+        account = node.journal.ledger.accounts.get(seen.name)
+        ended = SeqSet() if account is None else account.ended(series)
+        queue = next((one for one in node.core.dispatch.queues.values() if one.name == seen.name), None)
+        if queue is not None:  # its record may still wait for room in the journal
+            passed = SeqSet.from_ranges([(0, queue.cursor.passed_to(series))])
+            ended = ended.union(passed.difference(queue.unsettled.open_of(series)))
+        return ended
 
     # -- what nodes were told
 
@@ -119,8 +125,11 @@ class Witness:
             self.blame_all(seen.name, deliveries.expired_events_stay_away(batch, at_us, late_s))
 
     def check_attempts(self, seen: ObservedSubscriber, series: Series, seq: int, failed: int) -> None:
-        """Report an event that was tried too often. With leases, a failure that is told late does not count."""
-        if not self._plan.lease_s:
+        """Report an event that was tried too often.
+
+        With leases, a failure that is told late does not count; nor does one that a crash undid before it was durable.
+        """
+        if not self._plan.lease_s and not self._plan.node_crash_rate:
             attempts_max = self._plan.attempts_max_of(series[0])
             self.blame_all(seen.name, deliveries.attempts_are_limited(series, seq, failed, attempts_max))
 
@@ -282,3 +291,6 @@ class Witness:
             ledgers.nothing_is_lost_without_cause(series, ends, may_lose),
         )
         self.blame_all(seen.name, found)
+        if not self._plan.node_crash_rate:
+            lettered = self.letters.seqs_of(seen.name, series)
+            self.blame_all(seen.name, ledgers.dead_letters_have_an_outcome(series, ends, lettered))

@@ -20,7 +20,19 @@ from reknit.store.log.retention import Retention
 from reknit.store.memory import MemoryJournal, SimJournal
 from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames
-from reknit.wire.messages import Ack, Answer, Ask, DispositionRow, Go, Hold, Message, Settle, Start, Subscribe
+from reknit.wire.messages import (
+    Ack,
+    Answer,
+    Ask,
+    DispositionRow,
+    Go,
+    Held,
+    Hold,
+    Message,
+    Settle,
+    Start,
+    Subscribe,
+)
 
 SOURCE = b"s" * 16
 TOPIC = "reknit/dead-letters"
@@ -235,6 +247,21 @@ def test_wrong_filter_is_refused() -> None:
         one.core.dead_letter_admin.page({"wanted": {"code": "LATE"}})
 
 
+def test_event_whose_ttl_ran_out_with_a_subscriber_is_not_tried_again_after_a_reconnection() -> None:
+    one = desk()
+    one.publish(1, [b"x"], ttl_ms=2000)
+    one.core.tick(3.0)
+    one.core.left("audit", 3.0)
+    held = [Held("plant/a", SOURCE, 1, 2)]
+    one.core.receive(Subscribe(1, "plant/**", "audit", Start(), 1 << 30, held), "again", 4.0)
+    row = DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.RELEASED))
+    one.core.receive(Settle(1, 1, [row]), "again", 4.0)
+    one.run()
+    one.core.tick(100.0)
+    one.run()
+    assert [letter.reason for letter in one.letters()] == ["expired"]
+
+
 # -- redriving
 
 
@@ -250,6 +277,18 @@ def test_redriven_event_is_new_and_says_what_it_was() -> None:
     assert (event.headers["redriven-for"], event.headers["redriven-reason"]) == ("audit", "rejected")
     assert (event.payload, event.ttl_ms, batch.head.priority) == (b"1", 5000, 4)
     assert batch.columns()["key"] == ["k"]
+
+
+def test_redrive_into_a_full_journal_happens_as_a_whole_or_not_at_all() -> None:
+    for waiting in range(800, 1200, 16):
+        one = desk(journal=MemoryJournal(staged_bytes_max=1024))
+        one.die(1, size=100)
+        filler = Batch.build(b"f" * 16, "plant/b", 1, [bytes(waiting - 80)], 0)
+        one.journal.stage(bytes(filler.data), [filler.head])
+        one.ask("redrive")
+        redriven = one.core.dead_letters.letters.redriven.count
+        assert len(one.events("plant/a")) == redriven
+        assert one.core.dead_letters.waiting.count == 1 - redriven
 
 
 def test_redriven_event_that_dies_again_knows_its_first_id() -> None:

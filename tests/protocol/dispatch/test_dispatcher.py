@@ -184,6 +184,18 @@ def test_events_that_a_subscriber_still_holds_are_not_sent_again_and_can_be_sett
     assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 6))}
 
 
+def test_subscriber_can_not_hold_what_was_never_published() -> None:
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.publish(1, 2)
+    bench.give(PeerLeft())
+    far = 1 << 60
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, far), Held("plant/a", b"x" * 16, 1, far)])
+    assert bench.dispatch.queues["p", 1].unsettled.in_flight == 2
+    bench.settle(1, 1, far, Outcome.ACCEPTED)
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 3))}
+
+
 def test_held_events_that_ended_before_the_cursor_reached_them_are_not_sent_again() -> None:
     bench = Bench()
     bench.subscribe("audit")

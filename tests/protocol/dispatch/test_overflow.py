@@ -170,3 +170,25 @@ def test_without_a_limit_nothing_is_counted() -> None:
     bench.subscribe("audit")
     bench.publish(1, 1000)
     assert bench.dispatch.overflow.loads("plant/a") == []
+
+
+def test_events_that_arrive_expired_leave_nothing_waiting() -> None:
+    bench = limited("withhold", queue_events_max=5)
+    bench.subscribe("audit")
+    late = Batch.build(SOURCE, "plant/a", 1, [b"x"] * 20, 1, ttl_ms=1)
+    bench.journal.stage(bytes(late.data), [late.head])
+    bench.keep(40.0)
+    bench.perform(40.0)
+    bench.tick(41.0)
+    assert bench.journal.ledger.accounts["audit"].ended(("plant/a", SOURCE)) == ranges((1, 21))
+    assert bench.dispatch.overflow.refuses("plant/a", 1) == ""
+
+
+def test_the_newest_of_several_batches_are_refused() -> None:
+    bench = limited("refuse_newest", queue_events_max=10)
+    for first in (1, 9):
+        batch = Batch.build(SOURCE, "plant/a", first, [b"x"] * 8, 0)
+        bench.journal.stage(bytes(batch.data), [batch.head])
+    bench.keep(0.0)
+    found = [row[:2] for row in letters(bench.perform(0.0))]
+    assert sorted(seq for start, stop in found for seq in range(start, stop)) == list(range(10, 17))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reknit.batch import Batch
 from reknit.protocol.dispatch.priorities import PriorityShares
 from reknit.protocol.effects import DeliverRuns, Redeliver
 from reknit.wire.messages import Credit
@@ -63,6 +64,19 @@ def test_every_event_goes_out_once_and_in_the_order_of_its_source() -> None:
                     got.setdefault(entry.head.source, []).extend(range(entry.head.first, entry.head.stop))
     assert got == {SOURCES[priority]: list(range(1, 41)) for priority in (0, 1, 3, 6)}
     assert bench.dispatch.queues["p", 1].is_live
+
+
+def test_credit_is_kept_while_several_priorities_wait() -> None:
+    bench = waiting([], 0)
+    for seq in range(1, 51):  # in one commit, so that the cursor can read all of it in one turn
+        batch = Batch.build(SOURCES[1], "plant/a", seq, [b"x"], 0)
+        bench.journal.stage(bytes(batch.data), [batch.head])
+    bench.keep()
+    for seq in range(1, 21):
+        bench.publish(seq, source=SOURCES[6], priority=6)
+    effects = bench.give(Credit(1, 500))
+    sizes = [effect.size for effect in effects if isinstance(effect, DeliverRuns | Redeliver)]
+    assert 0 < sum(sizes) < 1_000
 
 
 def test_floor_stays_before_what_was_overtaken() -> None:

@@ -330,3 +330,12 @@ def test_a_publisher_that_was_superseded_is_not_told_that_events_of_the_next_one
     [refused] = give(intake, batch(8, 2), peer="old")
     assert isinstance(refused, Send)
     assert isinstance(refused.message, Refuse)
+
+
+def test_events_that_the_node_appended_itself_are_known_when_they_come_back() -> None:
+    intake = Intake({})
+    intake.receive(PeerJoined(), "bridge", 0.0)
+    number = intake.next_number()
+    intake.appended_here(number, {SOURCE: 4})
+    assert kept(intake, number) == []
+    assert give(intake, batch(1, 3), peer="bridge") == [Send("bridge", Ack(SOURCE, 3))]

@@ -79,3 +79,16 @@ def test_without_proton_the_rest_of_the_plan_runs(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gateways, "is_available", lambda: False)
     verdict = run(3, plan=AMQP)
     assert (verdict.problems, verdict.left_out) == ([], ("AMQP: proton is not installed",))
+
+
+def test_hostile_peers_change_nobodys_result() -> None:
+    plan = replace(WEB, hostiles=3, put_rate=10.0, tunnels=1, web_readers=1, posters=1, amqp_receivers=1)
+    assert run(8, plan=plan).problems == []
+
+
+def test_an_internal_error_that_a_peer_causes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(text: str) -> None:
+        raise KeyError(text)
+
+    monkeypatch.setattr("reknit.gateway.http.pattern_tunnels.parse_form", fail)
+    assert any("no_traceback_is_logged" in problem for problem in run(8, plan=WEB).problems)

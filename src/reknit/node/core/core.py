@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import assert_never
+from typing import Any, assert_never
 
 from reknit.batch import Batch
 from reknit.config import Config
@@ -215,7 +215,7 @@ class Core:
                     self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
                 case "redrive":
-                    body = self.dead_letter_admin.redrive(ask.args)
+                    body = self._redrive(ask.args, now)
                 case _:
                     body = self.dead_letter_admin.drop(ask.args)
         except JournalFull as error:
@@ -225,6 +225,14 @@ class Core:
             self.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def _redrive(self, args: dict[str, Any], now: float) -> dict[str, Any]:
+        """Redrive dead letters. The intake knows the new events, in case that they come back over a bridge."""
+        try:
+            return self.dead_letter_admin.redrive(args)
+        finally:
+            if stops := self.dead_letter_admin.take_published():
+                self.intake.appended_here(self._mark(now), stops)
 
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
@@ -241,6 +249,8 @@ class Core:
 
     def tick(self, now: float) -> None:
         """Time passed."""
+        # Events are compared with the time of day: a clock that was set must not make all of them seem wrong.
+        self.intake.set_clock(self.now_us() - int(now * 1e6), self.config.limits.future_s_max)
         self.dispatch.tick(now)
         self.responses.tick(now)
         self.recovery.tick(now)

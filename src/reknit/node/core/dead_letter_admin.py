@@ -35,6 +35,8 @@ class DeadLetterAdmin:
 
     def __init__(self, letters: DeadLetters) -> None:
         self._letters = letters
+        self._published: dict[bytes, int] = {}
+        """By source: the seq before which its events were published, since `take_published`."""
         self._put_back_torn()
 
     def _put_back_torn(self) -> None:
@@ -170,6 +172,12 @@ class DeadLetterAdmin:
         except JournalFull:
             self._back(ranges)
             raise
+        self._published[source] = batch.stop
+
+    def take_published(self) -> dict[bytes, int]:
+        """By source: the seq before which its events were published by redrives since the last call."""
+        published, self._published = self._published, {}
+        return published
 
 
 def _wanted(args: dict[str, Any]) -> DeadLetterFilter:

@@ -39,10 +39,12 @@ class OutgoingLinks:
         return iter(self._connections.values())
 
     def start(self) -> None:
-        """Link to the nodes that the configuration names, and to those that were added before."""
-        for text in self._settings.to:
-            self.add(*parse_link(text, self._settings.cost), is_lasting=False)
-        for url, cost in self._added.items():
+        """Link to the nodes that the configuration names, and to those that were added before.
+
+        A configured link that was removed and added again is among both, and has the cost that it was given then.
+        """
+        configured = dict(parse_link(text, self._settings.cost) for text in self._settings.to)
+        for url, cost in {**configured, **self._added}.items():
             self.add(url, cost, is_lasting=False)
 
     async def stop(self) -> None:

@@ -26,7 +26,11 @@ class NeighbourStore:
     ) -> None:
         self._gaps = GapFiller(url, node_name, config=config, fill=lambda *gap: self._publisher.fill(*gap))
         self._publisher = make_publisher(
-            f"link/{name}", lambda batch: on_stored(name, batch), self._gaps.recover
+            f"link/{name}",
+            lambda batch: on_stored(name, batch),
+            self._gaps.recover,
+            # A batch that this node refuses is a dead letter here: what follows it must not wait for it.
+            lambda batch, code, text: on_stored(name, batch),
         )
         self.put = self._publisher.put
 

@@ -264,6 +264,8 @@ class Dispatcher:
 
     def _grow(self, runs: list[Run], end: int) -> None:
         has_ttl = self._state.rules.has_ttl
+        if self.overflow.is_on:
+            self._count(runs)
         for run in runs:
             if run.lost:
                 for key in [queue.key for queue in self.queues.values() if queue.is_live]:
@@ -274,7 +276,7 @@ class Dispatcher:
                     self._note_ttl(run, index)
         self._pump.grow(runs, end)
         if self.overflow.is_on:
-            self._count(runs)
+            self._end_excess(runs)
             self._judge_queues()
 
     def _note_ttl(self, run: Run, index: int) -> None:
@@ -301,15 +303,21 @@ class Dispatcher:
     def _count(self, runs: list[Run]) -> None:
         for head in [entry.head for run in runs for entry in run.entries]:
             for load in self.overflow.loads(head.topic):
-                too_many = self.overflow.came(load, head)
+                self.overflow.came(load, head)
+
+    def _end_excess(self, runs: list[Run]) -> None:
+        """Make dead letters of events that are too many: the newest of these, or the oldest that wait."""
+        text = "too many events wait for the subscriber"
+        for head in [entry.head for run in reversed(runs) for entry in reversed(run.entries)]:
+            for load in self.overflow.loads(head.topic):
+                too_many = self.overflow.excess(load, head)
                 if not too_many:
                     continue
-                text = "too many events wait for the subscriber"
                 if self._state.rules.of(head.topic).overflow == "refuse_newest":
                     newest = (max(head.first, head.stop - too_many), head.stop)
-                    text = f"{text}: the newest is refused"
                     series = (head.topic, head.source)
-                    self.expiry.end_waiting(load.name, series, [newest], 0, Reason.EGRESS_FULL, text)
+                    why = f"{text}: the newest is refused"
+                    self.expiry.end_waiting(load.name, series, [newest], 0, Reason.EGRESS_FULL, why)
                 else:
                     self._drop_oldest(load, too_many, f"{text}: the oldest is dropped")
 

@@ -97,14 +97,16 @@ class Overflow:
         share = 100 if priority >= RESERVED_FROM else 100 - self._rules.reserve_percent
         return min(limits) * share // 100 if limits else 1 << 62
 
-    def came(self, load: QueueLoad, head: Head) -> int:
-        """A batch is owed; returns how many events are over the limit now."""
+    def came(self, load: QueueLoad, head: Head) -> None:
+        """A batch is owed: count it before any of its events can end."""
         load.note(head)
         load.events += head.count
-        overflow = self._rules.of(head.topic).overflow
-        if overflow == "drop_oldest":
+        if self._rules.of(head.topic).overflow == "drop_oldest":
             load.line.append(((head.topic, head.source), head.first, head.stop))
-        if overflow == "withhold":
+
+    def excess(self, load: QueueLoad, head: Head) -> int:
+        """How many events wait over the limit for a batch of this topic and priority."""
+        if self._rules.of(head.topic).overflow == "withhold":
             return 0
         return max(load.events - self.limit(load, head.priority), 0)
 

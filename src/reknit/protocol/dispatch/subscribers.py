@@ -131,18 +131,25 @@ class Subscribers:
         queue.resume(self._state.end, ended, account.tallies)
 
     def _hold(self, queue: Queue, message: OpenSubscription) -> None:
-        """Events that the subscriber has from an earlier connection stay with it, and are not sent again."""
-        state = self._state
+        """Events that the subscriber has from an earlier connection stay with it, and are not sent again.
+
+        Only events that it can have count: nobody can settle what was never published.
+        """
         for held in message.request.held:
-            series = (held.topic, held.source)
-            queue.hold(series, held.start, held.stop)
-            if queue.leases is not None:
-                for start, stop, count in queue.attempts.pieces(series, held.start, held.stop):
-                    attempt = 1 if count is None else count.acquired + 1
-                    queue.leases.begin(state.now, series, start, stop, attempt)
-                state.queues.schedule(queue)
+            published = self._state.ledger.published.get((held.topic, held.source))
+            if published is not None and queue.pattern.matches(held.topic):
+                for low, high in published.overlap(held.start, held.stop):
+                    self._hold_range(queue, (held.topic, held.source), low, high)
         if message.request.held:
-            queue.resume(state.end)
+            queue.resume(self._state.end)
+
+    def _hold_range(self, queue: Queue, series: Series, low: int, high: int) -> None:
+        queue.hold(series, low, high)
+        if queue.leases is not None:
+            for start, stop, count in queue.attempts.pieces(series, low, high):
+                attempt = 1 if count is None else count.acquired + 1
+                queue.leases.begin(self._state.now, series, start, stop, attempt)
+            self._state.queues.schedule(queue)
 
     def _skip_seen(self, queue: Queue, seen: dict[bytes, int]) -> None:
         """Events that overtook others reached the subscriber, although they are behind its position."""

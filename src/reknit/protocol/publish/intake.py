@@ -32,7 +32,7 @@ from reknit.batch import TYPE_PUBLISH, Batch, Head
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.protocol.effects import Append, Mark, Send
-from reknit.protocol.machine import Machine, MadeDurable, Peer, PeerJoined, PeerLeft
+from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerJoined, PeerLeft
 from reknit.protocol.publish.admission import Admission, Inspect, Permit, Refusal
 from reknit.protocol.publish.publisher_connections import Claim, PublisherConnections
 from reknit.protocol.publish.source_positions import SourcePositions
@@ -138,6 +138,13 @@ class Intake:
         """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
         self._expecting = {asked for asked in self._expecting if asked[1] != source}
+
+    def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
+        """The node itself appended events, before these seqs by source; durable with the number."""
+        for source, stop in stops.items():
+            self._positions.started(source)
+            self._positions.advance(source, stop)
+        self._unacked.append((number, JOURNAL, stops))
 
     # -- the contract
 

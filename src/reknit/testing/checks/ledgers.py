@@ -59,6 +59,13 @@ def dead_letters_are_true(
                 yield f"{name_of(series)} {seq} {problem}"
 
 
+@promise("A dead letter is about an event that ended as one.")
+def dead_letters_have_an_outcome(series: Series, ends: Ends, lettered: SeqSet) -> Iterator[str]:
+    """This holds while no node crashes between a dead letter and its outcome."""
+    for start, stop in lettered.difference(ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())).ranges():
+        yield f"{name_of(series)} [{start}, {stop}) has a dead letter, and did not end as one"
+
+
 @promise("Only retention loses events, and it spares those that are owed if it is told to.")
 def nothing_is_lost_without_cause(series: Series, ends: Ends, may_lose: bool) -> Iterator[str]:
     for start, stop in () if may_lose else ends.get(FinalOutcome.LOST, SeqSet()).ranges():

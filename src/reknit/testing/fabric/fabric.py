@@ -49,6 +49,8 @@ class Fabric:
         self.loop.network = self.network
         self.errors: list[str] = []
         """Errors that nobody handled, from any host."""
+        self.logged: list[str] = []
+        """Records with a traceback that any host logged."""
         self.loop.set_exception_handler(self._on_error)
         self.nodes: dict[str, FabricNode] = {}
         self._folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
@@ -68,9 +70,10 @@ class Fabric:
             node.release()
         for host in self._hosts.values():
             host.disk.close()
+        disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         self.loop.close()
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, coro: Coroutine[Any, Any, T]) -> T:

@@ -37,4 +37,14 @@ def unread(scene: Scene, reading: Reading) -> Iterator[bytes]:
             yield from () if any(sent.payload in life for life in reading.lives) else (sent.payload,)
 
 
-GATEWAY_CHECKS: Final = (tunnels_resume,)
+def is_hostile(topic: str) -> bool:
+    """Whether only hostile peers use a topic. They settle nothing."""
+    return topic.startswith(("evil", "up/evil"))
+
+
+def no_traceback_is_logged(scene: Scene) -> Iterator[str]:
+    """Whatever a peer sends, no internal error is logged: it is answered, or its connection closed."""
+    yield from scene.fabric.logged
+
+
+GATEWAY_CHECKS: Final = (tunnels_resume, no_traceback_is_logged)

@@ -11,6 +11,7 @@ from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.amqp import AmqpReceivingProgram, AmqpSendingProgram
 from reknit.testing.fabric.programs.amqp_client import is_available
+from reknit.testing.fabric.programs.hostile import HostileProgram
 from reknit.testing.fabric.programs.posters import ADDRESS_TOPIC, PostingProgram
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.programs.tunnels import Format, PatternReadingProgram, TunnelProgram
@@ -67,16 +68,19 @@ def programs(scene: Scene) -> Iterator[Program]:
         for at in range(plan.posters)
     ]
     yield from posters
+    places = [(poster.node, poster.topic) for poster in posters] or [(rng.choice(nodes), "plant/a")]
     for at in range(plan.tunnels):
-        poster = rng.choice(posters)
-        topic = rng.choice((poster.topic, poster.topic, "plant/a"))
-        yield TunnelProgram(scene, f"tunnel{at}", poster.node, topic, _is_strict(poster.node))
+        node, topic = rng.choice(places)
+        topic = rng.choice((topic, topic, "plant/a"))
+        yield TunnelProgram(scene, f"tunnel{at}", node, topic, _is_strict(node))
     for at in range(plan.web_readers):
-        poster = rng.choice(posters)
-        pattern = rng.choice((poster.topic, "**", "plant/**"))
-        yield PatternReadingProgram(scene, f"web{at}", poster.node, pattern, rng.choice(FORMATS))
+        node, topic = rng.choice(places)
+        pattern = rng.choice((topic, "**", "plant/**"))
+        yield PatternReadingProgram(scene, f"web{at}", node, pattern, rng.choice(FORMATS))
     if has_amqp(plan):
         yield from _amqp_programs(scene, nodes, rng)
+    for at in range(plan.hostiles):
+        yield HostileProgram(scene, f"evil{at}", rng.choice(nodes))
 
 
 def _amqp_programs(scene: Scene, nodes: list[FabricNode], rng: Random) -> Iterator[Program]:

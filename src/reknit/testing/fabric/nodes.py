@@ -27,6 +27,7 @@ class FabricNode:
         self.configure(config)
         self.node: Node
         self.is_up = False
+        self.starts = 0
 
     def configure(self, config: Config) -> None:
         """Use this configuration from the next start on, with the name, address and disk of this node."""
@@ -50,6 +51,7 @@ class FabricNode:
         self.node = life.call(build_node, self.config)
         await life.create_task(self.node.start())
         self.is_up = True
+        self.starts += 1
 
     async def stop(self) -> None:
         """Stop in order, as a service manager would ask it to."""

@@ -126,6 +126,12 @@ class FabricPlan:
     is_ring: bool = False
     """Whether the last of them bridges its events back to the fabric."""
 
+    # streams
+    stream_writers: int = 0
+    stream_readers: int = 0
+    give_up_share: float = 0.0
+    """Streams that their writer aborts at the end."""
+
     # gateways
     posters: int = 0
     """Programs that publish by HTTP."""
@@ -137,6 +143,8 @@ class FabricPlan:
     """Nodes whose tunnels resume by checkpoints, not by hashes."""
     amqp_senders: int = 0
     amqp_receivers: int = 0
+    hostiles: int = 0
+    """Peers that send garbage, mutated messages and floods."""
 
     # damage
     flip_share: float = 0.0
@@ -155,6 +163,7 @@ class FabricPlan:
             **administration.requests(),
             **administration.rules(),
             **_Draw(Random(f"replicas {seed}")).replicas(),
+            **_Draw(Random(f"streams {seed}")).streams(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
         )
 
@@ -273,6 +282,14 @@ class _Draw:
             "is_ring": rng.random() < 0.5,
         }
 
+    def streams(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "stream_writers": rng.choice((0, 0, 0, 0, 1, 2)),
+            "stream_readers": rng.randint(1, 3),
+            "give_up_share": rng.choice((0.0, 0.3)),
+        }
+
     def gateways(self) -> dict[str, Any]:
         rng = self._rng
         has_web, has_amqp = rng.random() < 0.35, rng.random() < 0.25
@@ -283,4 +300,5 @@ class _Draw:
             "checkpoint_share": rng.choice((0.0, 0.5, 1.0, 1.0)),
             "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
             "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
+            "hostiles": rng.choice((0, 0, 0, 0, 1, 2)),
         }

@@ -70,6 +70,18 @@ class Reading:
     """It was told that it can't resume."""
 
 
+@dataclass(slots=True)
+class Film:
+    """An event that is written and read in pieces."""
+
+    name: str
+    written: bytearray = field(default_factory=bytearray)
+    result: str = ""
+    """What its writer was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; GIVEN UP; empty if it ended before."""
+    readers: list[str] = field(default_factory=list)
+    """Who read it to its end."""
+
+
 class Record:
     """Collects what all programs did and saw, and problems that show at once."""
 
@@ -89,6 +101,8 @@ class Record:
         """The same, by subscriber and payload."""
         self.redriven: dict[EventId, dict[str, str]] = {}
         """The redriven events that somebody got, with their headers."""
+        self.films: dict[str, Film] = {}
+        """Events that are written in pieces, by name."""
         self._letters_read: dict[str, int] = {}
         self._now = now
 
@@ -151,6 +165,11 @@ class Record:
             self.sent[name] = Sent(name, event.topic, REDRIVEN, self._now())
             self.redriven[event.topic, event.source, event.seq] = dict(event.headers)
         return name
+
+    def film(self, name: str) -> Film:
+        """A program writes an event in pieces."""
+        film = self.films[name] = Film(name)
+        return film
 
     # -- dead letters
 

@@ -94,4 +94,15 @@ def _redriven(node: FabricNode) -> Iterator[tuple[tuple[str, bytes], list[tuple[
             yield series, list(published.ranges())
 
 
-RULE_CHECKS = (open_dead_letters_are_held, redriven_once, redriven_events_arrive)
+def streams_are_whole(scene: Scene) -> Iterator[str]:
+    """A stream that is said to be accepted was read to its end, and one that is said to be released was not."""
+    for film in scene.record.films.values():
+        if film.result == "ACCEPTED" and not film.readers:
+            yield f"{film.name} was said to be accepted, and nobody read it to its end"
+        if film.result in ("RELEASED", "REJECTED", "GIVEN UP") and film.readers:
+            yield f"{film.name} is {film.result}, and {film.readers} read it to its end"
+        if film.result == "ACCEPTED" and len(film.readers) > 1:
+            yield f"{film.name} was accepted by {film.readers}"
+
+
+RULE_CHECKS = (streams_are_whole, open_dead_letters_are_held, redriven_once, redriven_events_arrive)

@@ -23,6 +23,7 @@ def with_rules(config: Config, plan: FabricPlan) -> Config:
         retention=config.retention if config.http.listen or config.amqp.listen else _retention(plan),
         topics=(
             *config.topics,
+            TopicSettings(pattern=Pattern("film/*"), distribution="balanced"),
             TopicSettings(pattern=Pattern("plant/a"), overflow=plan.overflow, **ordered),
             TopicSettings(pattern=Pattern("plant/**"), **ordered),
             TopicSettings(pattern=Pattern("car/*"), ttl_ms=plan.ttl_ms),

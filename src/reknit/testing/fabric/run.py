@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import traceback
 from dataclasses import dataclass, field
 from random import Random
@@ -26,13 +25,15 @@ from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
-from reknit.testing.fabric.gateway_checks import tunnels_resume
+from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
+from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
+from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
@@ -177,7 +178,7 @@ class FabricSimulation:
             self.programs.append(SendingProgram(scene, f"j{at}", some(), JOBS, is_resent))
         for at in range(plan.requesters):
             self.programs.append(RequestingProgram(scene, f"r{at}", some()))
-        self._add([*operators(scene), *gateways.programs(scene)])
+        self._add([*operators(scene), *film_makers(scene), *gateways.programs(scene)])
 
     def _add(self, programs: list[Program]) -> None:
         for program in programs:
@@ -228,7 +229,7 @@ class FabricSimulation:
                 return f"{program.name} waits"
         for node in self.fabric.nodes.values():
             for row in node.node.journal.ledger.rows(node.node.in_hand()):
-                if row.in_flight:
+                if row.in_flight and not is_hostile(row.topic):
                     return f"{node.name} has events in flight: {row}"
         if self.is_linked():
             return next(owed_events_arrive(self.scene), "") or next(tunnels_resume(self.scene), "")
@@ -238,25 +239,19 @@ class FabricSimulation:
 def run(seed: int, *, is_traced: bool = False, plan: FabricPlan | None = None) -> FabricVerdict:
     """Run the fabric of a seed, or of a changed plan."""
     plan = plan or FabricPlan.from_seed(seed)
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with Fabric(plan.seed, is_traced=is_traced) as fabric:
-            simulation = FabricSimulation(fabric, plan)
+    with Fabric(plan.seed, is_traced=is_traced) as fabric:
+        simulation = FabricSimulation(fabric, plan)
+        with tracebacks(fabric.logged):
             problems = fabric.run(simulation.run())
-            network, loop = fabric.network, fabric.loop
-            events = sum(
-                sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values()
-            )
-            return FabricVerdict(
-                plan,
-                problems,
-                loop.steps,
-                events,
-                loop.now,
-                network.fingerprint,
-                network.lines or [],
-                gateways.left_out(plan),
-            )
-    finally:
-        logging.disable(level)
+        network, loop = fabric.network, fabric.loop
+        events = sum(sent.is_stored or bool(sent.result) for sent in simulation.scene.record.sent.values())
+        return FabricVerdict(
+            plan,
+            problems,
+            loop.steps,
+            events,
+            loop.now,
+            network.fingerprint,
+            network.lines or [],
+            gateways.left_out(plan),
+        )

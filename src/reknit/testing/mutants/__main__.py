@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from reknit.testing.mutants.catalogue import chosen
 from reknit.testing.mutants.mutant import UnknownMutant
-from reknit.testing.mutants.report import as_json, as_text, write_page
+from reknit.testing.mutants.report import as_json, as_line, summary, write_page
 from reknit.testing.mutants.runner import SEEDS_MAX, MutantResult, run_all
 
 
@@ -36,19 +36,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         for mutant in mutants:
             print(f"{mutant.name:<42} {mutant.capability:<20} {mutant.breaks}")
         return 0
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("mutants", total=len(mutants))
-
-        def advance(result: MutantResult) -> None:
-            progress.update(task, advance=1, description=result.mutant.name)
-
-        results = list(run_all(mutants, arguments.start, arguments.seeds, arguments.processes, advance))
-    print(json.dumps(as_json(results), indent=2) if arguments.json else as_text(results, arguments.seeds))
+    results: list[MutantResult] = []
+    for result in _shown(
+        run_all(mutants, arguments.start, arguments.seeds, arguments.processes), len(mutants)
+    ):
+        results.append(result)
+        if not arguments.json:
+            print(as_line(result), flush=True)
+    print(json.dumps(as_json(results), indent=2) if arguments.json else summary(results, arguments.seeds))
     if arguments.write:
         write_page(arguments.write, results, arguments.seeds)
     return 0 if all(result.is_found for result in results) else 1
+
+
+def _shown(results: Iterator[MutantResult], count: int) -> Iterator[MutantResult]:
+    """The same results, with a bar that shows how many there are."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("mutants", total=count)
+        for result in results:
+            yield result
+            progress.update(task, advance=1)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -121,8 +121,8 @@ MUTANTS: Final = (
     Mutant(
         name="connection-never-forgotten",
         module=CONNECTIONS,
-        old="        self._numbers.pop(peer, None)",
-        new="        self._numbers.get(peer)",
+        old="self._numbers.pop(peer, 0)",
+        new="self._numbers.get(peer, 0)",
         breaks="a node forgets a connection that is gone",
     ),
     Mutant(

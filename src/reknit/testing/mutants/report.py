@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Final
 
+from reknit.testing import checks
+from reknit.testing.checks.promise import PROMISES
 from reknit.testing.mutants.runner import MutantResult
 
-BEGIN: Final = "<!-- mutants: begin -->"
-END: Final = "<!-- mutants: end -->"
+CHECKS: Final = ("<!-- checks: begin -->", "<!-- checks: end -->")
+MUTANTS: Final = ("<!-- mutants: begin -->", "<!-- mutants: end -->")
 
 
-def as_text(results: Sequence[MutantResult], seeds: int) -> str:
-    """A table, and a last line that says how many were found."""
-    lines = [
-        f"{result.mutant.name:<42} {result.mutant.capability:<20} {_seeds(result):>8}  {_first_line(result)}"
-        for result in results
-    ]
-    return "\n".join([*lines, summary(results, seeds)])
+def as_line(result: MutantResult) -> str:
+    """A result as a line of text."""
+    mutant = result.mutant
+    return f"{mutant.name:<42} {mutant.capability:<20} {_seeds(result):>8}  {_first_line(result)}".rstrip()
 
 
 def summary(results: Sequence[MutantResult], seeds: int) -> str:
@@ -57,15 +58,28 @@ def as_table(results: Sequence[MutantResult], seeds: int) -> str:
     return "\n".join([f"{summary(results, seeds)}.", "", *head, *rows])
 
 
+def as_promises() -> str:
+    """The table of all checks."""
+    for module in iter_modules(checks.__path__):  # each enters its promises when it is imported
+        import_module(f"{checks.__name__}.{module.name}")
+    rows = [f"| `{name}` | {sentence} |" for name, sentence in sorted(PROMISES.items())]
+    return "\n".join(["| check | promise |", "| --- | --- |", *rows])
+
+
 def write_page(page: Path, results: Sequence[MutantResult], seeds: int) -> None:
-    """Write the table between the two marks of a page."""
+    """Write the tables of checks and mutants between the marks of a page."""
     text = page.read_text(encoding="utf-8")
-    before, mark, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise ValueError(f"{page} has no place for the table: add {BEGIN} and {END}")
-    table = as_table(results, seeds)
-    page.write_text(f"{before}{mark}\n{table}\n{end}{after}", encoding="utf-8")
+    text = _between(text, CHECKS, as_promises(), page)
+    page.write_text(_between(text, MUTANTS, as_table(results, seeds), page), encoding="utf-8")
+
+
+def _between(text: str, marks: tuple[str, str], table: str, page: Path) -> str:
+    """A page's text with a table between two marks."""
+    before, begin, rest = text.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    if not begin or not end:
+        raise ValueError(f"{page} has no place for the table: add {marks[0]} and {marks[1]}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def _seeds(result: MutantResult) -> str:

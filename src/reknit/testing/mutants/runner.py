@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -52,19 +52,7 @@ def run_mutant(mutant: Mutant, start: int = 0, seeds: int = SEEDS_MAX) -> Mutant
     )
 
 
-def run_all(
-    mutants: Sequence[Mutant],
-    start: int,
-    seeds: int,
-    processes: int,
-    advance: Callable[[MutantResult], object] = bool,
-) -> Iterator[MutantResult]:
-    """Run mutants in several processes; yields their results in order. `advance` hears of each when it ends."""
-
-    def run(mutant: Mutant) -> MutantResult:
-        result = run_mutant(mutant, start, seeds)
-        advance(result)
-        return result
-
+def run_all(mutants: Sequence[Mutant], start: int, seeds: int, processes: int) -> Iterator[MutantResult]:
+    """Run mutants in several processes; yields their results in order."""
     with ThreadPoolExecutor(processes) as pool:
-        yield from pool.map(run, mutants)
+        yield from pool.map(lambda mutant: run_mutant(mutant, start, seeds), mutants)

@@ -69,7 +69,8 @@ class DeliveryWatch:
         order = self._scene.plan.order
         if order == "none" or not event.topic.startswith("plant/"):
             return None
-        return event.topic, event.source if order == "source" else key_of(bytes(event.payload))
+        has_key = order == "key" and "key" in event.batch.columns()
+        return event.topic, key_of(bytes(event.payload)) if has_key else event.source
 
     def _has_ended(self, event_id: EventId) -> bool:
         topic, source, seq = event_id
