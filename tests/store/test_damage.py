@@ -218,7 +218,10 @@ def test_repair_sets_the_damage_aside_and_tells_what_is_lost(template: Template,
         assert (damage.position, damage.stop) == (entry.position, entry.end)
         assert len(Path(damage.aside).read_bytes()) == entry.head.length
         head = entry.head
-        if template.is_closed:
+        is_last = not template.is_closed and entry is template.entries[-1]
+        if (
+            report.lost or not is_last
+        ):  # only the damaged head itself speaks of the last, unindexed batch of a source
             assert report.lost == (Removed(head.topic, head.source, head.first, head.stop),)
             assert head.source.hex() in str(report)
         assert verify_journal(directory).damages == ()
@@ -230,6 +233,39 @@ def test_repair_sets_the_damage_aside_and_tells_what_is_lost(template: Template,
         assert journal.find(head.topic, head.source, head.first, head.stop) == []
         row = journal.ledger.rows()[0]
         assert (row.topic, row.accepted) == ("t/a", LAST)
+        assert row.balanced
+        assert journal.report.set_aside == report.lost
+        published = journal.ledger.published[head.topic, head.source]
+        assert published.covers(head.first, head.stop) is bool(report.lost)
+        journal.close()
+
+
+def test_events_of_the_last_batch_are_known_to_be_lost_where_its_head_is_whole(tmp_path: Path) -> None:
+    template = make_template(tmp_path, 1 << 20, is_closed=False)
+    entry = template.entries[-1]
+    flip(log_file(template.directory), entry.end - 1)
+    head = entry.head
+    assert repair(template.directory).lost == (Removed(head.topic, head.source, head.first, head.stop),)
+    journal = open_journal(template.directory)
+    assert journal.sources(head.topic)[head.source] == head.stop - 1
+    journal.close()
+
+
+def test_a_hole_that_a_repair_left_is_read_over_where_damage_follows_it(
+    pieces: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "VERIFIED_BYTES", 8)
+    entry, after = pieces.entries[4:6]  # back to back, without a record between them
+    with pieces.copied() as directory:
+        flip(segment_path(directory / "log", 0), entry.end - 1)
+        repair(directory)
+        first_after = min(start for start in segment_starts(directory / "log") if start >= entry.end)
+        flip(segment_path(directory / "log", first_after), after.end - 1 - first_after)
+        journal = open_journal(directory)
+        rest = [one for one in pieces.entries if one not in (entry, after)]
+        assert spans(entries(journal)) == spans(rest)
+        assert journal.read(entry.position).entries[0].position > after.position
+        assert journal.records(entry.position)[1] > after.position
         journal.close()
 
 

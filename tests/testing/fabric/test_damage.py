@@ -24,8 +24,9 @@ DAMAGED = FabricPlan(
 )
 
 
-# 0, 1 and 6: a repair sets events aside whose outcomes are behind them in the log, and the ledger does not balance.
-@pytest.mark.parametrize("seed", [2, 3, 4, 5, 7])
+# 0, 1 and 6: a repair sets events aside whose outcomes are behind them in the log, and the index does not know them yet.
+# 11: damage follows the hole that an earlier repair left. 19: only its own head speaks of the damaged batch.
+@pytest.mark.parametrize("seed", [*range(8), 11, 19])
 def test_everything_but_the_damaged_part_arrives(seed: int) -> None:
     verdict = run(seed, plan=replace(DAMAGED, seed=seed), is_traced=True)
     assert verdict.problems == []

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, assert_never
+from typing import assert_never
 
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.errors import Gone, JournalError, JournalFull, LocalError
+from reknit.errors import Gone, JournalError, LocalError
 from reknit.frame import Buffer
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.node.core.dead_letters import DeadLetters
 from reknit.node.core.failures import EffectPerformer
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.journal_writer import JournalWriter
+from reknit.node.core.orders import AdminOrders
 from reknit.node.core.parts import Parts
 from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
@@ -33,7 +34,6 @@ from reknit.protocol.dispatch.inputs import (
     JournalScanned,
     JournalTrimmed,
     PeerBlocked,
-    SetPaused,
 )
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
@@ -54,10 +54,8 @@ from reknit.protocol.publish.intake import Intake, QueuesFull, RefusedBatch, Res
 from reknit.protocol.routing.routes import SourceDeclared, SubscriptionsChanged
 from reknit.protocol.rpc.open_requests import Respond
 from reknit.store.journal import Journal
-from reknit.topic import Pattern
 from reknit.wire.codec import Frames, encode
 from reknit.wire.messages import (
-    Answer,
     Ask,
     Credit,
     Declare,
@@ -155,6 +153,9 @@ class Core:
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
+        self._orders = AdminOrders(
+            dispatch=self.dispatch, intake=self.intake, dead_letters=self.dead_letter_admin, output=self
+        )
         self.tail = JournalTail(journal)
         self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self.parts = Parts()
@@ -204,44 +205,17 @@ class Core:
         self.parts.tell_all(PeerBlocked(is_blocked), peer, now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
-        """An admin request that changes state: pause or resume topics, redrive or drop dead letters.
-
-        It is answered when the change is durable.
-        """
-        try:
-            match ask.what:
-                case "pause" | "resume":
-                    pattern = Pattern(str(ask.args["pattern"])).text
-                    self.dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
-                    return
-                case "redrive":
-                    body = self._redrive(ask.args, now)
-                case _:
-                    body = self.dead_letter_admin.drop(ask.args)
-        except JournalFull as error:
-            self.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
-            return
-        except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            self.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
-            return
-        self.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
-
-    def _redrive(self, args: dict[str, Any], now: float) -> dict[str, Any]:
-        """Redrive dead letters. The intake knows the new events, in case that they come back over a bridge."""
-        try:
-            return self.dead_letter_admin.redrive(args)
-        finally:
-            if stops := self.dead_letter_admin.take_published():
-                self.intake.appended_here(self._mark(now), stops)
+        """An admin request that changes state. It is answered when the change is durable."""
+        self._orders.take(ask, peer, now)
 
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
         if self.journal.staged_end == self.journal.end and not self._writer.has_deferred:
             self.say(peer, message)
         else:
-            self.dispatch.send_when_durable(self._mark(now), peer, message)
+            self.dispatch.send_when_durable(self.mark(now), peer, message)
 
-    def _mark(self, now: float) -> int:
+    def mark(self, now: float) -> int:
         """A number that is durable when everything staged by now is."""
         number = self.intake.next_number()
         self._writer.write(Mark(number), now)
@@ -411,9 +385,7 @@ class Core:
         floors = [self.tail.end]  # what was committed since then is not dispatched yet
         if retention.protect_unsettled:
             floors += [account.floor for account in self.journal.ledger.accounts.values()]
-        letters = (
-            self.dead_letters.floor()
-        )  # they have limits of their own, and nobody would be told of their loss
+        letters = self.dead_letters.floor()  # they have limits of their own, and nobody is told of their loss
         floors += [] if letters is None else [letters]
         removed = self.journal.trim(None, min(floors))
         if removed:

@@ -7,7 +7,7 @@ A journal that is damaged before its end does not open, because durable events a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.seqset import SeqSet
 from reknit.store.directory.index_check import open_index
+from reknit.store.directory.existence import continuing_head, proven_events
 from reknit.store.directory.layout import DirectoryLock, Layout, shared_end
 from reknit.store.directory.survey import Damage, LogSurvey, ValidPart
 from reknit.store.index.index import Index
@@ -34,7 +35,7 @@ class RepairReport(msgspec.Struct, frozen=True):
 
     damages: tuple[Damage, ...]
     lost: tuple[Removed, ...]
-    """The lost events, as far as the index knew them."""
+    """The lost events, as far as the index knew them, or the rest of the log proves them."""
     index_aside: str = ""
     """Where an unreadable index was put. The ledger of events that retention removed is lost with it."""
 
@@ -91,6 +92,7 @@ class _Repair:
         self._exposed = max(self._indexed_to, shared_end(layout.end))
         """Other processes may have seen positions up to here, so no other entry gets them."""
         self._claims = index.held(old, 0, 1 << 62)
+        self._indexed_last = {series: seqs.last for series, seqs in self._ledger.published.items()}
         self._series = old.emptied(self._ledger)
         starts = [one for one in segment_starts(layout.log) if one >= start]
         self._survey = LogSurvey(self._files, starts, self._exposed, [one.position for one in self._claims])
@@ -121,7 +123,7 @@ class _Repair:
         return made
 
     def lost(self) -> list[Removed]:
-        """The events that the index knew and the walk did not find."""
+        """The events that the index knew, or that the rest of the log proves, and that the walk did not find."""
         missing: dict[int, tuple[Extent, SeqSet]] = {}
         for claim in self._claims:
             missing.setdefault(claim.series.number, (claim, SeqSet()))[1].add(claim.first, claim.stop)
@@ -132,7 +134,24 @@ class _Repair:
         for claim, seqs in missing.values():
             series = self._series.make(claim.series.topic, claim.series.source)
             gone += [Extent(series, *bounds, claim.position, claim.end) for bounds in seqs.ranges()]
-        return remove(gone)
+        return remove([*gone, *self._proven()])
+
+    def _proven(self) -> Iterator[Extent]:
+        """Events that were damaged before the index knew them: they count as published, and are lost."""
+        unindexed = [one for one in self._survey.damages if one.stop > self._indexed_to]
+        if not unindexed:
+            return
+        where = (unindexed[0].position, unindexed[-1].stop)
+        for key, seqs in proven_events(self._ledger, self._indexed_last).items():
+            for start, stop in seqs.ranges():
+                self._ledger.publish(*key, start, stop)
+                yield Extent(self._series.make(*key), start, stop, *where)
+        for one in unindexed:
+            data = self._files.pread(one.position - one.offset, one.offset, one.stop - one.position)
+            if (head := continuing_head(self._ledger, data)) is not None:
+                self._ledger.publish(head.topic, head.source, head.first, head.stop)
+                series = self._series.make(head.topic, head.source)
+                yield Extent(series, head.first, head.stop, *where)
 
     def split(self) -> None:
         """Give every valid part after damage a file of its own, then cut the files that they were in."""

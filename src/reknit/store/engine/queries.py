@@ -51,8 +51,11 @@ class LogQueries:
                 continue
             try:
                 chunk = self._chunk_at(position, stop, max_bytes)
-            except Damaged:
-                continue  # the position is in an unreadable part now
+            except (
+                Damaged
+            ) as damage:  # it is in an unreadable part now, maybe behind the hole at the position
+                position = max(position, damage.position)
+                continue
             if chunk is None:
                 position = stop  # in a hole that reaches up to here
             elif chunk.entries:
@@ -96,8 +99,11 @@ class LogQueries:
                 continue
             try:
                 chunk = self._chunk_at(position, stop, max_bytes)
-            except Damaged:
-                continue  # the position is in an unreadable part now
+            except (
+                Damaged
+            ) as damage:  # it is in an unreadable part now, maybe behind the hole at the position
+                position = max(position, damage.position)
+                continue
             if chunk is None:
                 return found, stop
             if not chunk.entries and chunk.position >= position:

@@ -38,7 +38,8 @@ class _OpenFile:
 
 
 def flip_byte(paths: Sequence[Path], rng: Random) -> str:
-    """Change one byte of one of these files. Returns its name and the offset; nothing without a file."""
+    """Change one byte of one of these files. Returns its name and the offset; nothing without one that has bytes."""
+    paths = [path for path in paths if path.stat().st_size]
     if not paths:
         return ""
     path = rng.choice(paths)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from reknit.testing import checks
 from reknit.testing.checks.promise import PROMISES
+from reknit.testing.fabric.checks import CHECKS as FABRIC_CHECKS
 from reknit.testing.mutants.runner import MutantResult
 
 CHECKS: Final = ("<!-- checks: begin -->", "<!-- checks: end -->")
@@ -62,8 +63,10 @@ def as_promises() -> str:
     """The table of all checks."""
     for module in iter_modules(checks.__path__):  # each enters its promises when it is imported
         import_module(f"{checks.__name__}.{module.name}")
-    rows = [f"| `{name}` | {sentence} |" for name, sentence in sorted(PROMISES.items())]
-    return "\n".join(["| check | promise |", "| --- | --- |", *rows])
+    rows = [f"| core | `{name}` | {sentence} |" for name, sentence in sorted(PROMISES.items())]
+    whole = {check.__name__: (check.__doc__ or "").splitlines()[0] for check in FABRIC_CHECKS}
+    rows += [f"| fabric | `{name}` | {sentence} |" for name, sentence in sorted(whole.items())]
+    return "\n".join(["| simulation | check | promise |", "| --- | --- | --- |", *rows])
 
 
 def write_page(page: Path, results: Sequence[MutantResult], seeds: int) -> None:

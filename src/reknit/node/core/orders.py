@@ -1,0 +1,68 @@
+"""Admin requests that change state: pause or resume topics, redrive or drop dead letters."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from reknit.errors import JournalFull, LocalError
+from reknit.node.core.dead_letter_admin import DeadLetterAdmin
+from reknit.outcome import Code
+from reknit.protocol.dispatch.dispatcher import Dispatcher
+from reknit.protocol.dispatch.inputs import SetPaused
+from reknit.protocol.machine import Peer
+from reknit.protocol.publish.intake import Intake
+from reknit.topic import Pattern
+from reknit.wire.messages import Answer, Ask, Message
+
+
+class OrderOutput(Protocol):
+    """Answers an order, at once or when everything staged before is durable."""
+
+    def say(self, peer: Peer, message: Message) -> None:
+        """Send a message now."""
+
+    def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
+        """Send a message once everything that was staged before it is durable."""
+
+    def mark(self, now: float) -> int:
+        """A number that is durable when everything staged by now is."""
+
+
+class AdminOrders:
+    """Carries out orders. Each is answered when its change is durable."""
+
+    def __init__(
+        self, *, dispatch: Dispatcher, intake: Intake, dead_letters: DeadLetterAdmin, output: OrderOutput
+    ) -> None:
+        self._dispatch = dispatch
+        self._intake = intake
+        self._dead_letters = dead_letters
+        self._output = output
+
+    def take(self, ask: Ask, peer: Peer, now: float) -> None:
+        """Carry out an order from a peer."""
+        try:
+            match ask.what:
+                case "pause" | "resume":
+                    pattern = Pattern(str(ask.args["pattern"])).text
+                    self._dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
+                    return
+                case "redrive":
+                    body = self._redrive(ask.args, now)
+                case _:
+                    body = self._dead_letters.drop(ask.args)
+        except JournalFull as error:
+            self._output.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
+            return
+        except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            self._output.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
+            return
+        self._output.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def _redrive(self, args: dict[str, Any], now: float) -> dict[str, Any]:
+        """Redrive dead letters. The intake knows the new events, in case that they come back over a bridge."""
+        try:
+            return self._dead_letters.redrive(args)
+        finally:
+            if stops := self._dead_letters.take_published():
+                self._intake.appended_here(self._output.mark(now), stops)
