@@ -126,6 +126,23 @@ def test_ordered_events_behind_a_failed_one_wait_for_it() -> None:
         run(program(url))
 
 
+def test_releasing_an_old_delivery_of_an_ordered_event_holds_nothing_up() -> None:
+    async def program(url: str) -> None:
+        async with connect(url) as session, session.subscribe("a", name="audit") as events:
+            await session.publish_many("a", [b"0", b"1"])
+            old = await next_of(events)
+            await old.release()
+            await (await next_of(events)).release()
+            await (await next_of(events)).accept()
+            await old.release()  # it ended meanwhile
+            await session.publish("a", b"2")
+            assert [(await next_of(events)).payload for _ in "12"] == [b"1", b"2"]
+
+    rule = TopicSettings(pattern=Pattern("a"), order="source", attempts_max=9)
+    with node(topics=(rule,)) as url:
+        run(program(url))
+
+
 def test_who_gives_back_an_ordered_event_without_a_name_is_told_what_to_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,5 +1,7 @@
 """The events that an application has, and those that come back to it."""
 
+from reknit.batch import Batch
+from reknit.delivery import Delivery
 from reknit.ledger import Series
 from reknit.protocol.subscribe.held_events import HeldEvents
 
@@ -44,3 +46,26 @@ def test_lost_events_do_not_come_back() -> None:
     events.revoke(SERIES, 1, 3)
     assert events.lose(SERIES, 1, 9) == [(1, 3)]
     assert events.redeliver(SERIES, 1, 9) == []
+
+
+def again(events: HeldEvents, first: int, count: int, attempt: int) -> None:
+    batch = Batch.build(SERIES[1], SERIES[0], first, [b"x"] * count, 0).delivered(Delivery(attempt))
+    events.deliver(SERIES, batch.first, batch.stop)
+    events.note_attempt(batch)
+
+
+def test_an_old_attempt_settles_nothing_that_came_again() -> None:
+    events = held(1, 5)
+    events.settle(SERIES, 1, 3)
+    again(events, 1, 2, attempt=3)
+    assert events.settle_attempt(SERIES, 1, 5, attempt=1) == [(3, 5)]
+    assert events.settle_attempt(SERIES, 1, 2, attempt=3) == [(1, 2)]
+    assert events.settle_attempt(SERIES, 1, 3, attempt=0) == [(2, 3)]
+
+
+def test_attempts_are_forgotten_with_their_events() -> None:
+    events = held(1, 2)
+    again(events, 1, 1, attempt=3)
+    events.revoke(SERIES, 1, 2)
+    events.deliver(SERIES, 1, 2)
+    assert events.settle_attempt(SERIES, 1, 2, attempt=1) == [(1, 2)]

@@ -367,3 +367,15 @@ def test_nothing_is_on_its_way_after_a_reconnection() -> None:
     subscriber.give_back_rest(STREAM, 2, 9, attempt=1)
     reconnect(subscriber)
     assert handed(give(subscriber, Delivered([batch(1, 8)], -1, attempt=2, ordered_to=9))) == [(1, 9)]
+
+
+def test_giving_back_an_old_delivery_of_an_ended_event_gives_back_nothing() -> None:
+    subscriber = live("audit")
+    give(subscriber, Delivered([batch(1, 3)], 10, ordered_to=4))
+    assert subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
+    subscriber.give_back_rest(STREAM, 2, 4, attempt=1)
+    give(subscriber, Delivered([batch(1, 3)], -1, attempt=2, ordered_to=4))
+    assert subscriber.settle(STREAM, 1, 2, Outcome.ACCEPTED)
+    assert not subscriber.settle(STREAM, 1, 2, Outcome.RELEASED, attempt=1)
+    assert not subscriber.settle(STREAM, 2, 4, Outcome.RELEASED, attempt=1)
+    assert subscriber.settle(STREAM, 2, 4, Outcome.ACCEPTED)

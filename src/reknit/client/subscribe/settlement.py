@@ -103,13 +103,14 @@ class Settlement:
             _check(code, delay_s)
         series = (batch.topic, batch.source)
         machine = self._driver.machine
+        is_owned = False
         if outcome is Outcome.RECEIVED:
             machine.extend(series, start, stop)
         else:
             if batch.stream is not None:
                 self._streams.end(batch, outcome)
-            machine.settle(series, start, stop, outcome, code, text, delay_s, batch.attempt)
-        if outcome in GIVEN_BACK:
+            is_owned = machine.settle(series, start, stop, outcome, code, text, delay_s, batch.attempt)
+        if is_owned and outcome in GIVEN_BACK:  # an event that ended, or came again, holds nothing up
             if batch.ordered_to:
                 self._release_rest(batch, stop)
             elif not self._is_warned and machine.is_ordered(batch.topic):

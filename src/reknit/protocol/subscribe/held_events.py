@@ -2,6 +2,7 @@
 
 call          from                  to
 deliver       not here, returning   held
+note_attempt  held                  held, for an attempt after the first
 settle        held                  settled
 give_back     settled               returning
 turn_back     not here, returning   not wanted, until it comes
@@ -13,6 +14,7 @@ lose          returning             lost
 
 from __future__ import annotations
 
+from reknit.batch import Batch
 from reknit.ledger import Series
 from reknit.protocol.subscribe.series_seqs import SeriesSeqs
 from reknit.seqset import Range, SeqSet
@@ -28,7 +30,7 @@ class HeldEvents:
     ([(1, 2), (3, 5)], [(2, 3)])
     """
 
-    __slots__ = ("_held", "_returning", "_revoked", "_unwanted", "deliver", "settle")
+    __slots__ = ("_attempts", "_held", "_returning", "_revoked", "_unwanted", "deliver", "settle")
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
@@ -42,8 +44,35 @@ class HeldEvents:
         """Those of them whose lease ran out: the application may still have them, and end them."""
         self._unwanted = SeriesSeqs()
         """Events on their way that have to wait for one that was given back."""
+        self._attempts: dict[Series, dict[int, int]] = {}
+        """By series and seq: the attempt of events that were redelivered."""
 
     # -- transitions
+
+    def note_attempt(self, batch: Batch) -> None:
+        """A batch that goes to the application was delivered before: this is its latest attempt."""
+        noted = self._attempts.setdefault((batch.topic, batch.source), {})
+        noted.update(dict.fromkeys(range(batch.first, batch.stop), batch.attempt))
+
+    def settle_attempt(self, series: Series, start: int, stop: int, attempt: int) -> list[Range]:
+        """As `settle`, for one attempt, or for the latest if it is 0: events that came again since stay held."""
+        noted = self._attempts.get(series)
+        if noted is None:  # the usual way
+            return self.settle(series, start, stop)
+        later = SeqSet.from_ranges(
+            (seq, seq + 1) for seq in range(start, stop) if attempt and noted.get(seq, 0) > attempt
+        )
+        ranges = [part for bounds in later.missing(start, stop) for part in self.settle(series, *bounds)]
+        self._forget_attempts(series, ranges)
+        return ranges
+
+    def _forget_attempts(self, series: Series, ranges: list[Range]) -> None:
+        noted = self._attempts.get(series)
+        if noted is not None:
+            for seq in [seq for bounds in ranges for seq in range(*bounds)]:
+                noted.pop(seq, None)
+            if not noted:
+                del self._attempts[series]
 
     def give_back(self, series: Series, start: int, stop: int) -> None:
         """Settled events will be delivered again."""
@@ -66,7 +95,9 @@ class HeldEvents:
 
     def revoke(self, series: Series, start: int, stop: int) -> None:
         """A lease ran out: the events will be delivered again, unless the application ends them first."""
-        for low, high in self._held.take(series, start, stop):
+        ranges = self._held.take(series, start, stop)
+        self._forget_attempts(series, ranges)
+        for low, high in ranges:
             self._returning.add(series, low, high)
             self._revoked.add(series, low, high)
 

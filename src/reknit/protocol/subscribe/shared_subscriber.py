@@ -153,12 +153,17 @@ class SharedSubscriber:
         text: str = "",
         delay_s: float = 0.0,
         attempt: int = 0,
-    ) -> None:
-        """The application settles `[start, stop)`; only events that it has count, and only once."""
+    ) -> bool:
+        """The application settles `[start, stop)`; only events that it has count, and only once.
+
+        Returns whether it had any.
+        """
         said = Disposition(outcome, code, text, delay_s)
         held = self._held.held_within if outcome is Outcome.RECEIVED else self._held.settle
-        for low, high in held(series, start, stop):
+        owned = held(series, start, stop)
+        for low, high in owned:
             self._node.outcomes.add_or_extend(series, low, high, said)
+        return bool(owned)
 
     def extend(self, series: Series, start: int, stop: int) -> None:
         """The application processes these: they are not released to others from now on."""

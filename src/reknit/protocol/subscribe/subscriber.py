@@ -196,6 +196,8 @@ class Subscriber:
         fresh = [batch.delivered(delivery) for batch in fresh]
         for batch in fresh:
             self._held.deliver((batch.topic, batch.source), batch.first, batch.stop)
+            if message.attempt > 1:
+                self._held.note_attempt(batch)
         self.node.delivered(message.batches, fresh, message.counted)
         if fresh:
             self.node.emit(DeliverBatches(fresh))
@@ -343,25 +345,30 @@ class Subscriber:
         text: str = "",
         delay_s: float = 0.0,
         attempt: int = 0,
-    ) -> None:
-        """The application settles `[start, stop)`; only events that it has count, and only once."""
+    ) -> bool:
+        """The application settles `[start, stop)`; only events that it has count, and only once.
+
+        Returns whether it had any. Giving back an attempt means nothing for events that came again since.
+        """
         outcomes = self.node.outcomes
         if outcome.is_final and self._held.has_revoked(series):
             # Late, but done: the node accepts that if nobody else has the event by then.
             for low, high in self._held.end_revoked(series, start, stop):
                 outcomes.add(series, low, high, Disposition(outcome, code, text))
-        owned = self._held.settle(series, start, stop)
+        owned = self._held.settle_attempt(series, start, stop, 0 if outcome.is_final else attempt)
         is_recovered = self._recovered.has(series)
         if outcome is Outcome.ACCEPTED and not is_recovered:  # the usual way
             for low, high in owned:
                 outcomes.accept(series, low, high)
-            return
+            return bool(owned)
         said = Disposition(outcome, code, text, delay_s, 0 if outcome.is_final else attempt)
+        delivered = owned
         if is_recovered:
-            owned = [part for bounds in owned for part in self._recovered.settle(series, *bounds, said)]
+            delivered = [part for bounds in owned for part in self._recovered.settle(series, *bounds, said)]
             self._send_dead()
-        for low, high in owned:
+        for low, high in delivered:
             self._settle_delivered(series, low, high, said)
+        return bool(owned)
 
     def give_back_rest(self, series: Series, start: int, stop: int, attempt: int) -> None:
         """Give back the rest of an ordered delivery, behind an event that was given back: also what is on its way."""

@@ -174,9 +174,12 @@ class Record:
     # -- dead letters
 
     def read_letters(self, node: FabricNode) -> None:
-        """Take note of a node's new dead letters, before anybody handles them and retention removes them."""
+        """Take note of a node's new dead letters, before anybody handles them and retention removes them.
+
+        Those that are on their way to the disk can't be read yet. They are read the next time.
+        """
         letters, journal = node.node.core.dead_letters, node.node.journal
-        start = self._letters_read.get(node.name, 1)
+        start = read = self._letters_read.get(node.name, 1)
         stop = letters.published.last + 1 if letters.published else 1
         for entry in journal.find(letters.topic, letters.source, start, stop):
             try:
@@ -186,7 +189,8 @@ class Record:
             for seq, payload in enumerate(batch.payloads(), batch.first):
                 letter = self.letters[node.name, seq] = read_letter(payload)
                 self.ends[letter.subscriber, letter.payload] = letter
-        self._letters_read[node.name] = stop
+                read = seq + 1
+        self._letters_read[node.name] = read
 
 
 def key_of(payload: bytes) -> str:
