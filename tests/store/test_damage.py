@@ -251,6 +251,26 @@ def test_events_of_the_last_batch_are_known_to_be_lost_where_its_head_is_whole(t
     journal.close()
 
 
+def test_an_event_whose_outcome_was_damaged_is_before_no_floor(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "made")
+    journal.stage_record(SubscriberOpened.at("audit", "**", {}, 0, 1))
+    records = []
+    for seq in range(1, 5):
+        stage(journal, batch(seq))
+        row = OutcomeRow("t/a", SOURCE_A, seq, seq + 1, FinalOutcome.ACCEPTED)
+        records.append(journal.stage_record(Outcomes("audit", [row], journal.staged_end)))
+        journal.commit()
+    found = entries(journal)
+    shutil.copytree(tmp_path / "made", tmp_path / "killed")
+    journal.close()
+    flip(log_file(tmp_path / "killed"), records[1] + 20)
+    again = repaired(tmp_path / "killed")
+    account = again.ledger.accounts["audit"]
+    assert account.open_within(("t/a", SOURCE_A), 1, 5) == [(2, 3)]
+    assert account.floor <= found[1].position
+    again.close()
+
+
 def test_a_hole_that_a_repair_left_is_read_over_where_damage_follows_it(
     pieces: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
