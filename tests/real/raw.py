@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from reknit.errors import MalformedFrame
 from reknit.wire.codec import Decoder, Item, encode
