@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from xxhash import xxh3_64_intdigest
 
-from reknit.decoding import decode_packed
+from reknit.decoding import UNREADABLE, decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import (
     FRAME_BYTES_MAX,
@@ -93,10 +94,23 @@ SIZE_COLUMN: Final = "size"
 """The column of a stream's event with the length of the stream, if its publisher knew it at the start."""
 
 _SEED: Final = struct.Struct("<Q")
-_COLUMN_LIMITS: Final = {"time": TIME_US_MAX, "ttl": 1 << 32}
 _TOPICS_MAX: Final = 4096
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _columns_decoder = msgspec.msgpack.Decoder(dict[str, list[Any]])
+_raw_columns = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_ANY_COLUMN: Final = (msgspec.msgpack.Decoder(list[Any]).decode, "a list of values")
+_COLUMNS: Final[dict[str, tuple[Callable[[msgspec.Raw], list[Any]], str]]] = {
+    "time": (
+        msgspec.msgpack.Decoder(list[Annotated[int, Meta(ge=0, lt=TIME_US_MAX)]]).decode,
+        f"numbers from 0 to {TIME_US_MAX - 1}",
+    ),
+    "ttl": (
+        msgspec.msgpack.Decoder(list[Annotated[int, Meta(ge=0, lt=1 << 32)]]).decode,
+        f"numbers from 0 to {(1 << 32) - 1}",
+    ),
+    "headers": (msgspec.msgpack.Decoder(list[dict[str, str] | None]).decode, "maps of texts"),
+}
+"""How the columns that readers interpret are decoded, and what they must have."""
 _columns_encoder = msgspec.msgpack.Encoder()
 _topics: dict[bytes, str] = {}
 
@@ -194,15 +208,14 @@ def _check_lengths(lengths: memoryview, block_at: int, length: int, offset: int)
 
 def _check_columns(packed: memoryview, count: int, offset: int) -> None:
     """Every column has a value per event, of the type that readers expect."""
-    columns = decode_columns(packed)
-    for name, values in columns.items():
+    for name, column in decode_packed(_raw_columns.decode, packed, "a batch's columns").items():
+        decode, what = _COLUMNS.get(name, _ANY_COLUMN)
+        try:
+            values = decode(column)
+        except UNREADABLE as error:
+            raise _malformed(f"column {name!r} must have {what} ({error})", offset) from None
         if len(values) != count:
             raise _malformed(f"column {name!r} has {len(values)} values for {count} events", offset)
-        high = _COLUMN_LIMITS.get(name)
-        if high is not None and not all(type(value) is int and 0 <= value < high for value in values):
-            raise _malformed(f"column {name!r} must have numbers from 0 to {high - 1}", offset)
-        if name == "headers" and not all(value is None or isinstance(value, dict) for value in values):
-            raise _malformed("column 'headers' must have maps", offset)
 
 
 def _malformed(what: str, offset: int) -> MalformedFrame:

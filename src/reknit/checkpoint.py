@@ -17,7 +17,7 @@ from reknit.errors import InvalidCheckpoint
 __all__ = ["Checkpoint"]
 
 SOURCE_BYTES = 16
-SEQ_MAX = 2**64 - 1
+SEQ_MAX = 2**63 - 1
 
 _VERSION = "c1."
 _TEXT = re.compile(r"c(\d+)\.([A-Za-z0-9_-]*)")

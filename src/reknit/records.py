@@ -12,6 +12,17 @@ import msgspec
 
 from reknit.attempts import Attempt, AttemptCount
 from reknit.decoding import decode_packed
+from reknit.fields import (
+    Number,
+    Position,
+    Seq,
+    SeqRanges,
+    Source,
+    Time,
+    Topic,
+    check_range,
+    check_ranges,
+)
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
 from reknit.ledger import Ledger, Redriven, Series
 from reknit.outcome import FinalOutcome, Outcome
@@ -25,9 +36,9 @@ class _Tagged(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", om
 class Since(msgspec.Struct, frozen=True, array_like=True):
     """The first seq of a series that a subscriber is owed."""
 
-    topic: str
-    source: bytes
-    seq: int
+    topic: Topic
+    source: Source
+    seq: Seq
 
 
 class SubscriberOpened(_Tagged, frozen=True, tag="opened"):
@@ -37,11 +48,11 @@ class SubscriberOpened(_Tagged, frozen=True, tag="opened"):
     """
 
     name: str
-    pattern: str
+    pattern: Topic
     since: list[Since]
-    position: int
+    position: Position
     """It is owed nothing before this position."""
-    time_us: int
+    time_us: Time
 
     @classmethod
     def at(
@@ -55,22 +66,26 @@ class SubscriberClosed(_Tagged, frozen=True, tag="closed"):
     """A durable subscriber was deleted."""
 
     name: str
-    time_us: int = 0
+    time_us: Time = 0
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
     """How events `[start, stop)` ended for a subscriber."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
     end: FinalOutcome
     code: int = 0
+    """Not checked: older versions stored whatever number the subscriber chose."""
     reason: str = ""
     text: str = ""
-    attempts: int = 1
-    time_us: int = 0
+    attempts: Number = 1
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Outcomes(_Tagged, frozen=True, tag="outcomes"):
@@ -78,21 +93,25 @@ class Outcomes(_Tagged, frozen=True, tag="outcomes"):
 
     name: str
     rows: list[OutcomeRow]
-    floor: int = 0
+    floor: Position = 0
 
 
 class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
     """Events `[start, stop)` came back from an attempt. The counters count since the beginning."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
-    acquired: int
-    failed: int
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
+    acquired: Number
+    failed: Number
     outcome: Outcome
     code: int = 0
-    time_us: int = 0
+    """Not checked, as in `OutcomeRow`."""
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Attempts(_Tagged, frozen=True, tag="attempts"):
@@ -105,54 +124,66 @@ class Attempts(_Tagged, frozen=True, tag="attempts"):
 class DeadLettersRedriven(_Tagged, frozen=True, tag="redriven"):
     """Dead letters of a source were published again, as the events `[first, first + count)` that follow in the log."""
 
-    source: bytes
-    ranges: list[tuple[int, int]]
-    topic: str
-    as_source: bytes
-    first: int
-    count: int
-    time_us: int = 0
+    source: Source
+    ranges: SeqRanges
+    topic: Topic
+    as_source: Source
+    first: Seq
+    count: Number
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
 
 
 class DeadLettersDropped(_Tagged, frozen=True, tag="dropped"):
     """Dead letters of a source were dropped, by a person or at a limit."""
 
-    source: bytes
-    ranges: list[tuple[int, int]]
-    time_us: int = 0
+    source: Source
+    ranges: SeqRanges
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
 
 
 class DeadLettersBack(_Tagged, frozen=True, tag="back"):
     """A crash happened between `DeadLettersRedriven` and its events: the dead letters wait again."""
 
-    source: bytes
-    ranges: list[tuple[int, int]]
-    time_us: int = 0
+    source: Source
+    ranges: SeqRanges
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
 
 
 class Skipped(_Tagged, frozen=True, tag="skipped"):
     """Events `[start, stop)` of a series never arrived, because no cache had them. The series continues after them."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
     text: str = ""
-    time_us: int = 0
+    time_us: Time = 0
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class TopicPaused(_Tagged, frozen=True, tag="paused"):
     """Delivery of events that match the pattern was stopped."""
 
-    pattern: str
-    time_us: int = 0
+    pattern: Topic
+    time_us: Time = 0
 
 
 class TopicResumed(_Tagged, frozen=True, tag="resumed"):
     """Delivery of events that match the pattern was resumed."""
 
-    pattern: str
-    time_us: int = 0
+    pattern: Topic
+    time_us: Time = 0
 
 
 Record = (

@@ -7,11 +7,13 @@ from ipaddress import ip_address
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from reknit.fields import AnySource, Number, Source
+
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """One run of a program as a member of a group. Its id is also the source of the events that it sends."""
 
-    id: bytes
+    id: Source
     name: str = ""
     address: str = ""
     """Where it receives datagrams, as `IP:PORT`; empty: only where its datagrams come from. Never a host's name: to look
@@ -39,8 +41,8 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     ((b'a', b'b'), True, True)
     """
 
-    counter: int
-    coordinator: bytes
+    counter: Number
+    coordinator: AnySource
     members: tuple[Member, ...]
 
     @property

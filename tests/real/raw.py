@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from reknit.errors import MalformedFrame
 from reknit.wire.codec import Decoder, Item, encode
@@ -35,7 +35,8 @@ class RawConnection:
 
     def half_close(self) -> None:
         """Nothing more comes from here."""
-        self._socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the node may have closed the connection
+            self._socket.shutdown(socket.SHUT_WR)
 
     def read(self, patience_s: float = PATIENCE_S) -> None:
         """Read until the node hangs up, or says nothing for so long."""

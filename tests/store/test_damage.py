@@ -240,35 +240,6 @@ def test_repair_sets_the_damage_aside_and_tells_what_is_lost(template: Template,
         journal.close()
 
 
-def test_events_of_the_last_batch_are_known_to_be_lost_where_its_head_is_whole(tmp_path: Path) -> None:
-    template = make_template(tmp_path, 1 << 20, is_closed=False)
-    entry = template.entries[-1]
-    flip(log_file(template.directory), entry.end - 1)
-    head = entry.head
-    assert repair(template.directory).lost == (Removed(head.topic, head.source, head.first, head.stop),)
-    journal = open_journal(template.directory)
-    assert journal.sources(head.topic)[head.source] == head.stop - 1
-    journal.close()
-
-
-def test_a_hole_that_a_repair_left_is_read_over_where_damage_follows_it(
-    pieces: Template, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "VERIFIED_BYTES", 8)
-    entry, after = pieces.entries[4:6]  # back to back, without a record between them
-    with pieces.copied() as directory:
-        flip(segment_path(directory / "log", 0), entry.end - 1)
-        repair(directory)
-        first_after = min(start for start in segment_starts(directory / "log") if start >= entry.end)
-        flip(segment_path(directory / "log", first_after), after.end - 1 - first_after)
-        journal = open_journal(directory)
-        rest = [one for one in pieces.entries if one not in (entry, after)]
-        assert spans(entries(journal)) == spans(rest)
-        assert journal.read(entry.position).entries[0].position > after.position
-        assert journal.records(entry.position)[1] > after.position
-        journal.close()
-
-
 def test_repair_of_a_sound_journal_changes_nothing(template: Template) -> None:
     with template.copied() as directory:
         report = repair(directory)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from reknit.cli.options import AsJson
 from reknit.cli.output import print_json, size
+from reknit.cli.progress import with_progress
 
 app = typer.Typer(
     help="Inspect and check the files of a journal, and repair damage.",
@@ -19,20 +19,6 @@ app = typer.Typer(
 
 Data = Annotated[Path, typer.Argument(metavar="[DIR]", help="The node's data directory (node.data_dir).")]
 DATA = Path("reknit-data")
-
-T = TypeVar("T")
-
-
-def _with_progress(work: Callable[[Callable[[int, int], object]], T]) -> T:
-    """Show a bar on stderr while something runs, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("checked"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("")
-        return work(lambda done, total: bar.update(task, completed=done, total=total))
 
 
 @app.command()
@@ -66,7 +52,7 @@ def verify(data: Data = DATA, json: AsJson = False) -> None:
 
     from reknit.store.directory.verification import verify_journal
 
-    found = _with_progress(lambda on_progress: verify_journal(data, on_progress))
+    found = with_progress("checked", lambda on_progress: verify_journal(data, on_progress))
     if json:
         print_json({**msgspec.to_builtins(found), "is_sound": found.is_sound})
     else:

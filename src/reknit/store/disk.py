@@ -107,6 +107,7 @@ class DiskJournal(ComposedJournal):
             ),
             now_us=now_us,
             report=opened.report,
+            origin=self.files.origin,
         )
         numbers = AccountNumbers(opened.account_numbers)
         self._checkpointer = Checkpointer(

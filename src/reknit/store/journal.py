@@ -172,6 +172,11 @@ class Journal(Readable, Protocol):
     """A journal that can be written, such as `DiskJournal` and `MemoryJournal`."""
 
     @property
+    def origin(self) -> str:
+        """The id that it had before it was restored from a backup, or its id."""
+        ...
+
+    @property
     def report(self) -> OpenReport: ...
 
     @property

@@ -20,6 +20,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from reknit.batch import SOURCE_BYTES, Batch
+from reknit.batch_layout import COUNT_MAX, SEQ_MAX
 from reknit.decoding import decode_packed
 from reknit.errors import MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
@@ -125,6 +126,8 @@ def unbundle(datagram: Buffer, group: int) -> tuple[bytes, list[Item]]:
     if magic != MAGIC or version != VERSION:
         what = f"magic {magic:#06x} and version {version} are not those of a group's datagram"
         raise MalformedFrame(what, "byte 0")
+    if stable > SEQ_MAX:
+        raise MalformedFrame(f"no source has a seq {stable}", "byte 32")
     items: list[Item] = []
     whole = datagram if type(datagram) is bytes else None
     at, end = ENVELOPE.size, len(view) if named == group else 0
@@ -154,7 +157,8 @@ def _piece(
         at += SOURCE_BYTES
     rest = length - index * size
     stop = at + (size if size < rest else rest)
-    if not (at < stop <= len(view) and first and count and length <= FRAME_BYTES_MAX):
+    is_batch = 0 < count <= COUNT_MAX and 0 < first <= SEQ_MAX - count and length <= FRAME_BYTES_MAX
+    if not (at < stop <= len(view) and is_batch):
         what = f"a piece of {size} bytes can't be number {index} of a batch of {length} bytes"
         raise MalformedFrame(what, f"byte {at} of a datagram")
     place = None if whole is None else (whole, at)

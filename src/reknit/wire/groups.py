@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from reknit.fields import Hash, Number, PieceRanges, Seq, SeqRanges, Source, check_ranges
 from reknit.frame import Buffer
-from reknit.seqset import Range
 from reknit.view import Member, View
 
 
@@ -44,10 +44,10 @@ class GroupStart(GroupMessage, frozen=True, tag=1):
     `buffer_bytes` is how much the sender's own socket buffers before it drops datagrams.
     """
 
-    seq: int
-    capacity: int
-    window_bytes: int
-    buffer_bytes: int
+    seq: Seq
+    capacity: Number
+    window_bytes: Number
+    buffer_bytes: Number
 
 
 class GroupAskStart(GroupMessage, frozen=True, tag=2):
@@ -57,7 +57,7 @@ class GroupAskStart(GroupMessage, frozen=True, tag=2):
 class GroupAck(GroupMessage, frozen=True, tag=3):
     """To a sender: my application has all your events up to and including `seq`."""
 
-    seq: int
+    seq: Seq
 
 
 class GroupAnnounce(GroupMessage, frozen=True, tag=4):
@@ -66,28 +66,33 @@ class GroupAnnounce(GroupMessage, frozen=True, tag=4):
     A member that lacks something requests it. Every member acks if that is wanted.
     """
 
-    high: int
-    stable: int
+    high: Seq
+    stable: Seq
     is_ack_wanted: bool
 
 
 class GroupRecover(GroupMessage, frozen=True, tag=5):
     """To all, and for `asked` to answer: I lack these events of `source`, and these pieces of its batches."""
 
-    source: bytes
-    asked: bytes
-    ranges: list[Range]
-    pieces: list[tuple[int, list[Range]]]
+    source: Source
+    asked: Source
+    ranges: SeqRanges
+    pieces: list[tuple[Seq, PieceRanges]]
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
+        for _, pieces in self.pieces:
+            check_ranges(pieces, first=0)
 
 
 class GroupGone(GroupMessage, frozen=True, tag=6):
     """The events of `source` up to and including `seq` are no longer available."""
 
-    source: bytes
-    seq: int
+    source: Source
+    seq: Seq
 
 
-Part = tuple[int, int, int, int, list[Range]]
+Part = tuple[Seq, Number, Number, Number, PieceRanges]
 """An incomplete batch: (first, count, length, size of a piece, which pieces are held)."""
 
 
@@ -98,22 +103,28 @@ class GroupHoldings(GroupMessage, frozen=True, tag=7):
     Every member that the source waited for had the events up to `stable`.
     """
 
-    source: bytes
-    stamp: int
-    start: int
-    delivered: int
-    high: int
-    ranges: list[Range]
+    source: Source
+    stamp: Hash
+    start: Seq
+    delivered: Seq
+    high: Seq
+    ranges: SeqRanges
     parts: list[Part]
-    lost: list[Range]
+    lost: SeqRanges
     is_answer: bool
-    stable: int = 0
+    stable: Seq = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self.ranges)
+        check_ranges(self.lost)
+        for *_, pieces in self.parts:
+            check_ranges(pieces, first=0)
 
 
 class GroupEnds(GroupMessage, frozen=True, tag=8):
     """To a member that was apart from me: how far I got with sources that left meanwhile. A question is answered."""
 
-    ends: list[tuple[bytes, int]]
+    ends: list[tuple[Source, Seq]]
     is_question: bool
 
 
@@ -135,8 +146,8 @@ class GroupFound(GroupMessage, frozen=True, tag=17):
 class GroupBeat(GroupMessage, frozen=True, tag=18):
     """I am alive, and this is my view: `coordinator` made it, and I may coordinate it now."""
 
-    counter: int
-    coordinator: bytes
+    counter: Number
+    coordinator: Source
     is_coordinating: bool = False
 
 
@@ -157,13 +168,13 @@ class GroupLeave(GroupMessage, frozen=True, tag=21):
 class GroupSuspect(GroupMessage, frozen=True, tag=22):
     """I have not heard from these members for too long. A member that is among them sends `GroupBeat` at once."""
 
-    members: list[bytes]
+    members: list[Source]
 
 
 class GroupEvict(GroupMessage, frozen=True, tag=23):
     """To the coordinator: this member holds everyone up."""
 
-    member: bytes
+    member: Source
     why: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from reknit.fields import Number, Position, Seq, Source, Topic, check_range
 from reknit.wire.messages import Message
 from reknit.wire.outcomes import RangeOutcome
 
@@ -15,8 +16,8 @@ class Link(Message, frozen=True, tag=43):
     here."""
 
     node: str
-    instance: int
-    cost: int
+    instance: Number
+    cost: Number
     is_edge: bool
     urls: list[str]
     journal: str
@@ -30,9 +31,9 @@ class LinkState(Message, frozen=True, tag=44):
     of a node counts. No answer."""
 
     node: str
-    instance: int
-    seq: int
-    links: dict[str, int]
+    instance: Number
+    seq: Number
+    links: dict[str, Number]
     is_edge: bool = False
 
 
@@ -44,11 +45,11 @@ class Announce(Message, frozen=True, tag=45):
     """
 
     node: str
-    instance: int
-    seq: int
-    added: list[tuple[str, str]]
+    instance: Number
+    seq: Number
+    added: list[tuple[Topic, str]]
     """(pattern, mode): mode is `journal` for subscribers that get everything, `any` for those that share."""
-    removed: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    removed: list[tuple[Topic, str]] = msgspec.field(default_factory=list)
     is_whole: bool = False
 
 
@@ -66,7 +67,7 @@ class Beat(Message, frozen=True, tag=47):
     `AskWhole`.
     """
 
-    rows: list[tuple[str, int, int, int]]
+    rows: list[tuple[str, Number, Number, Number]]
 
 
 # -- anycast
@@ -75,13 +76,13 @@ class Beat(Message, frozen=True, tag=47):
 class Forward(Message, frozen=True, tag=48):
     """A node forwards an anycast batch to a neighbour: the next `size` bytes. The neighbour answers `Returned`."""
 
-    size: int
+    size: Number
     origin: str
     mode: str
     resend: bool
-    attempts: int
+    attempts: Number
     """To how many subscribers it was delivered so far."""
-    ttl_ms: int
+    ttl_ms: Number
     visited: list[str]
     """The nodes that have it or had it. It does not go there again."""
 
@@ -89,8 +90,8 @@ class Forward(Message, frozen=True, tag=48):
 class Return(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of forwarded events."""
 
-    topic: str
-    source: bytes
+    topic: Topic
+    source: Source
     fate: RangeOutcome
     visited: list[str]
 
@@ -99,13 +100,13 @@ class Returned(Message, frozen=True, tag=49):
     """A node's answer to `Forward`: the outcomes of the forwarded events. With a number, the answer is `Recorded`."""
 
     rows: list[Return]
-    number: int = 0
+    number: Number = 0
 
 
 class Recorded(Message, frozen=True, tag=55):
     """The answer to `Returned`: all outcomes up to this number are durable on the nodes that the events came from."""
 
-    number: int
+    number: Number
 
 
 # -- replication
@@ -119,7 +120,7 @@ class Pull(Message, frozen=True, tag=50):
     """
 
     epoch: str
-    position: int
+    position: Position
 
 
 class Carry(Message, frozen=True, tag=51):
@@ -128,33 +129,36 @@ class Carry(Message, frozen=True, tag=51):
     `position` is the sender's journal position after them.
     """
 
-    size: int
-    position: int
-    origins: list[tuple[bytes, str]]
+    size: Number
+    position: Position
+    origins: list[tuple[Source, str]]
     """The nodes on which new sources are published."""
 
 
 class Got(Message, frozen=True, tag=52):
     """The answer to `Carry`: everything up to this position of the sender's journal is stored here."""
 
-    position: int
+    position: Position
 
 
 class Skip(Message, frozen=True, tag=53):
     """A bridge or a publisher tells a node: events `[start, stop)` are lost at their origin. The series continues after
     them. No answer."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
     text: str
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Via(Message, frozen=True, tag=54):
     """A bridge tells a node which nodes a source has passed, in order, before its events arrive. No answer."""
 
-    source: bytes
+    source: Source
     nodes: list[str]
 
 

@@ -10,6 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
+from reknit.fields import (
+    CodeNumber,
+    Number,
+    OutcomeNumber,
+    Position,
+    Seconds,
+    Seq,
+    Source,
+    Topic,
+    check_range,
+)
+
 VERSION: Final = 1
 
 
@@ -23,7 +35,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 class Hello(Message, frozen=True, tag=1):
     """The side that opened a connection sends it first. The node answers `Welcome`, or `Bye`."""
 
-    version: int
+    version: Number
     name: str
     token: str = ""
     role: str = "client"
@@ -32,11 +44,11 @@ class Hello(Message, frozen=True, tag=1):
 class Welcome(Message, frozen=True, tag=2):
     """The node's answer to `Hello`: its name, the epoch of its journal, and its limits."""
 
-    version: int
+    version: Number
     node: str
     epoch: str
-    heartbeat_s: float
-    frame_bytes_max: int
+    heartbeat_s: Seconds
+    frame_bytes_max: Number
 
 
 class Ping(Message, frozen=True, tag=3):
@@ -50,7 +62,7 @@ class Pong(Message, frozen=True, tag=4):
 class Bye(Message, frozen=True, tag=5):
     """Either side sends it before it closes the connection, with the reason: a google.rpc code and a text. No answer."""
 
-    code: int
+    code: CodeNumber
     text: str
 
 
@@ -60,40 +72,43 @@ class Bye(Message, frozen=True, tag=5):
 class Declare(Message, frozen=True, tag=6):
     """A publisher whose source is not new asks for the last durable seq of it. The node answers `Ack`."""
 
-    source: bytes
-    topic: str
+    source: Source
+    topic: Topic
 
 
 class Ack(Message, frozen=True, tag=7):
     """The node tells a publisher: everything of the source up to and including `seq` is stored. No answer."""
 
-    source: bytes
-    seq: int
+    source: Source
+    seq: Seq
 
 
 class Expect(Message, frozen=True, tag=8):
     """The node tells a publisher: a batch did not follow on the last one. The publisher resends from `seq` on."""
 
-    source: bytes
-    seq: int
+    source: Source
+    seq: Seq
 
 
 class Refuse(Message, frozen=True, tag=9):
     """The node tells a publisher: events `[start, stop)` of the source are permanently refused, and why. No answer."""
 
-    source: bytes
-    start: int
-    stop: int
-    code: int
+    source: Source
+    start: Seq
+    stop: Seq
+    code: CodeNumber
     text: str
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Hold(Message, frozen=True, tag=10):
     """The node tells publishers: it can't take events now, and why. They keep their events until `Go`."""
 
-    code: int
+    code: CodeNumber
     text: str
-    sources: list[bytes] = []
+    sources: list[Source] = []
     """The sources that have to wait; empty: all."""
 
 
@@ -107,10 +122,10 @@ class Go(Message, frozen=True, tag=11):
 class Held(msgspec.Struct, frozen=True, array_like=True):
     """A range that the subscriber has in flight: received, not settled."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
 
     def __post_init__(self) -> None:
         if not 0 < self.start < self.stop:
@@ -124,14 +139,14 @@ class Start(msgspec.Struct, frozen=True):
 
     history: bool = False
     """From the oldest event held."""
-    position: int | None = None
+    position: Position | None = None
     """From this position of the journal with the given epoch."""
     epoch: str = ""
-    checkpoint: dict[str, int] | None = None
+    checkpoint: dict[str, Seq] | None = None
     """After these seqs: {source as hex: seq}. Other sources begin at `position`, or else at their first held event."""
-    count: int = 0
+    count: Number = 0
     """With `history`: at most this many of the newest events of each source."""
-    age_s: float = 0.0
+    age_s: Seconds = 0.0
     """With `history`: only events that are at most this old."""
 
 
@@ -141,11 +156,11 @@ class Subscribe(Message, frozen=True, tag=12):
     With a name the subscription is durable, and resumes where that name left off.
     """
 
-    sub: int
-    pattern: str
+    sub: Number
+    pattern: Topic
     name: str
     start: Start
-    credit: int
+    credit: Number
     held: list[Held] = []
     is_cache: bool = False
     """Whether the subscriber is a cache: an accepted event is stored there and can be recovered from there."""
@@ -156,38 +171,38 @@ class Subscribe(Message, frozen=True, tag=12):
 class Handling(msgspec.Struct, frozen=True, array_like=True):
     """How events on a pattern are attempted. A subscriber applies it to events that it recovered from a cache."""
 
-    pattern: str
-    attempts_max: int = 0
-    ttl_ms: int = 0
+    pattern: Topic
+    attempts_max: Number = 0
+    ttl_ms: Number = 0
     is_ordered: bool = False
 
 
 class Subscribed(Message, frozen=True, tag=13):
     """The node's answer to `Subscribe`: the position where it starts, and whether it resumed an earlier one."""
 
-    sub: int
-    position: int
+    sub: Number
+    position: Position
     resumed: bool
     is_shared: bool = False
     """Whether each event goes to one of several subscribers: seqs have gaps, and a released event goes to the next."""
     handling: list[Handling] = []
     """The rules for its topics, for a subscriber without a name. The first one that matches applies."""
-    never: list[int] = []
+    never: list[CodeNumber] = []
     """Codes of failures that are not retried."""
 
 
 class Unsubscribe(Message, frozen=True, tag=14):
     """A client ends a subscription; with `forget`, a durable one is deleted. The node answers `Unsubscribed`."""
 
-    sub: int
+    sub: Number
     forget: bool = False
 
 
 class Unsubscribed(Message, frozen=True, tag=15):
     """The node tells a client: the subscription ended, on request or for the given reason. No answer."""
 
-    sub: int
-    code: int = 0
+    sub: Number
+    code: CodeNumber = 0
     text: str = ""
     is_forgotten: bool = False
     """Whether a durable subscription was deleted, durably."""
@@ -196,8 +211,8 @@ class Unsubscribed(Message, frozen=True, tag=15):
 class Credit(Message, frozen=True, tag=16):
     """A subscriber allows the node to send batches up to this many bytes since the subscription began. No answer."""
 
-    sub: int
-    total: int
+    sub: Number
+    total: Number
 
 
 class Deliver(Message, frozen=True, tag=17):
@@ -206,29 +221,32 @@ class Deliver(Message, frozen=True, tag=17):
     Everything before `position` in the journal was delivered. It is -1 while an earlier event waits.
     """
 
-    sub: int
-    size: int
-    position: int
-    attempt: int = 1
+    sub: Number
+    size: Number
+    position: Position
+    attempt: Number = 1
     counted: bool = True
     """Whether these bytes use up credit. A repeated delivery does not."""
-    ordered_to: int = 0
+    ordered_to: Seq = 0
     """On an ordered topic: a subscriber that gives back one event gives back everything after it, up to this seq."""
 
 
 class DispositionRow(msgspec.Struct, frozen=True, array_like=True):
     """A subscriber's disposition of the delivered events `[start, stop)`."""
 
-    topic: str
-    source: bytes
-    start: int
-    stop: int
-    outcome: int
-    code: int = 0
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
+    outcome: OutcomeNumber
+    code: CodeNumber = 0
     text: str = ""
-    delay_s: float = 0.0
-    attempt: int = 0
+    delay_s: Seconds = 0.0
+    attempt: Number = 0
     """Which attempt had this outcome; 0: the last one."""
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Rejection(msgspec.Struct, frozen=True, array_like=True):
@@ -237,17 +255,17 @@ class Rejection(msgspec.Struct, frozen=True, array_like=True):
 
     data: bytes
     """A whole batch."""
-    code: int
+    code: CodeNumber
     text: str
-    attempts: int
+    attempts: Number
     reason: str = "rejected"
 
 
 class Settle(Message, frozen=True, tag=18):
     """A subscriber reports outcomes, numbered. A repeated one has no effect. The node answers `Settled`."""
 
-    sub: int
-    number: int
+    sub: Number
+    number: Number
     rows: list[DispositionRow]
     rejected: list[Rejection] = []
     """Recovered events to dead-letter."""
@@ -256,19 +274,22 @@ class Settle(Message, frozen=True, tag=18):
 class Settled(Message, frozen=True, tag=19):
     """The node's answer to `Settle`: all outcomes up to this number are stored (durably for a durable subscription)."""
 
-    sub: int
-    number: int
+    sub: Number
+    number: Number
 
 
 class Lost(Message, frozen=True, tag=20):
     """The node tells a subscriber: events `[start, stop)` can't be delivered any more, and why. No answer."""
 
-    sub: int
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    sub: Number
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
     reason: str
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Revoked(Message, frozen=True, tag=60):
@@ -277,11 +298,14 @@ class Revoked(Message, frozen=True, tag=60):
     The subscriber may still accept or reject them.
     """
 
-    sub: int
-    topic: str
-    source: bytes
-    start: int
-    stop: int
+    sub: Number
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 # -- admin
@@ -290,7 +314,7 @@ class Revoked(Message, frozen=True, tag=60):
 class Ask(Message, frozen=True, tag=21):
     """A client asks the node for its status, its ledger, a part of its journal, and so on. The node answers `Answer`."""
 
-    id: int
+    id: Number
     what: str
     args: dict[str, Any] = {}
 
@@ -298,11 +322,11 @@ class Ask(Message, frozen=True, tag=21):
 class Answer(Message, frozen=True, tag=22):
     """The node's answer to the `Ask` with this id. `size` bytes of batches and records follow it."""
 
-    id: int
-    code: int
+    id: Number
+    code: CodeNumber
     text: str
     body: Any = None
-    size: int = 0
+    size: Number = 0
 
 
 SessionMessage = (

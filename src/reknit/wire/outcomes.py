@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from reknit.fields import CodeNumber, Number, OutcomeNumber, Seq, Source, Topic, check_range
 from reknit.wire.messages import Message
 
 
@@ -11,32 +12,35 @@ class Want(Message, frozen=True, tag=40):
     """A publisher asks for the outcome of each event from `first` on. The node answers `PathThere`, and `Told` for each
     outcome. With `resend`, a released event goes to the next path."""
 
-    source: bytes
-    topic: str
+    source: Source
+    topic: Topic
     resend: bool
-    first: int
+    first: Seq
     """The first seq without a known outcome."""
-    kept: int
+    kept: Seq
     """The last seq that is known to be stored."""
 
 
 class RangeOutcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of events `[start, stop)`, with the node and the path where they ended."""
 
-    start: int
-    stop: int
-    outcome: int
-    code: int = 0
+    start: Seq
+    stop: Seq
+    outcome: OutcomeNumber
+    code: CodeNumber = 0
     text: str = ""
     node: str = ""
     path: str = ""
-    attempts: int = 1
+    attempts: Number = 1
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)
 
 
 class Told(Message, frozen=True, tag=41):
     """The node tells a publisher that sent `Want`: outcomes of its events. No answer."""
 
-    source: bytes
+    source: Source
     rows: list[RangeOutcome]
 
 
@@ -44,7 +48,7 @@ class PathThere(Message, frozen=True, tag=42):
     """The node tells a publisher that sent `Want`: whether a subscriber can take its events. The publisher waits while
     there is none. No answer."""
 
-    source: bytes
+    source: Source
     is_there: bool
     is_journal: bool = False
     """Whether its topic is delivered from the journal: then a stored event counts as accepted."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from reknit.fields import Number, Source, Topic
 from reknit.wire.messages import Message
 
 
 class Begin(Message, frozen=True, tag=70):
     """A publisher begins a stream. The node answers `Room`, and `Told` with the outcome at the end."""
 
-    source: bytes
+    source: Source
     """A source of this stream alone."""
-    topic: str
+    topic: Topic
     resend: bool
     data: bytes
     """The event without its payload, as a whole batch."""
@@ -22,9 +23,9 @@ class Piece(Message, frozen=True, tag=71):
     The receiver answers `Room` as it reads.
     """
 
-    sub: int
-    source: bytes
-    offset: int
+    sub: Number
+    source: Source
+    offset: Number
     data: bytes
     is_last: bool
 
@@ -32,16 +33,16 @@ class Piece(Message, frozen=True, tag=71):
 class Room(Message, frozen=True, tag=72):
     """The receiver of a stream allows its sender to send up to this many bytes in total. No answer."""
 
-    sub: int
-    source: bytes
-    total: int
+    sub: Number
+    source: Source
+    total: Number
 
 
 class Abort(Message, frozen=True, tag=73):
     """Either side of a stream aborts it: it does not become an event. No answer."""
 
-    sub: int
-    source: bytes
+    sub: Number
+    source: Source
     text: str
 
 

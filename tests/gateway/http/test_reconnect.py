@@ -121,3 +121,9 @@ def test_the_grace_period_cannot_be_longer_than_events_are_kept() -> None:
 def test_a_bad_age_or_count_is_a_bad_request(node: Web) -> None:
     assert node.get(kn_from="/what/chat", do_max_age="old").code == 400
     assert node.get(kn_from="/what/chat", do_max_n="few").code == 400
+    for age in ("-1", "nan", "1_0 s"):
+        assert node.get(kn_from="/what/chat", do_max_age=age).code == 400
+        assert node.get(kn_from="/what/chat", kn_to="/what/else", do_max_age=age).code == 400
+    for count in ("-1", "1.5", "\u0661", "9" * 30):
+        assert node.get(kn_from="/what/chat", do_max_n=count).code == 400
+        assert node.get(kn_from="/what/chat", kn_to="/what/else", do_max_n=count).code == 400

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
 from reknit.batch import Batch
 from reknit.client.session import connect
 from reknit.config import Config, JournalSettings, LinkSettings, NodeSettings, TopicSettings
 from reknit.connection.node_connection import NodeConnection
+from reknit.frame import KIND_MESSAGE, wrap
 from reknit.node.node import Node
 from reknit.outcome import Outcome
 from reknit.server import build_node
@@ -38,6 +40,7 @@ from tests.node.node_processes import PATIENCE_S, run, until
 
 HELLO = Link("stranger", 1, 1, False, [], "epoch")
 BATCH = Batch.build(b"s" * 16, "orders/x", 1, [b"x"], time_us=0)
+SOURCE = b"q" * 16
 FORWARD = Forward(BATCH.head.length, "stranger", "closest", True, 1, 0, ["stranger"])
 
 
@@ -71,22 +74,28 @@ MODE_REASON = "'some' is not a kind of subscription"
 COST_REASON = "the cost of a link must be from 1 to 1000000"
 DISTRIBUTION_REASON = "'odd' is not a distribution of events with outcomes"
 UNANNOUNCED = "stranger sent batches that were not announced: dropped"
+NUMBER_REASON = (
+    "malformed frame: a message can't be read (Expected `int` >= -1 - at `$[1]`), at 3 bytes; the sender is not reknit "
+    "or is broken"
+)
 LOGGED: list[tuple[str, list[Message | bytes], str, list[str]]] = [
     ("nothing before a link", [LinkState("x", 1, 1, {}), FORWARD, bytes(BATCH.data), Got(3), Pull("", -1)], "", []),
     ("a name that is none", [Link("", 1, 1, False, [], "")], NAME_REASON, []),
     ("our own name", [Link("near", 1, 1, False, [], "")], OWN_REASON, []),
     ("a pattern that is none", [HELLO, Announce("stranger", 1, 2, [("a//b", "any")], [], True)], PATTERN_REASON, []),
     ("a mode that is none", [HELLO, Announce("stranger", 1, 2, [("a", "some")], is_whole=True)], MODE_REASON, []),
-    ("a cost that is none", [HELLO, LinkState("stranger", 1, 2, {"near": -5})], COST_REASON, []),
+    ("a cost that is none", [HELLO, LinkState("stranger", 1, 2, {"near": 0})], COST_REASON, []),
     ("a distribution that is none", [HELLO, Forward(8, "x", "odd", True, 1, 0, [])], DISTRIBUTION_REASON, []),
-    ("outcomes of nothing", [HELLO, Returned([Return("a", b"s" * 16, RangeOutcome(1, 1 << 60, 99), ["x"])])], "", []),
-    ("positions that are none", [HELLO, Got(-5), Got(1 << 62), Pull("other", 1 << 60), Pull("", -7)], "", []),
-    ("unknown nodes", [HELLO, AskWhole("nobody"), Beat([("x", 1 << 62, -1, 5)]), Beat([])], "", []),
+    ("outcomes of nothing", [HELLO, Returned([Return("a", b"s" * 16, RangeOutcome(1, 1 << 60, 5), ["x"])])], "", []),
+    ("positions that are none", [HELLO, Got(-1), Got(1 << 62), Pull("other", 1 << 60), Pull("", -1)], "", []),
+    ("unknown nodes", [HELLO, AskWhole("nobody"), Beat([("x", 1 << 62, 0, 5)]), Beat([])], "", []),
     ("batches without a word", [HELLO, bytes(BATCH.data)], "", [UNANNOUNCED]),
     ("a delivery that nobody wants", [HELLO, FORWARD, bytes(BATCH.data)], "", []),
-    ("a carry", [HELLO, Carry(BATCH.head.length, 7, [(b"x", "y")]), bytes(BATCH.data), Carry(0, -3, [])], "", []),
-    ("odd wants", [Want(b"", "a//b", True, -1, 1 << 60), Want(b"x", "orders/x", True, 9, 3)], "", []),
-    ("odd bridges", [Via(b"", ["x"] * 100), Skip("plain/x", b"q" * 16, 5, 3, ""), Skip("a//b", b"q", 1, 2, "")], "", []),
+    ("a carry", [HELLO, Carry(BATCH.head.length, 7, [(b"x" * 16, "y")]), bytes(BATCH.data), Carry(0, -1, [])], "", []),
+    ("odd wants", [Want(b"w" * 16, "a//b", True, 0, 1 << 60), Want(b"x" * 16, "orders/x", True, 9, 3)], "", []),
+    ("odd bridges", [Via(b"v" * 16, ["x"] * 100), Skip("plain/x", SOURCE, 5, 5, ""), Skip("a//b", SOURCE, 1, 2, "")],
+     "", []),
+    ("a number that is none", [HELLO, wrap(KIND_MESSAGE, msgspec.msgpack.encode([52, -5]))], NUMBER_REASON, []),
 ]  # fmt: skip
 """The stranger's messages, the reason with which the node dismisses it ("" if it does not), and the node's log."""
 

@@ -26,6 +26,8 @@ DAMAGED = FabricPlan(
 
 # 0, 1 and 6: a repair sets events aside whose outcomes are behind them in the log, and the index does not know them yet.
 # 11: damage follows the hole that an earlier repair left. 19: only its own head speaks of the damaged batch.
+# 36 and 72 fail: an outcome is lost with the damage, and a subscriber that accepted the event drops the second delivery
+# as a copy without an outcome, so that the event stays in flight.
 @pytest.mark.parametrize("seed", [*range(8), 11, 19])
 def test_everything_but_the_damaged_part_arrives(seed: int) -> None:
     verdict = run(seed, plan=replace(DAMAGED, seed=seed), is_traced=True)

@@ -13,6 +13,8 @@ from reknit.client.message_router import MessageRouter
 from reknit.client.options import SubscribeOptions
 from reknit.config import Config, RecoverySettings
 from reknit.connection.remote_cache import RemoteCache
+from reknit.errors import LocalError
+from reknit.fields import NUMBER_MAX, SECONDS_MAX
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.cache_requests import CacheRequester
 from reknit.protocol.recovery.held_series import HoldLimits
@@ -59,16 +61,21 @@ class SubscriptionRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_history(history: bool | int | float | timedelta) -> History | None:
-    """The past that a caller wants: everything, a count, an age, or nothing.
+    """The past that a caller wants: everything, a count, an age, or nothing. Raises `LocalError`.
 
     >>> parse_history(True), parse_history(2).count, parse_history(0.5).age_s, parse_history(False)
     (History(count=0, age_s=0.0), 2, 0.5, None)
+    >>> parse_history(timedelta.max) == History()
+    True
     """
-    if isinstance(history, timedelta):
-        return History(age_s=history.total_seconds())
     if isinstance(history, bool):
         return History() if history else None
-    return History(count=history) if isinstance(history, int) else History(age_s=history)
+    past = history.total_seconds() if isinstance(history, timedelta) else history
+    if not past >= 0:
+        raise LocalError(f"Invalid history {history}: a count or an age in seconds must be 0 or more.")
+    if isinstance(past, int):
+        return History(count=min(past, NUMBER_MAX))
+    return History(age_s=past) if past <= SECONDS_MAX else History()
 
 
 class RecoveryAccess(msgspec.Struct, frozen=True, kw_only=True):

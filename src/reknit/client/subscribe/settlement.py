@@ -12,7 +12,9 @@ from reknit.client.streams import IncomingStream, IncomingStreams
 from reknit.client.subscribe.delivery_queue import DeliveryQueue
 from reknit.client.subscribe.driver import SubscriptionDriver
 from reknit.delivery import Delivery
+from reknit.errors import LocalError
 from reknit.event import FLAG_STREAM
+from reknit.fields import SECONDS_MAX
 from reknit.outcome import Code, Outcome
 from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 
@@ -97,6 +99,8 @@ class Settlement:
         delay_s: float = 0.0,
     ) -> Awaitable[None]:
         """The application's outcome for `[start, stop)` of a batch."""
+        if code or delay_s:
+            _check(code, delay_s)
         series = (batch.topic, batch.source)
         machine = self._driver.machine
         is_owned = False
@@ -172,3 +176,17 @@ class Settlement:
         await self._driver.wait_until(
             lambda: self._driver.machine.is_settled or self._queue.error is not None, complaint
         )
+
+
+def _check(code: int, delay_s: float) -> None:
+    """Refuse here what the node would end the connection for.
+
+    >>> _check(500, 0.0)
+    Traceback (most recent call last):
+    ...
+    reknit.errors.LocalError: Invalid code 500: google.rpc codes are from 0 to 16.
+    """
+    if not 0 <= code <= max(Code):
+        raise LocalError(f"Invalid code {code}: google.rpc codes are from 0 to {int(max(Code))}.")
+    if not 0 <= delay_s <= SECONDS_MAX:
+        raise LocalError(f"Invalid delay_s {delay_s}: it must be a number from 0 to {SECONDS_MAX:.0f}.")

@@ -29,7 +29,8 @@ ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
 """Requests that change state, and are answered when the change is durable."""
 SKIP = "skip"
 """It changes state too: the loss that it reports is durable before it is answered."""
-UNANSWERABLE = (Refused, LocalError, KeyError, TypeError, ValueError)
+UNANSWERABLE = (Refused, LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
+"""What arguments of a wrong type or size raise."""
 
 Answering = Callable[[dict[str, Any]], Reply]
 AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]

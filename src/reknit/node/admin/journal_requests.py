@@ -70,7 +70,9 @@ class JournalRequests:
 
     def find(self, args: dict[str, Any]) -> Reply:
         """Events `[start, stop)` of a source on a topic, as far as they are held: their batches, cut to the range."""
-        topic, source = str(args["topic"]), bytes(args["source"])
+        topic, source = str(args["topic"]), args["source"]
+        if not isinstance(source, bytes):  # `bytes` makes as many bytes of a number as it says
+            raise TypeError(f"source must be bytes, not {type(source).__name__}")
         batches = self._core.find(topic, source, int(args["start"]), int(args["stop"]))
         body = {"first_held": self._journal.first_held(topic, source)}
         return body, [memoryview(batch.data) for batch in batches]

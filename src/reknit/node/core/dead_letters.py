@@ -44,7 +44,7 @@ class DeadLetters:
     def __init__(self, node: str, config: Config, journal: Journal, now_us: Callable[[], int]) -> None:
         self.node = node
         self.topic = config.dispatch.dead_letter_topic
-        self.source = lasting_source(f"{node}\0{self.topic}", journal.id)
+        self.source = lasting_source(f"{node}\0{self.topic}", journal.origin)
         self.journal = journal
         self.now_us = now_us
         self._config = config

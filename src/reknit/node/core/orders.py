@@ -54,7 +54,7 @@ class AdminOrders:
         except JournalFull as error:
             self._output.say(peer, Answer(ask.id, Code.RESOURCE_EXHAUSTED, str(error)))
             return
-        except (LocalError, KeyError, TypeError, ValueError) as error:
+        except (LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             self._output.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         self._output.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)

@@ -1,8 +1,8 @@
 """Which events existed, although neither the log nor the index has them: the rest of the log proves it.
 
-A node stores the events of a source in the order of their seqs, and an outcome after its event. So a batch, or an outcome,
-proves that every earlier event of its source was stored, unless a record says that it never arrived. The head of a damaged
-batch is believed where it fits exactly.
+A node stores the events of a source in the order of their seqs, and an outcome after its event. So a batch, or an
+outcome, proves that every earlier event of its source was stored, unless a record says that it never arrived. The head
+of a damaged batch is believed where it fits exactly.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class JournalFiles:
         except OSError as error:
             raise explained(error, layout.root) from error
         try:
-            self.id = layout.create().id
+            label = layout.create()
+            self.id, self.origin = label.id, label.origin or label.id
             self.shared = SharedEnd(layout.end, writable=True)
             self.segments = SegmentFiles(layout.log)
             self.index, self.index_damage = open_index(layout, index_map_bytes)

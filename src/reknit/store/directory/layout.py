@@ -38,6 +38,8 @@ class JournalLabel(msgspec.Struct, frozen=True):
 
     format: int
     id: str
+    origin: str = ""
+    """The id of the journal whose backup this was restored from; empty if it never was."""
 
 
 class Layout:

@@ -16,8 +16,8 @@ from reknit.entries import Removed
 from reknit.ledger import Ledger
 from reknit.records import apply, apply_to_paused, decode
 from reknit.seqset import SeqSet
-from reknit.store.directory.index_check import open_index
 from reknit.store.directory.existence import continuing_head, proven_events
+from reknit.store.directory.index_check import open_index
 from reknit.store.directory.layout import DirectoryLock, Layout, shared_end
 from reknit.store.directory.survey import Damage, LogSurvey, ValidPart
 from reknit.store.index.index import Index
@@ -201,9 +201,23 @@ class _Repair:
         )
         unsaved = UnsavedChanges()
         unsaved.take(self._ledger)
+        unsaved.add_accounts(self._lower_floors())
         unsaved.add_series({(one.topic, one.source) for one in self._series})
         fill(snapshot, unsaved, self._ledger, self._series, self._numbers)
         self._index.rebuild(snapshot)
+
+    def _lower_floors(self) -> set[str]:
+        """Records of outcomes may be among the damage: their events are delivered again, wherever they are."""
+        lowered = set()
+        for name, account in self._ledger.accounts.items():
+            for one in self._series.fresh:  # in the order of the log
+                if one.position >= account.floor:
+                    break
+                if account.open_within((one.series.topic, one.series.source), one.first, one.stop):
+                    account.floor = one.position
+                    lowered.add(name)
+                    break
+        return lowered
 
     def _date(self, segments: Iterable[Segment]) -> None:
         """Date each segment like the segment that it comes from, or like its file."""

@@ -39,9 +39,12 @@ class ComposedJournal:
         archive: LogArchive,
         now_us: Callable[[], int],
         report: OpenReport,
+        origin: str = "",
     ) -> None:
         self.id = id
         """Positions of journals with different ids can't be compared."""
+        self.origin = origin or id
+        """The id before it was restored from a backup."""
         self.report = report
         """The result of opening the journal."""
         self.state = state

@@ -81,6 +81,14 @@ class Index:
             self._environment.leave()
             raise
 
+    def copy_to(self, directory: Path) -> None:
+        """Write a copy as of one moment into an empty directory, also while a node writes the index."""
+        try:
+            with self._environment.reading() as txn:
+                self._environment.lmdb.copy(str(directory), compact=True, txn=txn)
+        except lmdb.Error as error:
+            raise explained(error, directory) from error
+
     def _check_sealed(self) -> bool:
         """Whether the rows have checksums. Raises `RowDamaged`."""
         with self._environment.reading() as txn:

@@ -32,6 +32,10 @@ class UnsavedChanges:
         """Save these too."""
         self.series |= series
 
+    def add_accounts(self, names: set[str]) -> None:
+        """Save these too."""
+        self.accounts |= names
+
     def __bool__(self) -> bool:
         return bool(self.series or self.accounts or self.ends or self.tallies or self.letters)
 

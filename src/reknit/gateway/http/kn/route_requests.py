@@ -6,6 +6,7 @@ import asyncio
 
 from reknit.config import HttpSettings
 from reknit.gateway.access import Access
+from reknit.gateway.http.kn.parameters import age_of, count_of
 from reknit.gateway.http.kn.router import KnRouter
 from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import to_topic
@@ -47,12 +48,14 @@ class RouteRequests:
             return StatusEvent("200 Ignored route", "", elements)
         if router.is_full:
             return StatusEvent("500 Internal Server Error", "there are too many routes")
-        since = self._since(form, from_topic)
+        try:
+            age_s, count = age_of(form), count_of(form) or 0
+        except ValueError as error:
+            return StatusEvent(BAD_REQUEST, str(error))
+        since = self._since(form, from_topic, age_s, count)
         if isinstance(since, ReconnectDenied):
             return StatusEvent(since.status, since.why)
-        route = TopicRoute(
-            id, from_topic, destination, -1, since, _count(first(form, "do_max_n")), first(form, "kn_uri")
-        )
+        route = TopicRoute(id, from_topic, destination, -1, since, count, first(form, "kn_uri"))
         await asyncio.wait_for(router.put(route), self._settings.request_timeout_s)
         return StatusEvent("200 Routed", "", elements)
 
@@ -66,25 +69,13 @@ class RouteRequests:
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{to}")
         return None
 
-    def _since(self, form: Form, from_topic: str) -> int | ReconnectDenied:
+    def _since(self, form: Form, from_topic: str, age_s: float | None, count: int) -> int | ReconnectDenied:
         """The position at which the population of a new route begins; -1 without a population."""
         held = self._promises.held(PatternScope(Pattern(from_topic), None))
         if checkpoint := first(form, "do_since_checkpoint"):
             granted = since_checkpoint(checkpoint, held)
-        elif (age_s := _age(first(form, "do_max_age"))) is not None:
+        elif age_s is not None:
             granted = since_age(age_s, self._settings.grace_s, held)
         else:
-            return held.start if _count(first(form, "do_max_n")) else -1
+            return held.start if count else -1
         return granted if isinstance(granted, ReconnectDenied) else granted.place.position
-
-
-def _age(text: str) -> float | None:
-    """`do_max_age=<s>|infinity`."""
-    try:
-        return max(0.0, float(text)) if text else None
-    except ValueError:
-        return None
-
-
-def _count(text: str) -> int:
-    return int(text) if text.isdecimal() else 0

@@ -13,6 +13,7 @@ from reknit.errors import Gone
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelBatch
 from reknit.gateway.http.groups import TunnelGroup
+from reknit.gateway.http.kn.parameters import whole_number
 from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.replay import is_expired
 from reknit.gateway.http.scopes import TopicScope
@@ -96,16 +97,16 @@ class KnRouter:
             if not to:
                 changed = self.routes.remove(from_topic, id) or changed
                 continue
-            position = int(headers.get(POSITION, entry.position))
-            since = int(headers.get(SINCE, position))
-            count = int(headers.get(COUNT, 0))
+            # Anyone may publish here: a header that is not a number counts as missing, and no route begins after it.
+            stored, since = (whole_number(headers.get(name, "")) for name in (POSITION, SINCE))
+            position = entry.position if stored is None else min(stored, entry.position)
             route = TopicRoute(
                 id,
                 from_topic,
                 to,
                 position,
-                since if since >= 0 else position,
-                count,
+                position if since is None else min(since, position),
+                whole_number(headers.get(COUNT, "")) or 0,
                 headers.get("kn_uri", ""),
             )
             self._stored_at[from_topic, id] = entry.position

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from reknit.config import HttpSettings
 from reknit.errors import Gone, InvalidTopic
 from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import JsFormat, TunnelFormat
+from reknit.gateway.http.kn.parameters import age_of, count_of
 from reknit.gateway.http.kn.router import KnRouter
 from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, UNKNOWN_TOKEN, new_id
 from reknit.gateway.http.kn.subtopics import Subtopics, SubtopicsScope
@@ -143,19 +146,14 @@ class KnTunnels:
 
     def _place(self, form: Form, scope: TopicScope) -> ReconnectGranted | ReconnectDenied:
         held = self._promises.held(scope)
-        checkpoint, age, count = (
-            first(form, f"do_{name}") for name in ("since_checkpoint", "max_age", "max_n")
-        )
         try:
-            age_s = float(age) if age else float("inf") if count else None
-            count_max = int(count) if count else None
-        except ValueError:
-            text = "do_max_age must be a number of seconds or infinity, do_max_n a whole number"
-            return ReconnectDenied(BAD_REQUEST, text)
-        if checkpoint:
+            age_s, count_max = age_of(form), count_of(form)
+        except ValueError as error:
+            return ReconnectDenied(BAD_REQUEST, str(error))
+        if checkpoint := first(form, "do_since_checkpoint"):
             granted = since_checkpoint(checkpoint, held)
-        elif age_s is not None and age_s == age_s and age_s >= 0:
-            granted = since_age(age_s, self._settings.grace_s, held)
+        elif age_s is not None or count_max is not None:
+            granted = since_age(math.inf if age_s is None else age_s, self._settings.grace_s, held)
         else:
             granted = live(held)
         if count_max is not None and isinstance(granted, ReconnectGranted):

@@ -1,0 +1,60 @@
+"""Admin requests with arguments of any kind: each is answered, and the node goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from reknit.errors import Gone, Refused
+from tests.node.fabric import TOPIC, client, fabric, numbers, run
+
+pytestmark = pytest.mark.real
+
+REQUESTS = [
+    *("checkpoint", "span", "read", "records", "find", "index", "streams", "align", "skip", "trail", "vias"),
+    *("dead_letters", "redrive", "drop_dead_letters", "pause", "paused", "resume"),
+    *("links", "link_remove", "routes", "anycast", "pipeline"),
+]
+NAMES = [
+    *("position", "start", "stop", "bytes_max", "time_us", "seq", "topic", "source", "sources", "pattern"),
+    *("wanted", "after", "limit", "level", "chosen", "ranges"),
+]
+VALUES: list[Any] = [
+    *(-1, 0, 5, 10**12, (1 << 64) - 1, -(1 << 63), math.nan, math.inf, -math.inf, None, True),
+    *("", "**", "a//b", "7", "-5", TOPIC, b"", b"s" * 16, [], [[9, 2]], {}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_request_is_answered_whatever_its_arguments_are(seed: int) -> None:
+    rng = Random(seed)
+
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            await session.publish_many(TOPIC, numbers(1, 50))
+            asks = [
+                session.router.admin_requests.ask(
+                    rng.choice(REQUESTS), {name: rng.choice(VALUES) for name in rng.sample(NAMES, 6)}
+                )
+                for _ in range(500)
+            ]
+            answers = await asyncio.gather(*asks, return_exceptions=True)
+            assert {type(one) for one in answers if isinstance(one, Exception)} <= {Refused, Gone}
+            assert [one for one in answers if not isinstance(one, Exception)]
+            await session.publish(TOPIC, b"50")
+
+    run(test)
+
+
+@pytest.mark.parametrize("source", [10**12, 16, "s" * 16, None])
+def test_a_source_that_is_not_bytes_is_refused(source: object) -> None:
+    async def test() -> None:
+        async with fabric() as [node], client(node) as session:
+            with pytest.raises(Refused, match="source must be bytes"):
+                await session.ask_raw("find", topic=TOPIC, source=source, start=1, stop=2)
+
+    run(test)
