@@ -15,17 +15,19 @@ from reknit.wire.codec import Decoder, Frames
 from reknit.wire.links import Carry, Pull
 
 SOURCE = b"s" * 16
+OTHER = b"o" * 16
 LINE = 7
 
 
 class Everything:
-    """A forwarding table that wants every series."""
+    """A forwarding table that wants every series, or none."""
 
     def __init__(self) -> None:
         self.origins = self
+        self.wants = True
 
     def is_wanted(self, name: str, series: object) -> bool:
-        return True
+        return self.wants
 
     def told(self, source: bytes) -> str | None:
         return "a"
@@ -42,12 +44,13 @@ class Sender:
         self.memory = memory or LinkMemory()
         self.effects: list[Effect] = []
         self.next_seq = 1
+        self.table = Everything()
         self.flow = OutgoingFlow(
             "b",
             window_bytes=window,
             epoch="a's",
             journal=self.tail,
-            table=cast(ForwardingTable, Everything()),
+            table=cast(ForwardingTable, self.table),
             emit=self.effects.append,
         )
 
@@ -55,8 +58,8 @@ class Sender:
         first, _ = self.memory.first_linked("b", journal, "a's", self.journal.end, self.journal.end)
         self.flow.up(first)
 
-    def publish(self, size: int = 1) -> None:
-        batch = Batch.build(SOURCE, "plant/temp", self.next_seq, [b"x" * size], time_us=0)
+    def publish(self, size: int = 1, source: bytes = SOURCE) -> None:
+        batch = Batch.build(source, "plant/temp", self.next_seq, [b"x" * size], time_us=0)
         self.next_seq += 1
         self.journal.stage(batch.data, [batch.head])
         self.tail.advance(self.journal.commit())
@@ -129,6 +132,66 @@ def test_neighbour_with_a_position_resumes_there() -> None:
     sender.publish()
     sender.pull(position)
     assert sender.seqs() == [2]
+
+
+def test_events_before_a_neighbours_position_are_carried_when_they_become_its_own() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.table.wants = False
+    sender.publish()  # goes another way, and never arrives there
+    sender.flow.lost(LINE)
+    sender.link()
+    sender.pull(position=sender.journal.end)
+    sender.table.wants = True
+    sender.flow.look_back(0)
+    assert sender.seqs() == [1]
+
+
+def test_events_that_a_neighbour_acknowledged_are_not_carried_again_over_another_line() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.publish()
+    stored = sender.journal.end
+    sender.flow.got(stored)
+    sender.publish(source=OTHER)
+    sender.flow.lost(LINE)
+    sender.link()
+    sender.pull(position=stored)
+    sender.flow.look_back(0)
+    assert sender.seqs() == [2]
+
+
+def test_neighbour_that_lost_what_it_acknowledged_gets_it_again() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    start = sender.journal.end
+    sender.publish()
+    sender.flow.got(sender.journal.end)
+    sender.flow.lost(LINE)
+    sender.link()
+    sender.pull(position=start)
+    assert sender.seqs() == [1]
+
+
+def test_acknowledging_a_later_part_says_nothing_about_one_that_was_sent_after_it() -> None:
+    sender = Sender()
+    sender.link()
+    sender.pull()
+    sender.table.wants = False
+    sender.publish()
+    sender.table.wants = True
+    sender.publish(source=OTHER)
+    end = sender.journal.end
+    sender.flow.look_back(0)
+    sender.flow.got(end)  # the event of the other source
+    sender.flow.lost(LINE)
+    sender.link()
+    sender.pull(position=end)
+    sender.flow.look_back(0)
+    assert sender.seqs() == [1]
 
 
 def test_neighbour_with_a_position_in_an_older_journal_gets_everything() -> None:

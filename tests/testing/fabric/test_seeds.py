@@ -12,6 +12,7 @@ SEEDS = {
     15: "a node refused copies of its own events that came back over bridges, and the bridge held them for ever",
     21: "a redriven event that came back over a ring of bridges was stored twice, as the intake did not know it",
     103: "an ordered key stopped when an event that was given back ended before the rest of its delivery came back",
+    58: "a link that came back did not look for events before its neighbour's position, which were now meant for it",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 

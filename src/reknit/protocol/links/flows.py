@@ -49,6 +49,43 @@ class FollowedJournal(Protocol):
         """Where to start reading to get everything stored at or after a time."""
 
 
+class SentParts:
+    """The parts of the journal that were sent to a neighbour, until it acknowledges them."""
+
+    __slots__ = ("_front", "_got", "_unacked", "bytes", "stored")
+
+    def __init__(self) -> None:
+        self._unacked: deque[tuple[int, int, dict[Series, int]]] = deque()
+        """(position, bytes, {series: stop})"""
+        self.bytes = 0
+        """How much is not acknowledged."""
+        self.stored: dict[Series, int] = {}
+        """The seq up to which a series was sent and acknowledged: it is not sent again over another line."""
+        self._got = self._front = -1
+
+    def resume(self, position: int, cursor: int) -> None:
+        """The neighbour requests events; it has stored everything before `position`, -1 if that is not known."""
+        if position < self._got:  # it may have lost what it acknowledged
+            self.stored.clear()
+        self._unacked.clear()
+        self.bytes = 0
+        self._got, self._front = position, cursor
+
+    def sent(self, position: int, size: int, stops: dict[Series, int]) -> None:
+        """A part up to a position was sent. One that is sent after a later part may be lost when that was stored."""
+        self._unacked.append((position, size, stops if position > self._front else {}))
+        self._front = max(self._front, position)
+        self.bytes += size
+
+    def got(self, position: int) -> None:
+        """Everything up to a position is stored there."""
+        while self._unacked and self._unacked[0][0] <= position:
+            at, size, stops = self._unacked.popleft()
+            self._got = max(self._got, at)
+            self.bytes -= size
+            self.stored.update(stops)
+
+
 class OutgoingFlow:
     """What is sent to one neighbour. It stays while the link is down, and resumes when the neighbour requests events."""
 
@@ -74,9 +111,7 @@ class OutgoingFlow:
         """Sources whose origin the neighbour was told over this line."""
         self._cursor = -1
         self._told = self._since = 0
-        self._unacked: deque[tuple[int, int]] = deque()
-        """(position, bytes) of events that were sent and are not acknowledged."""
-        self._bytes = 0
+        self._sent = SentParts()
         self._passed: dict[Series, int] = {}
         """The seq up to which a series was sent there, or came from there."""
         self.events = 0
@@ -98,16 +133,17 @@ class OutgoingFlow:
         """
         journal = self._journal
         self._line = line
-        self._unacked.clear()
-        self._bytes = 0
-        self._passed.clear()
         self._origins_told.clear()
         is_known = wanted.position >= 0 and wanted.epoch == self._epoch
         if is_known:
             self._cursor = max(wanted.position, journal.start)
         else:
             self._cursor = journal.start if wanted.position >= 0 else max(self._first, journal.start)
-        self._told = self._since = self._cursor
+        self._sent.resume(wanted.position if is_known else -1, self._cursor)
+        self._passed = dict(self._sent.stored)
+        self._told = self._cursor
+        # Events before its position may not have been meant for it at that time, and be now: see `look_back`.
+        self._since = min(self._first, self._cursor)
         if wanted.position < 0:
             self._emit(SendOnLine(line, Carry(0, self._cursor, [])))
         self.pump()
@@ -120,8 +156,7 @@ class OutgoingFlow:
 
     def got(self, position: int) -> None:
         """Everything up to a position is stored there."""
-        while self._unacked and self._unacked[0][0] <= position:
-            self._bytes -= self._unacked.popleft()[1]
+        self._sent.got(position)
         self.pump()
 
     def forget_origin(self, source: bytes) -> None:
@@ -139,7 +174,7 @@ class OutgoingFlow:
         """Send events, as far as there are some and the neighbour keeps up."""
         journal, line = self._journal, self._line
         stop = self._cursor + TURN_BYTES
-        while line is not None and 0 <= self._cursor < journal.end and self._bytes < self._window_bytes:
+        while line is not None and 0 <= self._cursor < journal.end and self._sent.bytes < self._window_bytes:
             if self._cursor >= stop:
                 self._emit(ContinueSoon())  # let others run first
                 return
@@ -153,11 +188,12 @@ class OutgoingFlow:
 
     def _send(self, run: Run, line: Peer) -> None:
         pieces: list[Buffer] = []
-        low, origins = -1, []
+        low, origins, stops = -1, [], dict[Series, int]()
         for index, entry in enumerate(run.entries):
             if self._is_wanted(entry.head):
                 low = index if low < 0 else low
                 source = entry.head.source
+                stops[entry.head.topic, source] = entry.head.stop
                 origin = None if source in self._origins_told else self._table.origins.told(source)
                 self._origins_told.add(source)
                 if origin is not None:
@@ -171,8 +207,7 @@ class OutgoingFlow:
         size = sum(map(len, pieces))
         if pieces or run.next_position - self._told >= TELL_BYTES:
             self._told = run.next_position
-            self._unacked.append((run.next_position, size))
-            self._bytes += size
+            self._sent.sent(run.next_position, size, stops)
             self._emit(SendFrames(line, [encode(Carry(size, run.next_position, origins)), *pieces]))
 
     def _is_wanted(self, head: Head) -> bool:
