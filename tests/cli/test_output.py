@@ -48,7 +48,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, body: Any) -> None:
     async def asked(url: str, what: str, **args: Any) -> Any:
         return body
 
+    async def asked_ledger(url: str, topic: str, unbalanced: bool) -> Any:
+        return body
+
     monkeypatch.setattr(running, "asked", asked)
+    monkeypatch.setattr(running, "asked_ledger", asked_ledger)
 
 
 def test_a_balanced_ledger_exits_with_0(monkeypatch: pytest.MonkeyPatch) -> None:

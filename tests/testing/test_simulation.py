@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reknit.testing.faults import NEWEST_FIELDS, FaultPlan
+from reknit.testing.faults import GAP_FIELDS, NEWEST_FIELDS, FaultPlan
 from reknit.testing.simulate import describe
 from reknit.testing.simulation import run, run_plan
 
@@ -41,6 +41,14 @@ FOUND_SEEDS = (
     236,  # an event whose ttl ran out while a subscriber had it was tried again after a reconnection
     420,  # a dead letter was marked as redriven while the journal was full, and its event was not published
     585,  # a node waited for ever for the outcome of events that its subscriber had recovered from a cache
+    362,  # a failed attempt did not count if the connection broke before those before it were confirmed
+)
+"""Seeds that were found before gaps were simulated."""
+
+GAP_SEEDS = (
+    87,  # a recovered event that was given back came again twice
+    199,  # after a reconnection a node waited for the outcome of events that its subscriber had recovered
+    230,  # a queue that retention moved forward slept until the next event came
 )
 
 
@@ -60,6 +68,13 @@ def test_older_seed_that_once_failed_is_good(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", FOUND_SEEDS)
 def test_seed_that_once_failed_is_good(seed: int) -> None:
+    defaults = {name: getattr(FaultPlan(seed=0), name) for name in GAP_FIELDS}
+    verdict = run_plan(replace(FaultPlan.from_seed(seed), **defaults))
+    assert verdict.is_good, describe(verdict)
+
+
+@pytest.mark.parametrize("seed", GAP_SEEDS)
+def test_seed_with_gaps_that_once_failed_is_good(seed: int) -> None:
     verdict = run(seed)
     assert verdict.is_good, describe(verdict)
 

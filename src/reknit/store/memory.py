@@ -159,8 +159,14 @@ class SimJournal(MemoryJournal):
         Data that was written without a sync survives up to position `survives`, as after a kill -9 (not a power cut). A
         batch that this position divides does not survive.
         """
+        assert not self.state.is_closed, "a closed journal does not crash"
+        new = self.survivor(survives)
+        self.state.close()
+        return new
+
+    def survivor(self, survives: int | None = None) -> SimJournal:
+        """The journal that a crash would leave now. Read it only: it shares parts with this one."""
         old = self.state
-        assert not old.is_closed, "a closed journal does not crash"
         stop = max(old.synced_end, min(survives or 0, old.end))
         new = self._reopen(id=self.id, base=self.base)
         ledger, paused = self.base.copy()
@@ -170,7 +176,6 @@ class SimJournal(MemoryJournal):
         new.state.begin_at(old.start, [mark for mark in old.marks if mark[1] < stop])
         for chunk in old.tail.between(old.start, stop):
             _replay(new.state, chunk, stop)
-        old.close()
         return new
 
 

@@ -12,7 +12,7 @@ from reknit.ledger import Series
 from reknit.node.core.core import Core
 from reknit.outcome import Outcome, Reason
 from reknit.seqset import SeqSet
-from reknit.store.journal import Journal
+from reknit.store.memory import SimJournal
 from reknit.testing.clock import START_US
 from reknit.testing.observed import ObservedSubscriber
 
@@ -27,7 +27,7 @@ class JudgedNode(Protocol):
     config: Config
 
     @property
-    def journal(self) -> Journal: ...
+    def journal(self) -> SimJournal: ...
 
 
 class WrittenDeadLetters:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Literal
 
+TOPICS: Final = ("plant/a", "plant/b", "car/1")
 ORDERED_TOPIC: Final = "plant/a"
 """The topic that is ordered, if any is."""
 ORDERED_ATTEMPTS_MAX: Final = 6
+ArchiveKind = Literal["", "whole", "part", "silent"]
 Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
@@ -99,6 +101,24 @@ class FaultPlan:
     reorder_share: float = 0.0
     """Datagrams that get lost, arrive twice, or arrive late."""
 
+    # beginnings, ends and gaps
+    opening_puts: int = 0
+    """How many batches a publisher sends at once when it starts."""
+    puts_max: int = 0
+    """How many batches a publisher sends before it loses its connection, and sends no more; 0 is any number."""
+    unsent_share: float = 0.0
+    """Batches of a publisher that do not reach the node, so that it has to ask for them."""
+    missed_share: float = 0.0
+    """Deliveries that do not reach a subscriber without a name, as on a group that is overloaded."""
+    repeat_share: float = 0.0
+    """Deliveries of events that came before, and reports of losses that come twice."""
+    archive: ArchiveKind = ""
+    """A second cache, if any: with all events, with some of them, or one that never answers."""
+    archive_s_max: float = 0.05
+    """How long it takes to answer."""
+    hold_events_max: int = 200
+    """How many events of a series a subscriber holds behind a gap."""
+
     # crashes
     node_crash_rate: float = 0.0
     node_down_s_max: float = 1.0
@@ -137,12 +157,19 @@ class FaultPlan:
             **draw.journal(),
             **draw.later_fields(),
             **draw.newest_fields(),
+            **draw.gaps(),
         )
 
     def attempts_max_of(self, topic: str) -> int:
         """How often events on a topic are tried; 0 is without a limit."""
         is_ordered = self.is_ordered and topic == ORDERED_TOPIC
         return ORDERED_ATTEMPTS_MAX if is_ordered else self.attempts_max
+
+    @property
+    def can_ask_nodes(self) -> bool:
+        """Whether a node is never away for so long that a subscriber loses patience."""
+        is_away = self.partition_rate or self.node_crash_rate
+        return not is_away and (not self.cut_rate or self.notice_s_max < 0.1)
 
     @property
     def credit_bytes_max(self) -> float:
@@ -249,6 +276,22 @@ class PlanDraw:
             "poison_every": rng.choice((0, 0, 0, 4, 11)),
         }
 
+    def gaps(self) -> dict[str, Any]:
+        """The fields about beginnings, ends and gaps, which were added last."""
+        rng = self._rng
+        return {
+            "missed_share": self._some(0.4, 0.02, 0.4),
+            "repeat_share": self._some(0.4, 0.05, 0.5),
+            "archive": rng.choice(("", "", "whole", "part", "silent")),
+            "archive_s_max": rng.choice((0.05, 1.0)),
+            "hold_events_max": rng.choice((4, 200)),
+            "opening_puts": rng.choice((0, 0, 4)),
+            "puts_max": rng.choice((0, 0, 0, 6)),
+            "unsent_share": self._some(0.25, 0.02, 0.2),
+        }
 
-NEWEST_FIELDS: Final = tuple(PlanDraw(0).newest_fields())
-"""Set these to their defaults to replay the plan of an older seed."""
+
+GAP_FIELDS: Final = tuple(PlanDraw(0).gaps())
+"""Set these to their defaults to replay the plan of a seed from before gaps were simulated…"""
+NEWEST_FIELDS: Final = (*PlanDraw(0).newest_fields(), *GAP_FIELDS)
+"""…and these to replay the plan of an older seed."""

@@ -13,7 +13,13 @@ from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
-from reknit.testing.checks.rest import cores_forget, deadlines_are_met, queues_are_those_of_subscriptions
+from reknit.testing.checks.rest import (
+    cores_forget,
+    deadlines_are_met,
+    pauses_end,
+    queues_are_those_of_subscriptions,
+    room_is_used,
+)
 from reknit.testing.clock import START_US, Timer
 from reknit.testing.faults import ORDERED_ATTEMPTS_MAX, ORDERED_TOPIC, FaultPlan
 from reknit.testing.network import ConnectionEnd
@@ -132,6 +138,7 @@ class SimNode:
         """Resume topics."""
         self._world.witness.resumed(self.name, pattern)
         self.order("resume", pattern=pattern)
+        self._world.witness.blame_all(self.name, pauses_end(self.core.dispatch.pauses))
 
     def order(self, what: str, **args: Any) -> None:
         """Tell the node what an operator wants."""
@@ -204,6 +211,7 @@ class SimNode:
         for peer, buffers in out.items():
             self._peers[peer][0].send(b"".join(buffers))
         due = self.core.next_deadline()
+        self._world.witness.blame_all(self.name, room_is_used(self.core, due, self._world.clock.now))
         if due is not None and (self._timer is None or due < self._timer.due or self._timer.action is None):
             if self._timer is not None:
                 self._timer.cancel()
@@ -221,6 +229,7 @@ class SimNode:
     def _trim(self) -> None:
         start = self.journal.start
         self._world.witness.letters.read(self)
+        self._world.archive.fill(self.journal)
         self.core.trim(self._world.clock.now)
         if self.journal.start != start:
             self._world.tell(self.name, "removed entries before", self.journal.start)

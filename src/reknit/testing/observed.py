@@ -13,7 +13,7 @@ from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
-from reknit.testing.checks.deliveries import EACH_DELIVERY, ApplicationRecord, losses_are_reported_once
+from reknit.testing.checks.deliveries import EACH_DELIVERY, EACH_LOSS, ApplicationRecord
 from reknit.testing.clock import Clock
 from reknit.topic import Pattern
 
@@ -31,6 +31,9 @@ class Observer(Protocol):
 
     def ended_at(self, seen: ObservedSubscriber, series: Series) -> SeqSet:
         """The events of a series that its node has ended for a subscriber."""
+
+    def check_stored(self, seen: ObservedSubscriber, series: Series, start: int, stop: int) -> None:
+        """Report events whose outcome was confirmed, and is not stored."""
 
     def check_attempts(self, seen: ObservedSubscriber, series: Series, seq: int, failed: int) -> None:
         """Report an event that was tried too often."""
@@ -63,6 +66,8 @@ class ObservedSubscriber:
         """How often it reported an event as failed, by seq."""
         self._failures_stored: dict[Series, dict[int, int]] = {}
         """How many of these the node has confirmed."""
+        self.missing: dict[Series, SeqSet] = {}
+        """Events whose delivery got lost."""
         self._observer = observer
 
     # -- life
@@ -95,6 +100,15 @@ class ObservedSubscriber:
                 self._observer.blame(f"{self.name}: {problem}")
         self.record.delivered(batch)
 
+    def missed(self, series: Series, start: int, stop: int) -> None:
+        """A delivery got lost. Nobody can know that before a later event of its series comes."""
+        self.missing.setdefault(series, SeqSet()).add(start, stop)
+
+    def missing_at_the_end(self, series: Series) -> SeqSet:
+        """The events that got lost after the last one that came."""
+        last = self.record.next.get(series, 0)
+        return SeqSet.from_ranges(self.missing.get(series, SeqSet()).overlap(last, 1 << 62))
+
     def settled(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The application settled events."""
         self.said[outcome].setdefault(series, SeqSet()).add(start, stop)
@@ -114,6 +128,7 @@ class ObservedSubscriber:
         """The node confirmed that it has stored the outcome of events."""
         if outcome.is_final:
             self.record.ended.setdefault(series, SeqSet()).add(start, stop)
+            self._observer.check_stored(self, series, start, stop)
         elif outcome is Outcome.FAILED and self.kind.durable:
             _count(self._failures_stored, series, start, stop)
             for seq in range(start, stop):
@@ -121,8 +136,9 @@ class ObservedSubscriber:
 
     def reported_lost(self, report: LossReport) -> None:
         """The subscriber was told that events are lost."""
-        for problem in losses_are_reported_once(self.record, report):
-            self._observer.blame(f"{self.name}: {problem}")
+        for check in EACH_LOSS:
+            for problem in check(self.record, report):
+                self._observer.blame(f"{self.name}: {problem}")
         series = (report.topic, report.source)
         self.record.lost.setdefault(series, SeqSet()).add(report.start, report.stop)
         self.record.end(series, report.start, report.stop)

@@ -13,6 +13,10 @@ from reknit.testing.world import World
 from reknit.wire.codec import encode
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse
 
+OPENING_RATE = 100.0
+"""How many batches a second a publisher sends that begins with several."""
+LAST_CUT_S_MAX = 0.3
+"""How long after its last batch a publisher loses its connection."""
 REPEATS = (publishing.Connected, Expect, Go)
 """After these a publisher repeats what is not acknowledged."""
 
@@ -43,6 +47,9 @@ class PublisherProgram(Program):
         self.machine = self.world.parts.publisher(source.encode().ljust(16, b"_"), self.topic, self.lasting)
         self._confirmed: dict[int, bytes] = {}
         self._recent: deque[Batch] = deque(maxlen=50)
+        self._puts = 0
+        self._is_unsent = False
+        """Whether a batch did not reach the node: that shows when the next one does."""
         self._put_later()
 
     def end(self) -> None:
@@ -55,10 +62,16 @@ class PublisherProgram(Program):
     # -- publishing
 
     def _put_later(self) -> None:
-        self.after(self.rng.expovariate(self.world.plan.put_rate), self._put)
+        is_opening = self._puts < self.world.plan.opening_puts
+        rate = OPENING_RATE if is_opening else self.world.plan.put_rate
+        self.after(self.rng.expovariate(rate), self._put)
 
     def _put(self) -> None:
-        if self.world.is_calm:
+        puts_max = self.world.plan.puts_max
+        if self.world.is_calm and not self._is_unsent:
+            return
+        if 0 < puts_max <= self._puts and not self._is_unsent:
+            self.after(self.rng.uniform(0.0, LAST_CUT_S_MAX), self._cut)
             return
         if self.machine.numbered and self.machine.state is not publishing.PublisherState.REFUSED:
             plan, machine = self.world.plan, self.machine
@@ -71,9 +84,15 @@ class PublisherProgram(Program):
             fields = {"ttl_ms": plan.ttl_ms, "priority": self._priority}
             batch = machine.put(payloads, self.world.clock.now_us(), **fields)
             self._recent.append(batch)
+            self._puts += 1
             self.world.tell(self.name, "publishes", batch)
-            self._perform()
+            self._perform(is_new=True)
         self._put_later()
+
+    def _cut(self) -> None:
+        """Lose the connection, maybe before the last events are durable."""
+        if self._end is not None and not self.world.is_calm:
+            self.world.network.cut(self._end)
 
     def linked(self, epoch: str) -> None:
         self._receive(publishing.Connected())
@@ -95,7 +114,7 @@ class PublisherProgram(Program):
         self.machine.receive(item, self.node, self.world.clock.now)
         self._perform(is_repeated=isinstance(item, REPEATS))
 
-    def _perform(self, is_repeated: bool = False) -> None:
+    def _perform(self, is_repeated: bool = False, is_new: bool = False) -> None:
         out: list[bytes] = []
         batches: list[Batch] = []
         for effect in self.machine.take_effects():
@@ -112,8 +131,19 @@ class PublisherProgram(Program):
                     self._refused(text)
         if batches and is_repeated and self._cuts.random() < self.world.plan.recut_share:
             batches = self._recut(batches)
+        if batches and is_new and self._gets_lost():
+            self.world.tell(self.name, "did not reach the node with", *batches)
+            batches = []
         if out or batches:
             self.say(*out, *(bytes(batch.data) for batch in batches))
+
+    def _gets_lost(self) -> bool:
+        """Whether new batches get lost. Nobody can miss the first ones of a source: the node begins with what comes."""
+        is_known = min(self._confirmed) > 1 and not self.is_superseded
+        self._is_unsent = (
+            is_known and not self.world.is_calm and self._cuts.random() < self.world.plan.unsent_share
+        )
+        return self._is_unsent
 
     def _recut(self, batches: list[Batch]) -> list[Batch]:
         """The same events in other batches, after some that the node may have acknowledged."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from reknit.testing.faults import FaultPlan
+from reknit.testing.faults import TOPICS, FaultPlan
 from reknit.testing.nodes import SimNode
 from reknit.testing.programs import Program
 from reknit.testing.publishers import PublisherProgram
@@ -28,7 +28,6 @@ REST_S = 600.0
 GRACE_S = 1.0
 """How long it is observed after that."""
 
-TOPICS = ("plant/a", "plant/b", "car/1")
 PATTERNS = ("**", "plant/**", "plant/*", "plant/a", "reknit/**", "car/*")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from reknit.batch import Batch
+from reknit.ledger import Series
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery import recovery as recovering
@@ -14,8 +15,11 @@ from reknit.protocol.recovery.search import AskCache, SearchSettings
 from reknit.protocol.subscribe import subscriber as subscribing
 from reknit.seqset import Range
 from reknit.testing.applications import Application
-from reknit.testing.checks.rest import subscribers_forget, windows_are_free
+from reknit.testing.archive import ARCHIVE
+from reknit.testing.checks.deliveries import name_of
+from reknit.testing.checks.rest import deadlines_are_met, subscribers_forget, windows_are_free
 from reknit.testing.clock import START_US
+from reknit.testing.delivery_faults import DeliveryFaults
 from reknit.testing.observed import ObservedSubscriber, SubscriberKind
 from reknit.testing.programs import Program
 from reknit.testing.world import World
@@ -65,6 +69,12 @@ class SubscriberProgram(Program):
         self.seen = self.world.witness.subscriber(identity, kind)
         self._leaves = ""
         self._tick_at = float("inf")
+        self._ticked: tuple[float, int] = (-1.0, 0)
+        """When the machine was told of the time last, and how often since the time moved."""
+        faults = self.world.rng(f"deliveries {self.name} {self.life}")
+        self._delivery_faults = DeliveryFaults(
+            self.machine, self.seen, plan, faults, recovers=self._recovery is not None
+        )
         self._application = Application(
             self.name,
             self.machine,
@@ -76,8 +86,9 @@ class SubscriberProgram(Program):
         )
 
     def _make_recovery(self) -> recovering.Recovery:
-        asking = SearchSettings(timeout_s=0.5, patience_s=3.0, bytes_max=2048)
-        return recovering.Recovery((subscribing.NODE,), asking, HoldLimits(200, 1 << 14))
+        asking = SearchSettings(timeout_s=0.5, patience_s=3.0, bytes_max=400)
+        caches = (subscribing.NODE, ARCHIVE) if self.world.plan.archive else (subscribing.NODE,)
+        return recovering.Recovery(caches, asking, HoldLimits(self.world.plan.hold_events_max, 1 << 14))
 
     def end(self) -> None:
         self.seen.crashed()
@@ -90,11 +101,29 @@ class SubscriberProgram(Program):
 
     def take(self, item: object) -> None:
         match item:
-            case subscribing.Delivered() | Settled() | Subscribed() | Unsubscribed() | Lost():
+            case subscribing.Delivered():
+                self._deliver(item)
+            case Lost():
+                self._receive(item)
+                if self._delivery_faults.is_repeated():
+                    self._receive(item)
+            case Settled() | Subscribed() | Unsubscribed():
                 self._receive(item)
             case Revoked():
                 self._application.revoke((item.topic, item.source), item.start, item.stop)
                 self._receive(item)
+
+    def _deliver(self, item: subscribing.Delivered) -> None:
+        if not self.world.is_calm:
+            if self._delivery_faults.is_missed(item):
+                self.world.tell(self.name, "misses", *item.batches)
+                self._application.flush()
+                return
+            early = self._delivery_faults.before(item)
+            if early is not None:
+                self.world.tell(self.name, "has early", *early.batches)
+                self._receive(early)
+        self._receive(item)
 
     def _receive(self, item: subscribing.Input, peer: Peer = subscribing.NODE) -> None:
         self.machine.receive(item, peer, self.world.clock.now)
@@ -109,8 +138,12 @@ class SubscriberProgram(Program):
 
     def _tick(self) -> None:
         self._tick_at = float("inf")
-        self.machine.tick(self.world.clock.now)
+        now, (before, ticks) = self.world.clock.now, self._ticked
+        self._ticked = (now, ticks + 1 if now == before else 1)
+        self.machine.tick(now)
         self._perform()
+        due = self.machine.next_deadline()
+        self.world.witness.blame_all(self.name, deadlines_are_met(self.name, due, now, self._ticked[1]))
 
     def _perform_all(self) -> None:
         out: list[Message] = []
@@ -127,7 +160,12 @@ class SubscriberProgram(Program):
                 case subscribing.LossReport():
                     self.world.tell(self.name, effect)
                     self.seen.reported_lost(effect)
+                    if self._recovery is not None and self.world.plan.can_ask_nodes:
+                        self.world.witness.check_lost(self.seen, effect)
                 case AskCache(cache=cache, number=number, series=stream, ranges=ranges, bytes_max=bytes_max):
+                    if cache == ARCHIVE:
+                        self._ask_archive(number, stream, ranges, bytes_max)
+                        continue
                     asked = (cache, number, stream, ranges, bytes_max)
                     out.append(self.inquiries.recover(self, *asked, deep=True))
                 case recovering.SurveyCache():
@@ -159,7 +197,11 @@ class SubscriberProgram(Program):
             self.is_retired = False
             self.world.witness.forget(self.name)
 
-    # -- responses of caches
+    # -- caches
+
+    def _ask_archive(self, number: int, series: Series, ranges: list[Range], bytes_max: int) -> None:
+        self.world.tell(self.name, "asks the archive for", name_of(series), ranges)
+        self.world.archive.ask(self, self.after, number, series, ranges, bytes_max)
 
     def found(self, cache: Peer, batches: list[Batch]) -> None:
         self.world.tell(self.name, "recovered", *batches)

@@ -15,6 +15,7 @@ from reknit.dead_letter import read_letter
 from reknit.errors import MalformedFrame
 from reknit.ledger import Series
 from reknit.outcome import FinalOutcome, Outcome
+from reknit.protocol.subscribe.subscriber import LossReport
 from reknit.seqset import SeqSet
 from reknit.testing.checks import deliveries, journals, ledgers
 from reknit.testing.checks.dead_letters import (
@@ -77,7 +78,10 @@ class Witness:
 
     def forget(self, name: str) -> None:
         """A subscriber was forgotten: a later one of its name is another one."""
-        self.subscribers.pop(name, None)
+        seen = self.subscribers.pop(name, None)
+        if seen is not None:
+            survivor = self._nodes[seen.kind.node].journal.survivor()
+            self.blame_all(name, ledgers.forgotten_subscribers_are_gone(name, survivor.ledger))
         self.letters.forget(name)
 
     def confirm(self, series: Series, seq: int, payload: bytes) -> None:
@@ -119,7 +123,10 @@ class Witness:
         """Report events that nobody published, or that must not be delivered now."""
         self.check_known(seen.name, batch)
         now, paused = self.clock.now, self._paused.get(seen.kind.node, {})
-        self.blame_all(seen.name, deliveries.paused_topics_are_silent(batch, paused, now, self._late_s))
+        if seen.kind.durable or not (
+            self._plan.missed_share or self._plan.archive
+        ):  # else caches send events later
+            self.blame_all(seen.name, deliveries.paused_topics_are_silent(batch, paused, now, self._late_s))
         if seen.kind.durable:
             at_us, late_s = self.clock.now_us(), self._late_s + EXPIRY_STEP_S
             self.blame_all(seen.name, deliveries.expired_events_stay_away(batch, at_us, late_s))
@@ -132,6 +139,20 @@ class Witness:
         if not self._plan.lease_s and not self._plan.node_crash_rate:
             attempts_max = self._plan.attempts_max_of(series[0])
             self.blame_all(seen.name, deliveries.attempts_are_limited(series, seq, failed, attempts_max))
+
+    def check_lost(self, seen: ObservedSubscriber, report: LossReport) -> None:
+        """Report a loss that is none: the node has the events."""
+        journal, series = self._nodes[seen.kind.node].journal, (report.topic, report.source)
+        entries = journal.find(*series, report.start, report.stop)
+        held = SeqSet.from_ranges((entry.head.first, entry.head.stop) for entry in entries)
+        self.blame_all(seen.name, deliveries.nothing_recoverable_is_lost(report, held))
+
+    def check_stored(self, seen: ObservedSubscriber, series: Series, start: int, stop: int) -> None:
+        """Report events whose outcome was confirmed, and is not stored. With leases, an outcome may come too late."""
+        account = self._nodes[seen.kind.node].journal.ledger.accounts.get(seen.name)
+        if account is not None and not self._plan.lease_s:
+            ended = account.ended(series)
+            self.blame_all(seen.name, ledgers.confirmed_outcomes_are_stored(series, ended, start, stop))
 
     def check_known(self, name: str, batch: Batch) -> None:
         """Report events that nobody published."""
@@ -244,7 +265,8 @@ class Witness:
         """Events that the application received or need not have received. `ends` is the ledger's account, if any."""
         received = seen.record.received.get(series, SeqSet())
         if ends is None:
-            return received.union(seen.record.lost.get(series, SeqSet()))
+            known = received.union(seen.record.lost.get(series, SeqSet()))
+            return known.union(seen.missing_at_the_end(series))
         received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
         return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
 

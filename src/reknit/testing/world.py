@@ -10,6 +10,7 @@ from reknit.node.core.core import Core
 from reknit.protocol.publish.publisher import SourcePublisher
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.store.memory import SimJournal
+from reknit.testing.archive import ARCHIVE, Archive
 from reknit.testing.clock import Clock
 from reknit.testing.faults import FaultPlan
 from reknit.testing.network import Network
@@ -35,6 +36,7 @@ class World:
         self.clock = Clock()
         self.witness = Witness(self.clock, plan)
         self.network = Network(self.clock, plan, self.rng("network"))
+        self.archive = Archive(self.clock, plan, self.rng(ARCHIVE))
         self.is_calm = False
         """The faults are over, nobody publishes, and every event is accepted."""
         self.trace: list[str] = []

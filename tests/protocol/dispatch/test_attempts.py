@@ -60,6 +60,37 @@ def test_outcome_that_is_repeated_on_a_new_connection_is_counted_once() -> None:
     assert redelivered(bench.tick(10.0)) == [(1, 2, 2)]
 
 
+def test_outcomes_of_two_attempts_that_are_repeated_on_a_new_connection_both_count() -> None:
+    """The node knows of the first attempt only: its repetition gives the event back, and the second counts too."""
+    bench = Bench(attempts_max=3)
+    bench.subscribe("audit")
+    bench.publish(1)
+    rows = [DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.FAILED), attempt=number) for number in (1, 2)]
+    bench.give(Settle(1, 1, rows[:1]))
+    assert redelivered(bench.tick(10.0)) == [(1, 2, 2)]
+    bench.give(PeerLeft())
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
+    for number, row in enumerate(rows, 1):
+        bench.give(Settle(1, number, [row]))
+    assert tally(bench, 1).failed == 2
+    assert redelivered(bench.tick(20.0)) == [(1, 2, 3)]
+
+
+def test_repeated_outcome_of_the_last_attempt_ends_an_event_that_waits() -> None:
+    bench = Bench(attempts_max=2)
+    bench.subscribe("audit")
+    bench.publish(1)
+    rows = [DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.FAILED), attempt=number) for number in (1, 2)]
+    bench.give(Settle(1, 1, rows[:1]))
+    bench.tick(10.0)
+    bench.give(PeerLeft())
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
+    bench.give(Settle(1, 1, rows[:1]))
+    [letter] = [one for one in bench.give(Settle(1, 2, rows[1:])) if isinstance(one, DeadLetter)]
+    assert (letter.reason, letter.attempts) == (Reason.ATTEMPTS_EXHAUSTED, 2)
+    assert redelivered(bench.tick(20.0)) == []
+
+
 def test_outcome_of_an_attempt_before_the_last_changes_nothing() -> None:
     bench = Bench()
     bench.subscribe("audit")

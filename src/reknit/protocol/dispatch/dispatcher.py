@@ -295,7 +295,9 @@ class Dispatcher:
     def _trim(self, message: JournalTrimmed) -> None:
         self._pump.trim(message.start)
         self._losses.trim(message.start, message.removed, message.reason)
-        for queue in [queue for queue in self.queues.values() if queue.lanes.is_ready]:
+        for queue in [
+            queue for queue in self.queues.values() if queue.lanes.is_ready or queue.cursor.can_read
+        ]:
             self._deliver(queue)
 
     # -- limits of queues

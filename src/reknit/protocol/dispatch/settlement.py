@@ -118,10 +118,27 @@ class DispatchSettlement:
                     continue  # about an attempt before the last one: the event was lost to that subscriber since
                 is_counted = said.attempt and said.attempt == count.acquired  # on an earlier connection
                 if not is_counted:
-                    count = count.tried(attempt)
-                    tried.append(_attempt_row(series, (start, stop), count, attempt))
-                    queue.count_attempt(series, start, stop, attempt)
+                    count = _counted(queue, series, (start, stop), count, attempt, tried)
                 ended += self._retry_or_end(queue, series, (start, stop), count, said)
+        if said.attempt > 1 and queue.unsettled.is_waiting(series):
+            ended += self._count_repeated(queue, series, bounds, said, tried)
+        return ended
+
+    def _count_repeated(
+        self, queue: Queue, series: Series, bounds: Range, said: Disposition, tried: list[AttemptRow]
+    ) -> list[OutcomeRow]:
+        """Count the attempt after the last one that is known, at events that wait already.
+
+        A subscriber repeats all outcomes that were not confirmed on a new connection. The first one about an event
+        gives it back; those behind it are about attempts that were made on the earlier connection, and count too.
+        """
+        ended: list[OutcomeRow] = []
+        attempt = Attempt(self._state.time_us, said.outcome, said.code)
+        for low, high in queue.unsettled.waiting_within(series, *bounds):
+            for start, stop, before in queue.attempts.pieces(series, low, high):
+                if before is not None and said.attempt == before.acquired + 1:
+                    count = _counted(queue, series, (start, stop), before, attempt, tried)
+                    ended += self._retry_or_end(queue, series, (start, stop), count, said)
         return ended
 
     def _retry_or_end(
@@ -203,6 +220,21 @@ class DispatchSettlement:
         for queue, settle_number in settled.items():
             if self._state.queues.get(queue.key) is queue:
                 self._state.send(queue.peer, Settled(queue.sub, settle_number))
+
+
+def _counted(
+    queue: Queue,
+    series: Series,
+    bounds: Range,
+    before: AttemptCount,
+    attempt: Attempt,
+    tried: list[AttemptRow],
+) -> AttemptCount:
+    """Count an attempt; returns the new count."""
+    count = before.tried(attempt)
+    tried.append(_attempt_row(series, bounds, count, attempt))
+    queue.count_attempt(series, *bounds, attempt)
+    return count
 
 
 def _attempt_row(series: Series, bounds: Range, count: AttemptCount, attempt: Attempt) -> AttemptRow:

@@ -131,9 +131,16 @@ class RecoveredInFlight:
             self._failed.pop((series, seq), None)
 
     def _cut(self, series: Series, low: int, high: int) -> list[Batch]:
-        """`[low, high)` as batches of their own."""
-        overlapping = [batch for batch in self._batches[series] if batch.first < high and low < batch.stop]
-        return [_part(batch, low, high, batch.attempt) for batch in overlapping]
+        """`[low, high)` as batches of their own.
+
+        An event that came again is in several batches while other events of these are not settled: the last one counts.
+        """
+        left, parts = SeqSet.from_ranges([(low, high)]), []
+        for batch in reversed(self._batches[series]):
+            for bounds in left.overlap(batch.first, batch.stop):
+                left.discard(*bounds)
+                parts.append(_part(batch, *bounds, batch.attempt))
+        return sorted(parts, key=lambda part: part.first)
 
     def _drop_settled(self, series: Series, seqs: SeqSet) -> None:
         if not seqs:

@@ -153,7 +153,11 @@ class Subscriber:
 
     def _connect(self, epoch: str) -> None:
         self.flush()
-        held = [Held(*series, *bounds) for series, *bounds in self._held.ranges()]
+        held = [  # the node is not told the outcomes of recovered events, and must not wait for them
+            Held(*series, *part)
+            for series, *bounds in self._held.ranges()
+            for part in self._recovered.seqs_of(series).missing(*bounds)
+        ]
         held += [Held(row.topic, row.source, row.start, row.stop) for row in self.node.outcomes.all_rows()]
         self.node.subscribe(self._resume_point.connect(epoch, self.checkpoint(), bool(self.name)), held)
 

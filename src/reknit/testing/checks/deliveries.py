@@ -117,6 +117,26 @@ def losses_are_reported_once(record: ApplicationRecord, report: LossReport) -> I
         yield f"{name_of((report.topic, report.source))} [{start}, {stop}) was reported as lost twice"
 
 
+@promise("A subscriber without a name is told of a loss after the events before it.")
+def losses_come_in_their_place(record: ApplicationRecord, report: LossReport) -> Iterator[str]:
+    series = (report.topic, report.source)
+    expected = record.next.get(series, report.start)
+    if not record.is_durable and expected < report.start:
+        for start, stop in record.lost.get(series, SeqSet()).missing(expected, report.start):
+            yield f"{name_of(series)} [{start}, {stop}) was overtaken by the loss of {report.start}"
+
+
+@promise("A subscriber that recovers loses no event that a cache has.")
+def nothing_recoverable_is_lost(report: LossReport, held: SeqSet) -> Iterator[str]:
+    """This holds while the node can be asked; `held` are the events of the series that it has."""
+    for start, stop in held.overlap(report.start, report.stop):
+        yield f"{name_of((report.topic, report.source))} [{start}, {stop}) was reported as lost, and its node has it"
+
+
+EACH_LOSS = (losses_are_reported_once, losses_come_in_their_place)
+"""The checks of every report of a loss."""
+
+
 @promise("Events of a paused topic are not delivered.")
 def paused_topics_are_silent(
     batch: Batch, paused: Mapping[Pattern, float], now: float, late_s: float

@@ -42,6 +42,20 @@ def owed_events_came(series: Series, owed: SeqSet, accounted_for: SeqSet) -> Ite
         yield f"{name_of(series)} [{start}, {stop}) never came"
 
 
+@promise("An outcome is stored before it is confirmed.")
+def confirmed_outcomes_are_stored(series: Series, ended: SeqSet, start: int, stop: int) -> Iterator[str]:
+    """`ended` has the events of the series that ended, as stored."""
+    for low, high in ended.missing(start, stop):
+        yield f"{name_of(series)} [{low}, {high}) has an outcome that was confirmed, and is not stored"
+
+
+@promise("A subscriber that was told that it is forgotten is forgotten also after a crash.")
+def forgotten_subscribers_are_gone(name: str, ledger: Ledger) -> Iterator[str]:
+    """`ledger` is that of the journal that a crash would leave."""
+    if name in ledger.accounts:
+        yield f"{name} was told that it is forgotten, and a crash would bring it back"
+
+
 @promise("Only events that the application accepted ended as accepted.")
 def accepted_events_were_accepted(series: Series, ends: Ends, accepted: SeqSet) -> Iterator[str]:
     for start, stop in ends.get(FinalOutcome.ACCEPTED, SeqSet()).difference(accepted).ranges():

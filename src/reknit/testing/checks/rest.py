@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reknit.node.core.core import Core
+from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.publish.publisher import SourcePublisher
 from reknit.protocol.subscribe.subscriber import Subscriber
 from reknit.testing.checks.promise import promise
+from reknit.testing.faults import TOPICS
+from reknit.topic import Pattern
 
 CORE_EMPTY: Final = (
     "intake._unacked",
@@ -77,6 +80,24 @@ def cores_forget(name: str, core: Core, connections: int) -> Iterator[str]:
         yield from _left(f"{name}'s queue {queue.key}", queue, QUEUE_EMPTY)
         if queue.unsettled.in_flight:
             yield f"{name}'s queue {queue.key} counts {queue.unsettled.in_flight} events in flight"
+
+
+@promise("Events do not wait for a subscriber that has room for them.")
+def room_is_used(core: Core, due: float | None, now: float) -> Iterator[str]:
+    """`due` is when the core will do something by itself."""
+    if due is not None and due <= now:
+        return
+    for queue in core.dispatch.queues.values():
+        if queue.room > 0 and (queue.cursor.can_read or queue.lanes.is_ready):
+            yield f"queue {queue.key} has room for {queue.room} bytes, and events wait at {queue.cursor.position}"
+
+
+@promise("A topic is resumed when no pattern that matches it is paused any more.")
+def pauses_end(pauses: Pauses) -> Iterator[str]:
+    patterns = [Pattern(text) for text in pauses.patterns]
+    for topic in TOPICS:
+        if pauses.is_paused(topic) and not any(pattern.matches(topic) for pattern in patterns):
+            yield f"{topic} is paused, and the patterns that are paused are {pauses.patterns}"
 
 
 @promise("A node has a queue for every subscription, and no other.")

@@ -176,13 +176,6 @@ MUTANTS: Final = (
         breaks="a node that restarts knows the ttl of its events",
     ),
     Mutant(
-        name="ttl-ignored-between-attempts",
-        module=SETTLEMENT,
-        old="        ended = self._end_overdue(queue, series, bounds)",
-        new="        ended: list[OutcomeRow] = []",
-        breaks="an event past its ttl is not tried again",
-    ),
-    Mutant(
         name="pause-ignored",
         module=f"{ROOM}.pauses",
         old="any(one.matches(topic) for one in self._patterns.values())",

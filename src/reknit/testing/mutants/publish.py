@@ -63,13 +63,6 @@ MUTANTS: Final = (
         breaks="only the newest connection publishes as a lasting source",
     ),
     Mutant(
-        name="gap-asked-once-for-ever",
-        module=INTAKE,
-        old="    def _go(self) -> None:\n        self._expecting.clear()",
-        new="    def _go(self) -> None:",
-        breaks="missing events are asked for again after a pause",
-    ),
-    Mutant(
         name="gap-not-asked",
         module=INTAKE,
         old="            self._send(peer, Expect(source, expected))",

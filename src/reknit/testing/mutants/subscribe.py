@@ -102,8 +102,8 @@ MUTANTS: Final = (
     Mutant(
         name="held-events-not-named",
         module=SUBSCRIBER,
-        old="        held = [Held(*series, *bounds) for series, *bounds in self._held.ranges()]",
-        new="        held: list[Held] = []",
+        old="            for part in self._recovered.seqs_of(series).missing(*bounds)\n",
+        new="            for part in self._recovered.seqs_of(series).missing(*bounds)[:0]\n",
         breaks="an event that an application has is not delivered again",
     ),
     Mutant(
