@@ -106,9 +106,10 @@ class FabricSimulation:
             await faults.stop()
             if not await self._rest():
                 self.scene.record.blame(f"the fabric was not at rest after {REST_S:.0f} s: {self._busy()}")
-        except Exception as error:
+            return self.scene.record.problems + judge(self.scene)
+        except Exception as error:  # a node that could not start can't be judged either
             self.scene.record.blame("".join(traceback.format_exception(error)))
-        return self.scene.record.problems + judge(self.scene)
+            return self.scene.record.problems
 
     # -- building
 
