@@ -106,9 +106,13 @@ class FabricSimulation:
             await faults.stop()
             if not await self._rest():
                 self.scene.record.blame(f"the fabric was not at rest after {REST_S:.0f} s: {self._busy()}")
-            return self.scene.record.problems + judge(self.scene)
-        except Exception as error:  # a node that could not start can't be judged either
+        except Exception as error:
             self.scene.record.blame("".join(traceback.format_exception(error)))
+        try:
+            return self.scene.record.problems + judge(self.scene)
+        except AttributeError:  # a node that could not start can't be judged
+            if not self.scene.record.problems:
+                raise
             return self.scene.record.problems
 
     # -- building
