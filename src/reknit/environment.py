@@ -1,4 +1,4 @@
-"""What code gets from the machine that it runs on: clocks, randomness, disk operations and background threads.
+"""The machine that code runs on: its clocks, randomness, disk operations and background threads.
 
 No other module of a node, a gateway or a client reads a clock, draws randomness, syncs a file or starts a thread by
 itself: it asks the environment in which it runs. That is the real machine, unless a context has another one. The

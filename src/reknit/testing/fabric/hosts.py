@@ -35,7 +35,6 @@ class Host:
         self.life: Life | None = None
         self.lives = 0
         self._ahead_us = 0
-        self._drift = 0.0
 
     # -- life
 
@@ -73,17 +72,11 @@ class Host:
 
     def time_us(self) -> int:
         """The time of day, as this host's clock has it."""
-        elapsed_s = self.loop.now * (1.0 + self._drift)
-        return START_US + self._ahead_us + int(elapsed_s * 1e6)
+        return START_US + self._ahead_us + int(self.loop.now * 1e6)
 
     def step_clock(self, seconds: float) -> None:
         """Set the clock forward, or back."""
         self._ahead_us += int(seconds * 1e6)
-
-    def drift(self, share: float) -> None:
-        """Let the clock run faster or slower from now on."""
-        self._ahead_us += int(self.loop.now * 1e6 * (self._drift - share))
-        self._drift = share
 
 
 class Life(Environment):
