@@ -68,7 +68,9 @@ class FabricNode:
 
     def release(self) -> None:
         """Let go of what the system would have taken back: descriptors, maps and locks."""
-        journal = getattr(getattr(self, "node", None), "journal", None)
-        if isinstance(journal, DiskJournal) and not journal.state.is_closed:
-            journal.state.close()
-            journal.files.close()
+        node = getattr(self, "node", None)
+        caches = getattr(node, "caches", None)
+        for journal in (getattr(node, "journal", None), caches.aligned.journal if caches else None):
+            if isinstance(journal, DiskJournal) and not journal.state.is_closed:
+                journal.state.close()
+                journal.files.close()
