@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reknit.entries import Removed
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.dispatch.inputs import EventsGone, QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
@@ -160,6 +160,25 @@ class Losses:
         for row in rows:
             lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
             self._state.send(queue.peer, lost)
+
+    def report_again(self, queue: Queue, account: Account) -> None:
+        """A durable subscriber is connected again: repeat the losses that it may not have heard of.
+
+        They may be from a time when it was away, or their report went over a connection that broke. A subscriber gets
+        the reports before later events, so those before an event that it accepted have reached it.
+        """
+        for series, ends in sorted(account.ends.items()):
+            if (lost := ends.get(FinalOutcome.LOST)) is not None:
+                accepted = ends.get(FinalOutcome.ACCEPTED)
+                heard = accepted.last if accepted else 0
+                rows = [self._lost(series, one, self._reason(series, one)) for one in lost.ranges()]
+                self._send_lost(queue, [row for row in rows if row.stop > heard])
+
+    def _reason(self, series: Series, bounds: Range) -> Reason:
+        """Why events were lost that are in the ledger."""
+        is_skipped = bool(self._state.ledger.skipped.get(series, SeqSet()).overlap(*bounds))
+        is_removed = is_skipped or bounds[0] < self._first_held(*series)
+        return Reason.RETENTION if is_removed else Reason.DAMAGED
 
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""

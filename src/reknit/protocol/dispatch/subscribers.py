@@ -96,6 +96,8 @@ class Subscribers:
         if queue.cursor.position >= state.end:
             queue.cursor.go_live()
         state.queues.add(queue, has_account=account is not None)
+        if account is not None:  # before the confirmation: it repeats its own outcomes after that
+            self._losses.report_again(queue, account)
         rules = ([], []) if queue.is_durable else (state.rules.handling(queue.pattern), state.rules.never)
         state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumed, False, *rules))
         if not queue.is_durable and 0 <= position < self._losses.start:
