@@ -48,10 +48,10 @@ class FabricNode:
         """Start, as the first thing in a new life of the host if it crashed."""
         life = self.host.life if self.host.is_alive else self.host.start()
         assert life is not None
+        self.starts += 1
         self.node = life.call(build_node, self.config)
         await life.create_task(self.node.start())
         self.is_up = True
-        self.starts += 1
 
     async def stop(self) -> None:
         """Stop in order, as a service manager would ask it to."""
