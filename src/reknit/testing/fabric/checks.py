@@ -17,6 +17,7 @@ from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
     is_dead_letter,
+    is_refused,
     losses_are_counted,
     may_be_withheld,
 )
@@ -70,10 +71,14 @@ def _is_told_lost(seen: Seen, sent: Sent) -> bool:
 
 
 def nothing_is_lost(scene: Scene) -> Iterator[str]:
-    """No event is lost to a durable subscriber as long as retention removes nothing that is owed."""
+    """No event is lost to a durable subscriber as long as retention removes nothing that is owed.
+
+    An event that a node refuses is a dead letter there, and lost to its subscribers.
+    """
     for seen in scene.record.seen.values() if protects_owed(scene.plan) else ():
-        if seen.is_durable and seen.lost:
-            yield f"{seen.name} was told of losses: {seen.lost[:3]}"
+        lost = [row for row in seen.lost if not is_refused(scene, *row)]
+        if seen.is_durable and lost:
+            yield f"{seen.name} was told of losses: {lost[:3]}"
 
 
 def outcomes_are_true(scene: Scene) -> Iterator[str]:
