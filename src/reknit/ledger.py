@@ -31,6 +31,8 @@ GROUP_SERIES: Final = 5_000
 _NOTHING: Final = SeqSet()
 ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
+COPIES: Final = ("relay/", "route/")
+"""Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
 
 
 @dataclass(slots=True)
