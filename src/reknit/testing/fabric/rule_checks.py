@@ -21,7 +21,9 @@ def is_dead_letter(scene: Scene, seen: Seen, sent: Sent) -> bool:
     if (seen.name, sent.payload) in scene.record.ends:
         return True
     if scene.plan.step_rate and ("", sent.payload) in scene.record.ends:
-        return True  # a node refuses events from too far in the future, also those that its neighbour has stored
+        return (
+            True  # a node refuses events from too far in the future, also those that its neighbour has stored
+        )
     ends = scene.record.ends if scene.feeds else ()  # a relay or a bridge was not allowed to wait
     return any(name.startswith(("relay/", "route/")) and sent.payload == payload for name, payload in ends)
 
