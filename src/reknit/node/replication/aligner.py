@@ -48,6 +48,7 @@ from reknit.protocol.replication.alignment_rounds import (
     StoreBeside,
 )
 from reknit.topic import Pattern
+from reknit.wire.links import Via
 
 log = logging.getLogger("reknit.node")
 
@@ -211,6 +212,9 @@ class Aligner:
                 ask = (effect.number, effect.series, effect.ranges, effect.bytes_max)
                 self._cache.recover(RemoteReplies(search, self._reply), *ask)
             case PublishFetched(batch=batch):
+                welcome = self._session.connection.welcome
+                if welcome is not None and self._runner.core.intake.expected(batch.source) == 1:
+                    self._publisher.tell(Via(batch.source, [welcome.node]))
                 self._publisher.put([batch])
                 self.fetched += batch.count
             case StoreBeside(batch=batch):
