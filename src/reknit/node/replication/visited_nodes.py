@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -88,15 +89,18 @@ class VisitedReports:
         self._told: set[bytes] = set()
 
     async def tell(self, session: RemoteSession, batches: Sequence[Batch]) -> None:
-        """These batches come next. Raises `Refused`."""
+        """These batches come next. A relay that may only subscribe knows no more than the node that it reads."""
         new = [
             source for source in dict.fromkeys(batch.source for batch in batches) if source not in self._told
         ]
         welcome = session.connection.welcome
         if not new or welcome is None:
             return
-        for source, nodes in (await ask_visited(session, new)).items():
-            self._send(Via(source, [*nodes, welcome.node]))
+        visited: dict[bytes, list[str]] = {}
+        with suppress(Refused):
+            visited = await ask_visited(session, new)
+        for source in new:
+            self._send(Via(source, [*visited.get(source, ()), welcome.node]))
         if len(self._told) >= VIAS_MAX:
             self._told.clear()
         self._told.update(new)
