@@ -33,17 +33,24 @@ class VisitedNodes:
     """
 
     def __init__(
-        self, known: dict[str, list[str]], save_soon: Callable[[], None], sources_max: int = VIAS_MAX
+        self,
+        known: dict[str, list[str]],
+        save_soon: Callable[[], None],
+        sources_max: int = VIAS_MAX,
+        node_name: str = "",
     ) -> None:
         self._known = known
+        self._node_name = node_name
         self._save_soon = save_soon
         self._sources_max = sources_max
         self.forgotten = 0
         """How often a source could not be remembered, as there were too many."""
 
     def learn(self, via: Via) -> None:
-        """A bridge reports the nodes that a source has passed."""
+        """A bridge reports the nodes that a source has passed. One that was here before is not brought by it."""
         source = via.source.hex()
+        if self._node_name in via.nodes:
+            return
         if source not in self._known and len(self._known) >= self._sources_max:
             self._forget()
             return
