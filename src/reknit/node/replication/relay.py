@@ -119,6 +119,6 @@ class Relay:
             )
             async with wanted as events:
                 while batches := await events.take_all():
-                    await self._visited.tell(session, batches)
+                    await self._visited.tell(session, [batch.source for batch in batches])
                     self._replicator.take(batches)
                     await self._replicator.room()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from reknit.batch import Batch
 from reknit.decoding import UNREADABLE
 from reknit.errors import Refused
 from reknit.node.replication.remote_session import RemoteSession
@@ -95,11 +94,9 @@ class VisitedReports:
         self._send = send
         self._told: set[bytes] = set()
 
-    async def tell(self, session: RemoteSession, batches: Sequence[Batch]) -> None:
-        """These batches come next. A relay that may only subscribe knows no more than the node that it reads."""
-        new = [
-            source for source in dict.fromkeys(batch.source for batch in batches) if source not in self._told
-        ]
+    async def tell(self, session: RemoteSession, sources: Iterable[bytes]) -> None:
+        """Events of these come next. A relay that may only subscribe knows no more than the node that it reads."""
+        new = [source for source in dict.fromkeys(sources) if source not in self._told]
         welcome = session.connection.welcome
         if not new or welcome is None:
             return
