@@ -36,14 +36,16 @@ def owed_events_arrive(scene: Scene) -> Iterator[str]:
 
 
 def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
-    """The events that a subscriber has to get."""
+    """The events that a subscriber has to get: not those that a feed may miss, from an outpost or to one."""
     pattern = Pattern(seen.pattern)
-    if seen.node in scene.outposts and not feeds_owe(scene.plan):
+    are_fed = feeds_owe(scene.plan)
+    if seen.node in scene.outposts and not are_fed:
         return
     if not seen.is_durable and _is_forgotten(scene, seen):
         return
     for sent in scene.record.sent.values():
-        if sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
+        is_fed = are_fed or scene.homes.get(sent.publisher) not in scene.outposts
+        if is_fed and sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
             yield sent
 
 
