@@ -101,3 +101,16 @@ def test_waiting_events_of_a_subscriber_without_a_name_are_lost_before_their_nex
     bench.publish(2, 2)
     bench.settle(1, 2, 4, Outcome.FAILED)
     assert losses(bench.give(JournalDamaged(DAMAGE), JOURNAL)) == [REPORT]
+
+
+def test_losses_are_repeated_until_a_later_event_is_accepted() -> None:
+    """The report may have been on a connection that broke, or there was none."""
+    bench = behind("audit")
+    bench.give(PeerLeft())
+    bench.give(JournalDamaged(DAMAGE), JOURNAL)
+    assert losses(bench.subscribe("audit")) == [REPORT]
+    bench.give(PeerLeft())
+    assert losses(bench.subscribe("audit")) == [REPORT]
+    bench.say(Outcome.ACCEPTED, 4, 5)
+    bench.give(PeerLeft())
+    assert losses(bench.subscribe("audit")) == []

@@ -137,3 +137,23 @@ def test_an_old_source_that_is_declared_here_is_this_nodes() -> None:
     origins = Origins({}, "b", old=(ONE,))
     origins.forget(ONE)
     assert origins.told(ONE) == "b"
+
+
+def test_a_source_that_a_bridge_brings_back_is_not_claimed() -> None:
+    linked: set[str] = set()
+    origins = Origins({}, "b", linked=linked)
+    origins.entered(ONE, ("c", "outpost"))
+    assert origins.told(ONE) == "b", "it came from elsewhere, and enters here"
+    linked.add("c")
+    assert origins.told(ONE) is None
+    origins.learn(ONE, "a")
+    assert origins.told(ONE) == "a"
+
+
+def test_a_source_that_came_over_a_link_without_its_origin_is_not_claimed() -> None:
+    middle = Middle()
+    middle.table.carried((TOPIC, ONE))
+    assert middle.table.origins.told(ONE) is None
+    middle.core.journal.ledger.publish(TOPIC, TWO, 1, 2)
+    middle.table.carried((TOPIC, TWO))
+    assert middle.table.origins.told(TWO) == "b", "it was here before"
