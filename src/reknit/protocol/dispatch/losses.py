@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reknit.entries import Removed
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.dispatch.inputs import EventsGone, QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
@@ -160,6 +160,13 @@ class Losses:
         for row in rows:
             lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
             self._state.send(queue.peer, lost)
+
+    def report_unknown(self, queue: Queue, account: Account) -> None:
+        """Report losses that a durable subscriber has not confirmed to know of: it was away, or the report was."""
+        for series, by_reason in sorted(account.losses.items()):
+            for reason, seqs in sorted(by_reason.items()):
+                for start, stop in seqs.ranges():
+                    self._state.send(queue.peer, Lost(queue.sub, *series, start, stop, reason))
 
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""
