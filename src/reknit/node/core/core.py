@@ -126,7 +126,14 @@ class Core:
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
         self.dispatch = Dispatcher(
-            journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
+            journal.ledger,
+            journal.end,
+            self.intake.next_number,
+            rng,
+            rules,
+            zero_us,
+            *held,
+            deferred=lambda: self._writer.deferred_records(),
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from reknit.address import Address
@@ -15,6 +15,7 @@ from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Mark
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Intake, RefusedBatch, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
+from reknit.records import Record
 from reknit.store.journal import Journal
 
 Staged = Append | AppendRecord | DeadLetter | Mark | RefusedBatch | Respond
@@ -54,6 +55,12 @@ class JournalWriter:
     def has_deferred(self) -> bool:
         """Whether effects wait for room in the journal."""
         return bool(self._deferred)
+
+    def deferred_records(self) -> Iterator[Record]:
+        """The records that wait for room in the journal, in order: the ledger does not have them yet."""
+        for effect in self._deferred:
+            if isinstance(effect, AppendRecord):
+                yield effect.record
 
     def commit(self) -> None:
         """Request a commit if anything was staged since the last one."""
