@@ -49,6 +49,8 @@ class JournalWriter:
         """The highest number that was staged."""
         self._is_dirty = False
         self._needs_sync = False
+        self._requested_end = journal.end
+        """The position up to which a commit was requested."""
         self._deferred: deque[Staged] = deque()
 
     @property
@@ -64,6 +66,10 @@ class JournalWriter:
 
     def commit(self) -> None:
         """Request a commit if anything was staged since the last one."""
+        if self._journal.staged_end > self._requested_end:  # orders about dead letters are staged by themselves
+            self._requested_end = self._journal.staged_end
+            if not self._is_dirty:
+                self._is_dirty, self._needs_sync = True, self._config.journal.sync
         if self._is_dirty:
             sync, self._is_dirty, self._needs_sync = self._needs_sync, False, False
             self._commit(self._covered(), sync)

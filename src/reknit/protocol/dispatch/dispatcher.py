@@ -279,7 +279,8 @@ class Dispatcher:
                     self._note_ttl(run, index)
         self._pump.grow(runs, end)
         if self.overflow.is_on:
-            self._end_excess(runs)
+            if self._end_excess(runs):
+                self._deliver_ready()
             self._judge_queues()
 
     def _note_ttl(self, run: Run, index: int) -> None:
@@ -298,6 +299,10 @@ class Dispatcher:
     def _trim(self, message: JournalTrimmed) -> None:
         self._pump.trim(message.start)
         self._losses.trim(message.start, message.removed, message.reason)
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
+        """Events ended: others that waited for them, or behind them, continue."""
         for queue in [
             queue for queue in self.queues.values() if queue.lanes.is_ready or queue.cursor.can_read
         ]:
@@ -310,15 +315,19 @@ class Dispatcher:
             for load in self.overflow.loads(head.topic):
                 self.overflow.came(load, head)
 
-    def _end_excess(self, runs: list[Run]) -> None:
-        """Make dead letters of events that are too many: the newest of these, or the oldest that wait."""
-        text = "too many events wait for the subscriber"
+    def _end_excess(self, runs: list[Run]) -> bool:
+        """Make dead letters of events that are too many: the newest of these, or the oldest that wait.
+
+        Returns whether there were any.
+        """
+        text, is_any = "too many events wait for the subscriber", False
         for head in [entry.head for run in reversed(runs) for entry in reversed(run.entries)]:
             for load in self.overflow.loads(head.topic):
                 too_many = self.overflow.excess(load, head)
                 account = self._state.account(load.name) if too_many else None
                 if account is None:
                     continue
+                is_any = True
                 if self._state.rules.of(head.topic).overflow == "refuse_newest":
                     newest = (max(head.first, head.stop - too_many), head.stop)
                     series = (head.topic, head.source)
@@ -326,6 +335,7 @@ class Dispatcher:
                     self.expiry.end_waiting(account, series, [newest], 0, Reason.EGRESS_FULL, why)
                 else:
                     self._drop_oldest(load, account, too_many, f"{text}: the oldest is dropped")
+        return is_any
 
     def _drop_oldest(self, load: QueueLoad, account: Account, too_many: int, text: str) -> None:
         """Make dead letters of the oldest events that still wait, until few enough are left."""
