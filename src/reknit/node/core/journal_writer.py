@@ -66,7 +66,9 @@ class JournalWriter:
 
     def commit(self) -> None:
         """Request a commit if anything was staged since the last one."""
-        if self._journal.staged_end > self._requested_end:  # orders about dead letters are staged by themselves
+        if (
+            self._journal.staged_end > self._requested_end
+        ):  # orders about dead letters are staged by themselves
             self._requested_end = self._journal.staged_end
             if not self._is_dirty:
                 self._is_dirty, self._needs_sync = True, self._config.journal.sync
