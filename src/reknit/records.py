@@ -201,6 +201,9 @@ Record = (
     | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
 
+OfAccount = Outcomes | LossesKnown | Attempts
+"""The records that change an account."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
@@ -293,14 +296,18 @@ def apply(ledger: Ledger, record: Record) -> None:
     _APPLY[type(record)](ledger, record)
 
 
-def account_after(account: Account, records: Iterable[Outcomes | Attempts]) -> Account:
+def account_after(account: Account, records: Iterable[OfAccount]) -> Account:
     """An account as it will be when these records are applied; the account itself stays unchanged."""
     ends = {
         series: {end: seqs.copy() for end, seqs in by_end.items()} for series, by_end in account.ends.items()
     }
+    losses = {
+        series: {reason: seqs.copy() for reason, seqs in by_reason.items()}
+        for series, by_reason in account.losses.items()
+    }
     tallies = {series: dict(by_seq) for series, by_seq in account.tallies.items()}
     ledger = Ledger()
-    after = ledger.accounts[account.name] = replace(account, ends=ends, tallies=tallies)
+    after = ledger.accounts[account.name] = replace(account, ends=ends, tallies=tallies, losses=losses)
     for record in records:
         apply(ledger, record)
     return after

@@ -27,7 +27,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import Peer
-from reknit.records import Attempts, Outcomes, Record, account_after
+from reknit.records import OfAccount, Record, account_after
 from reknit.wire.messages import Message
 
 Effect = AppendRecord | DeadLetter | DeliverRuns | Fail | Redeliver | Scan | Send | Withhold
@@ -89,7 +89,7 @@ class DispatchState:
         coming = [
             record
             for record in chain(self._deferred(), emitted)
-            if isinstance(record, Outcomes | Attempts) and record.name == name
+            if isinstance(record, OfAccount) and record.name == name
         ]
         return account_after(account, coming) if coming else account
 
