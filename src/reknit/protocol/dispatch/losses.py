@@ -46,6 +46,8 @@ class Losses:
         self._removed: deque[tuple[int, Removed]] = deque()
         """The ranges that retention removed last, with the journal's start after that. Complete from
         `_removed_from` on."""
+        self._recording: list[tuple[int, str, OutcomeRow]] = []
+        """Losses of subscribers that are away, until they are in the ledger: (record number, subscriber, loss)."""
         for name in sorted(state.ledger.accounts):
             self.lose_removed(name)
 
@@ -155,30 +157,28 @@ class Losses:
                 queue.end((row.topic, row.source), row.start, row.stop)
             self._send_lost(queue, rows)
         self._recorder.record(name, rows, floor)
+        if queue is None:
+            number = self._recorder.last_record(name)
+            self._recording += [(number, name, row) for row in rows]
+
+    def made_durable(self, number: int) -> None:
+        """Records up to this number are in the ledger."""
+        if self._recording:
+            self._recording = [one for one in self._recording if one[0] > number]
 
     def _send_lost(self, queue: Queue, rows: list[OutcomeRow]) -> None:
         for row in rows:
             lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
             self._state.send(queue.peer, lost)
 
-    def report_again(self, queue: Queue, account: Account) -> None:
-        """A durable subscriber is connected again: repeat the losses that it may not have heard of.
-
-        They may be from a time when it was away, or their report went over a connection that broke. A subscriber gets
-        the reports before later events, so those before an event that it accepted have reached it.
-        """
-        for series, ends in sorted(account.ends.items()):
-            if (lost := ends.get(FinalOutcome.LOST)) is not None:
-                accepted = ends.get(FinalOutcome.ACCEPTED)
-                heard = accepted.last if accepted else 0
-                rows = [self._lost(series, one, self._reason(series, one)) for one in lost.ranges()]
-                self._send_lost(queue, [row for row in rows if row.stop > heard])
-
-    def _reason(self, series: Series, bounds: Range) -> Reason:
-        """Why events were lost that are in the ledger."""
-        is_skipped = bool(self._state.ledger.skipped.get(series, SeqSet()).overlap(*bounds))
-        is_removed = is_skipped or bounds[0] < self._first_held(*series)
-        return Reason.RETENTION if is_removed else Reason.DAMAGED
+    def report_unknown(self, queue: Queue, account: Account) -> None:
+        """Report losses that a durable subscriber has not confirmed to know of: it was away, or the report was."""
+        for series, by_reason in sorted(account.losses.items()):
+            for reason, seqs in sorted(by_reason.items()):
+                for start, stop in seqs.ranges():
+                    self._state.send(queue.peer, Lost(queue.sub, *series, start, stop, reason))
+        recording = [row for _, name, row in self._recording if name == queue.name]
+        self._send_lost(queue, [row for row in recording if not _is_known(account, row)])
 
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""
@@ -215,3 +215,8 @@ class Losses:
             self._lose(queue.name, rows, queue.move_floor(self._state.end))
         else:
             self._send_lost(queue, rows)
+
+
+def _is_known(account: Account, row: OutcomeRow) -> bool:
+    """Whether the ledger has this loss already, and so it is told from there."""
+    return account.has_losses((row.topic, row.source), row.start, row.stop)
