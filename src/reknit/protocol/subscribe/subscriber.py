@@ -179,6 +179,10 @@ class Subscriber:
             elif self._resume_point.is_other_journal:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
+        if self.name and self._resume_point.is_other_journal:
+            # That journal may not know the outcomes of what arrived, and delivers it again.
+            self._progress.forget()
+            self._held.forget_returning()
         self._resume_point.open(position)
         # The node that we are connected to now may not know which events were given back before.
         self.node.outcomes.release_again(self._held.returning())
