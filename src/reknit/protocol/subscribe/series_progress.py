@@ -33,6 +33,15 @@ class SeriesProgress:
         """Events before `stop` arrived."""
         if stop > self._next.get(series, 0):
             self._next[series] = stop
+            if series in self.lost:
+                self.pass_lost(series)
+
+    def pass_lost(self, series: Series) -> None:
+        """Events that are lost do not arrive. Those before them may still: a loss may be reported ahead of them."""
+        expected = self._next.get(series, 1)
+        for start, stop in self.lost[series].ranges():
+            if start <= expected < stop:
+                self._next[series] = stop
 
     def forget(self) -> None:
         """The node has another journal, whose ledger decides what comes: all of it is new. The checkpoint stays."""
