@@ -7,7 +7,8 @@ import asyncio
 from reknit.config import AmqpSettings
 from reknit.config.credentials import read_credentials
 from reknit.gateway.amqp.sasl import SaslServer
-from reknit.transport.servers import Refuse, common_name, server_tls
+from reknit.transport.servers import common_name
+from reknit.transport.tls import Refuse, server_tls
 
 
 class AmqpSecurity:
@@ -16,7 +17,7 @@ class AmqpSecurity:
     def __init__(self, settings: AmqpSettings, refuse: Refuse) -> None:
         self._settings = settings
         self._users = read_credentials(settings.users_file, "amqp.users_file", "password")
-        self.tls = server_tls(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file, refuse)
+        self.tls = server_tls(settings, refuse)
 
     def sasl(self, transport: asyncio.Transport) -> SaslServer:
         """The SASL exchange for a new connection. PLAIN needs TLS unless the settings say otherwise."""
