@@ -150,10 +150,12 @@ def test_a_source_that_a_bridge_brings_back_is_not_claimed() -> None:
     assert origins.told(ONE) == "a"
 
 
-def test_a_source_that_came_over_a_link_without_its_origin_is_not_claimed() -> None:
-    middle = Middle()
-    middle.table.carried((TOPIC, ONE))
-    assert middle.table.origins.told(ONE) is None
-    middle.core.journal.ledger.publish(TOPIC, TWO, 1, 2)
-    middle.table.carried((TOPIC, TWO))
-    assert middle.table.origins.told(TWO) == "b", "it was here before"
+def test_a_source_that_comes_over_a_link_without_its_origin_is_not_told_as_published_here() -> None:
+    table = Middle().table
+    table.came((TOPIC, ONE), told=())
+    table.came((TOPIC, TWO), told=(TWO,))
+    assert [table.origins.told(source) for source in (ONE, TWO)] == [None, "b"]
+    assert table.origins.of(ONE) == "b", "events of it go everywhere until it is known"
+    table.origins.learn(ONE, "a")
+    table.came((TOPIC, ONE), told=())
+    assert table.origins.told(ONE) == "a"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, Ledger, Series
@@ -63,11 +63,6 @@ class Origins:
         )
         return None if is_back or source in self._unsure else self.of(source)
 
-    def came(self, source: bytes) -> None:
-        """A source that was not here came from another node, which may not know its origin either."""
-        if source.hex() not in self._known and len(self._unsure) < ORIGINS_MAX:
-            self._unsure.add(source)
-
     def entered(self, source: bytes, nodes: tuple[str, ...]) -> None:
         """A bridge brings a source that was not here before."""
         if len(self._entered) < ORIGINS_MAX:
@@ -84,6 +79,11 @@ class Origins:
             return False
         self._known[name] = origin
         return True
+
+    def doubt(self, source: bytes) -> None:
+        """A source came over a link, and nobody said from where: others are not told that it is published here."""
+        if source.hex() not in self._known:
+            self._unsure.add(source)
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
@@ -159,10 +159,10 @@ class ForwardingTable:
             return False
         return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
 
-    def carried(self, series: Series) -> None:
-        """Events came over a link. If they are the first ones, and nobody said where they are from, it is not here."""
-        if series not in self._ledger.published:
-            self.origins.came(series[1])
+    def came(self, series: Series, told: Collection[bytes]) -> None:
+        """Events came over a link, with the origins of some sources."""
+        if series not in self._ledger.published and series[1] not in told:
+            self.origins.doubt(series[1])
 
     def declared(self, source: bytes) -> bool:
         """A publisher with a lasting source is here now; returns whether it was elsewhere before."""
