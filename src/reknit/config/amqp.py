@@ -44,6 +44,9 @@ class AmqpSettings(Section):
     tls_ca_file: str = setting(
         "", "authorities that sign clients' certificates (PEM), for EXTERNAL; empty: ask for none"
     )
+    tls_needs_client_cert: bool = setting(
+        False, "refuse clients without a certificate from an authority in tls_ca_file"
+    )
     allow: tuple[str, ...] = setting(
         (), "permissions, as 'ann read plant/**'; empty: everyone may do everything"
     )
