@@ -12,6 +12,7 @@ from reknit.testing.fabric.disk import flip_byte
 from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.replacements import NEVER, Replacement, copy_disk, start_replaced
 
 
 class Faults:
@@ -31,6 +32,8 @@ class Faults:
         datagrams = self._network.datagrams
         datagrams.loss_share, datagrams.copy_share = plan.datagram_loss_share, plan.datagram_copy_share
         datagrams.full_share = plan.datagram_full_share
+        for host in self._hosts() if plan.drift_max else ():
+            host.drift_clock(self._rng.uniform(-1.0, 1.0) * plan.drift_max)
         for node in self._nodes():
             node.host.disk.stall_s_max = plan.stall_s_max
         for rate, fault in (
@@ -39,6 +42,7 @@ class Faults:
             (plan.slow_rate, self._slow),
             (plan.crash_rate, self._crash_node),
             (plan.freeze_rate, self._freeze),
+            (plan.replace_rate, self._replace_disk),
             (plan.program_crash_rate, self._crash_program),
             (plan.step_rate, self._step_clock),
             (plan.full_rate, self._fill_disk),
@@ -65,7 +69,6 @@ class Faults:
     async def _repeat(self, rate: float, fault: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._rng.expovariate(rate))
-            self._running = [task for task in self._running if not task.done()]
             self._running.append(asyncio.ensure_future(fault()))
 
     def _nodes(self) -> list[FabricNode]:
@@ -140,6 +143,32 @@ class Faults:
             self._tell("repair", node.name, error.why)
             repair(node.host.folder)
             await node.start()
+
+    async def _replace_disk(self) -> None:
+        """The disk of a node is gone, and another one is there: empty, or with a copy from a while ago."""
+        scene, node = self._scene, self._rng.choice(self._nodes())
+        if not self._is_replaceable(node):
+            return
+        copy, copied_at = None, NEVER
+        if self._rng.random() >= scene.plan.empty_share:
+            self._tell("copy", node.name)
+            await node.stop()
+            copy, copied_at = copy_disk(node), scene.fabric.loop.now
+            await self._start(node)
+            await asyncio.sleep(self._rng.uniform(0.0, scene.plan.run_s / 2))
+        if not self._is_replaceable(node):
+            return
+        self._tell("replace", node.name, copied_at)
+        node.crash(is_power_lost=True)
+        scene.replaced.append(Replacement(node.name, copied_at, scene.fabric.loop.now))
+        scene.record.is_forgetful = True
+        scene.record.forget_letters(node)
+        await asyncio.sleep(self._rng.uniform(0.0, scene.plan.down_s_max))
+        await start_replaced(node, copy)
+
+    def _is_replaceable(self, node: FabricNode) -> bool:
+        is_linked = node.name not in self._scene.outposts
+        return is_linked and node.is_up and node.config.journal.kind == "disk"
 
     async def _freeze(self) -> None:
         host = self._rng.choice(self._hosts())
