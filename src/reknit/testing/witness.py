@@ -250,6 +250,11 @@ class Witness:
         if seen.kind.durable and account is None:
             self.blame(f"{node.name} no longer knows {seen.name}")
             return
+        if seen.is_alive and not seen.kind.durable:
+            came = deliveries.returned_events_came(
+                seen.record, lambda series: self.letters.seqs_of("", series)
+            )
+            self.blame_all(seen.name, came)
         for series, its_node in self.published.node_of.items():
             if its_node != node.name or not seen.kind.pattern.matches(series[0]):
                 continue
