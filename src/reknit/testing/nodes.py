@@ -13,6 +13,7 @@ from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
+from reknit.testing.checks.ledgers import EXPIRY_S_MAX
 from reknit.testing.checks.rest import (
     cores_forget,
     deadlines_are_met,
@@ -101,8 +102,9 @@ class SimNode:
         clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
         self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
-        self.is_up = True
+        self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
+        self._world.witness.node_started(self.name)
         self._after(self._world.plan.trim_s, self._trim)
         self._world.tell(self.name, "is up, its journal ends at", self.journal.end)
 
@@ -177,6 +179,8 @@ class SimNode:
                 self.send(end.number, [encode(welcome)])
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
+                if isinstance(item, Subscribe):
+                    self._world.witness.subscribed(item.name)
                 self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
@@ -230,6 +234,8 @@ class SimNode:
         start = self.journal.start
         self._world.witness.letters.read(self)
         self._world.archive.fill(self.journal)
+        if self._world.clock.now > self._up_at + EXPIRY_S_MAX:
+            self._world.witness.check_expiry(self)
         self.core.trim(self._world.clock.now)
         if self.journal.start != start:
             self._world.tell(self.name, "removed entries before", self.journal.start)
