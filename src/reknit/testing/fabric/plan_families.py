@@ -77,7 +77,7 @@ def weak_receivers(rng: Random) -> dict[str, Any]:
         "power_share": 1.0,
         "stop_share": 0.0,
         "down_s_max": 0.2,
-        "stall_s_max": 0.5,
+        "stall_s_max": 2.0,
     }
 
 

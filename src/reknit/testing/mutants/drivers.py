@@ -35,11 +35,11 @@ MUTANTS: Final = (
         simulation="fabric",
     ),
     Mutant(
-        name="commit-request-is-lost",
+        name="failed-commit-is-not-retried",
         module=COMMITTER,
-        old="            wanted, self._wanted, self._is_held = self._wanted, None, False\n\n    def _is_alone",
-        new="            wanted, self._wanted, self._is_held = None, None, False\n\n    def _is_alone",
-        breaks="what is staged during a commit is committed next",
+        old="        self._loop.call_later(RETRY_S, self._retry)",
+        new="",
+        breaks="a commit that failed on a full disk is tried again",
         simulation="fabric",
     ),
     Mutant(
