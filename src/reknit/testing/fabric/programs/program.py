@@ -13,7 +13,7 @@ from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.record import Record
+from reknit.testing.fabric.record import EventId, Record
 from reknit.testing.fabric.replacements import Replacement
 
 AGAIN_S: Final = 0.3
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, fabric: Fabric, plan: FabricPlan) -> None:
         self.fabric, self.plan = fabric, plan
-        self.record = Record(lambda: fabric.loop.now)
+        self.record = Record(lambda: fabric.loop.now, self._is_sent_since)
         self.homes: dict[str, str] = {}
         """The node of each program."""
         self.outposts: list[str] = []
@@ -47,6 +47,16 @@ class Scene:
         """The nodes that lost their disk."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
+
+    def _is_sent_since(self, event_id: EventId, at: float) -> bool:
+        """Whether a node sent an event to a worker after a moment, and waits for the outcome."""
+        topic, source, seq = event_id
+        return any(
+            one.series == (topic, source) and one.start <= seq < one.stop and one.sent_at > at
+            for node in self.fabric.nodes.values()
+            for path in node.node.anycast.machine.paths()
+            for one in path
+        )
 
 
 class Program:
@@ -99,6 +109,27 @@ class Program:
 
     async def live(self) -> None:
         """What it does from a start to its end."""
+        raise NotImplementedError
+
+
+class QuittingProgram(Program):
+    """A program that may leave in the middle of a delivery, and comes back."""
+
+    def __init__(self, scene: Scene, name: str, node: FabricNode) -> None:
+        super().__init__(scene, name, node)
+        self._quits = scene.fabric.rng(f"quits {name}")
+
+    def quits(self) -> bool:
+        """Whether it leaves now."""
+        return not self.scene.is_calm and self._quits.random() < self.scene.plan.quit_share
+
+    async def live(self) -> None:
+        while True:
+            await self.listen()
+            await asyncio.sleep(self._quits.uniform(0.0, AGAIN_S))
+
+    async def listen(self) -> None:
+        """Subscribe, until it leaves."""
         raise NotImplementedError
 
 
