@@ -40,8 +40,8 @@ MUTANTS: Final = (
     Mutant(
         name="origin-is-guessed",
         module=TABLE,
-        old="        return None if source in self._unsure else self.of(source)",
-        new="        return self.of(source)",
+        old="        return None if is_back or source in self._unsure else self.of(source)",
+        new="        return None if is_back else self.of(source)",
         breaks="a node tells no origin that a crash may have undone",
         simulation="fabric",
     ),
