@@ -29,10 +29,12 @@ class Commands(TyperGroup):
     """Turns the errors that reknit raises into one line and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        from reknit.errors import NotConnected, ReknitError
+        from reknit.errors import NotConnected, ReknitError, TlsFailed
 
         try:
             return super().invoke(ctx)
+        except TlsFailed as error:
+            fail(error)
         except NotConnected as error:
             fail(f"no node at {error.url} ({error.why}): start one with `reknit up`")
         except ReknitError as error:
