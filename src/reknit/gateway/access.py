@@ -67,7 +67,7 @@ class AccessRules:
         """The user of a token."""
         if not token:
             return ANONYMOUS
-        given = token.encode()
+        given = token.encode("utf-8", "surrogatepass")  # a query may have bytes that are not UTF-8
         found = None
         for user, known in self._tokens.items():
             if hmac.compare_digest(known, given):

@@ -22,6 +22,8 @@ UNREACHABLE_S: Final = 3.0
 """How long it takes to notice that a machine is off."""
 FIRST_PORT: Final = 40_000
 
+HostPort = tuple[str, int]
+
 
 class FabricNetwork:
     """All connections of one simulation."""
@@ -38,6 +40,8 @@ class FabricNetwork:
         """A checksum of everything that was sent and arrived, and when: the same for the same steps."""
         self.lines: list[str] | None = None
         """The same as text, if it is wanted."""
+        self.tap: Callable[[HostPort, HostPort, bytes], None] | None = None
+        """Called with everything that is written: from where, to where, and the bytes."""
         self._rng = rng
         self._servers: dict[tuple[str, int], VirtualServer] = {}
         self._ends: dict[StreamEnd, None] = {}
@@ -61,8 +65,10 @@ class FabricNetwork:
             return (data[:cut], data[cut:])
         return (data,)
 
-    def checksum(self, data: bytes) -> int:
-        return 0 if self.folder in data else zlib.crc32(data)
+    def wrote(self, here: HostPort, there: HostPort, data: bytes) -> None:
+        self.trace(here, "writes", 0 if self.folder in data else zlib.crc32(data))
+        if self.tap is not None:
+            self.tap(here, there, data)
 
     def trace(self, *what: object) -> None:
         line = f"{self.loop.now:.6f} {what}"

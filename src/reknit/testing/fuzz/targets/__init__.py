@@ -1,0 +1,1 @@
+"""What is fuzzed: one module a target. `target.py` says what a target is, and is the one to open first."""
