@@ -105,15 +105,15 @@ class Node:
         self._make_parts()
         self._make_reception(self._make_admin())
         self._report_damage()
-        self._housekeeping.start()
-        self.anycast.start()
-        self.links.outgoing.start()  # before a peer can add one of them
-        self.bridges.start()
         try:
             await self._open_doors()
         except BaseException:
             await self.stop()
             raise
+        self._housekeeping.start()
+        self.anycast.start()
+        self.links.outgoing.start()
+        self.bridges.start()
         self.run_machines()
         if self._make_importers is not None:
             self.importers = self._make_importers(self)

@@ -6,15 +6,16 @@ from importlib.util import find_spec
 from typing import Final
 
 from reknit.testing.fuzz.targets.configuration import ConfigTarget
+from reknit.testing.fuzz.targets.datagrams import DatagramTarget
 from reknit.testing.fuzz.targets.http import HttpTarget
 from reknit.testing.fuzz.targets.journal import JournalTarget
 from reknit.testing.fuzz.targets.target import LocalTarget, PortTarget, Target
 from reknit.testing.fuzz.targets.tcp import TcpTarget
 from reknit.testing.fuzz.targets.tunnel import TunnelTarget
 
-NAMES: Final = ("tcp", "http", "amqp", "tunnel", "journal", "config")
+NAMES: Final = ("tcp", "http", "amqp", "datagrams", "tunnel", "journal", "config")
 LOCAL: Final[dict[str, type[LocalTarget]]] = {
-    one.name: one for one in (TunnelTarget, JournalTarget, ConfigTarget)
+    one.name: one for one in (DatagramTarget, TunnelTarget, JournalTarget, ConfigTarget)
 }
 
 

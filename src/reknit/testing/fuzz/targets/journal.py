@@ -18,6 +18,7 @@ from reknit.seqset import SeqSet
 from reknit.store.directory.repair import repair
 from reknit.store.directory.verification import verify_journal
 from reknit.store.disk import DiskJournal
+from reknit.store.index.lmdb_environment import Environment
 from reknit.store.reader import open_reader
 from reknit.testing.fabric.fabric import SHARED_MEMORY
 from reknit.testing.fuzz.inputs import Step
@@ -43,7 +44,7 @@ class JournalTarget(LocalTarget):
     def __init__(self) -> None:
         place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
         self._folder = tempfile.TemporaryDirectory(prefix="fuzz-journal-", dir=place)
-        self._work = Path(self._folder.name) / "work"
+        self._count = 0
         self._level = logging.root.manager.disable
 
     def __enter__(self) -> JournalTarget:
@@ -87,22 +88,34 @@ class JournalTarget(LocalTarget):
         return tuple(steps)
 
     def problem(self, steps: tuple[Step, ...]) -> str:
+        self._count += 1  # a directory of its own, so that no input sees what another one left open
+        work = Path(self._folder.name) / str(self._count)
+        try:
+            return self._tried(steps, work) or _left_open()
+        finally:
+            Environment.open_ones.clear()
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _tried(self, steps: tuple[Step, ...], work: Path) -> str:
         name = next((step.do for step in steps if step.do in self.templates), KILLED)
-        shutil.rmtree(self._work, ignore_errors=True)
-        shutil.copytree(self.templates[name], self._work)
+        shutil.copytree(self.templates[name], work)
         for step in steps:
             if step.do not in self.templates:
-                _apply(self._work, step)
-        _look(self._work)
+                _apply(work, step)
+        _look(work)
         try:
-            journal = _open(self._work)
+            journal = _open(work)
         except JournalCorrupt:
-            repair(self._work)
-            journal = _open(self._work)
+            repair(work)
+            journal = _open(work)
         except JournalError:  # the label can't be read: there is no journal
             return ""
         is_exact = name == CLOSED and all(step.do.startswith((CLOSED, "flip log")) for step in steps)
-        return _check(journal, self._work, is_exact)
+        return _check(journal, work, is_exact)
+
+
+def _left_open() -> str:
+    return "an index was left open" if Environment.open_ones else ""
 
 
 def _open(directory: Path) -> DiskJournal:
