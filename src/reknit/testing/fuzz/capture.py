@@ -22,7 +22,7 @@ from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.run import FabricSimulation
 
 PLAN: Final = FabricPlan(
-    seed=7,
+    seed=12,
     nodes=2,
     run_s=3.0,
     publishers=3,

@@ -97,7 +97,8 @@ class LocalCampaign:
         what = signature(text)
         if what in [one.what for one in self.report.findings]:
             return
-        found = local_target(self._target).input(self._seed, number)
+        with local_target(self._target) as target:
+            found = target.input(self._seed, number)
         if "Traceback" in text:  # a process that hangs or crashes would take this one with it
             found = small(found, what)
         self.report.findings.append(Finding(self._target, what, text, str(found.save(self._folder))))

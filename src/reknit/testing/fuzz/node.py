@@ -138,4 +138,7 @@ class FuzzedNode:
             out, _ = self._canary.communicate(b"", timeout=2 * STUCK_S)
         except subprocess.TimeoutExpired:
             return CanaryReport(problems=["the canary did not end"])
-        return msgspec.json.decode(out, type=CanaryReport) if out else CanaryReport(problems=["it crashed"])
+        try:
+            return msgspec.json.decode(out, type=CanaryReport)
+        except msgspec.DecodeError:
+            return CanaryReport(problems=[f"the canary crashed and said {out[-2000:]!r}"])

@@ -166,7 +166,7 @@ def _mutate_request(rng: Random, request: bytes) -> bytes:
         case 6:
             lines[0] = unquote_to_bytes(lines[0])
         case _:
-            return mutate_bytes(rng, request)
+            return mutate_bytes(rng, request or b"x")
     return b"\r\n".join(lines) + gap + body
 
 
