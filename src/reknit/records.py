@@ -5,7 +5,8 @@ The same function applies a record when it is staged and again when the log is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import msgspec
@@ -17,6 +18,7 @@ from reknit.fields import (
     Position,
     Seq,
     SeqRanges,
+    SeriesRange,
     Source,
     Time,
     Topic,
@@ -24,7 +26,7 @@ from reknit.fields import (
     check_ranges,
 )
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
-from reknit.ledger import Ledger, Redriven, Series
+from reknit.ledger import Account, Ledger, Redriven, Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.topic import Pattern
 
@@ -94,6 +96,14 @@ class Outcomes(_Tagged, frozen=True, tag="outcomes"):
     name: str
     rows: list[OutcomeRow]
     floor: Position = 0
+
+
+class LossesKnown(_Tagged, frozen=True, tag="known"):
+    """A subscriber knows that these events are lost to it."""
+
+    name: str
+    ranges: list[SeriesRange]
+    time_us: Time = 0
 
 
 class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
@@ -187,9 +197,12 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
 
 
 Record = (
-    SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
+    SubscriberOpened | SubscriberClosed | Outcomes | LossesKnown | Attempts | TopicPaused | TopicResumed
     | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
+
+OfAccount = Outcomes | LossesKnown | Attempts
+"""The records that change an account."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -220,8 +233,15 @@ def _close_account(ledger: Ledger, record: SubscriberClosed) -> None:
 
 def _settle(ledger: Ledger, record: Outcomes) -> None:
     for row in record.rows:
-        ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+        fresh = ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+        if row.end is FinalOutcome.LOST:
+            ledger.lose(record.name, (row.topic, row.source), fresh, row.reason)
     ledger.move_floor(record.name, record.floor)
+
+
+def _learn(ledger: Ledger, record: LossesKnown) -> None:
+    for lost in record.ranges:
+        ledger.learn(record.name, (lost.topic, lost.source), lost.start, lost.stop)
 
 
 def _count_attempts(ledger: Ledger, record: Attempts) -> None:
@@ -259,6 +279,7 @@ _APPLY: Final[dict[type[_Tagged], Callable[[Ledger, Any], None]]] = {
     SubscriberOpened: _open_account,
     SubscriberClosed: _close_account,
     Outcomes: _settle,
+    LossesKnown: _learn,
     Attempts: _count_attempts,
     DeadLettersRedriven: _redrive,
     DeadLettersDropped: _drop,
@@ -273,6 +294,23 @@ assert set(_APPLY) == set(get_args(Record)), "every record is applied"
 def apply(ledger: Ledger, record: Record) -> None:
     """Apply a record to the ledger. Applying it twice has the same effect as once."""
     _APPLY[type(record)](ledger, record)
+
+
+def account_after(account: Account, records: Iterable[OfAccount]) -> Account:
+    """An account as it will be when these records are applied; the account itself stays unchanged."""
+    ends = {
+        series: {end: seqs.copy() for end, seqs in by_end.items()} for series, by_end in account.ends.items()
+    }
+    losses = {
+        series: {reason: seqs.copy() for reason, seqs in by_reason.items()}
+        for series, by_reason in account.losses.items()
+    }
+    tallies = {series: dict(by_seq) for series, by_seq in account.tallies.items()}
+    ledger = Ledger()
+    after = ledger.accounts[account.name] = replace(account, ends=ends, tallies=tallies, losses=losses)
+    for record in records:
+        apply(ledger, record)
+    return after
 
 
 def apply_to_paused(paused: set[str], record: Record) -> None:

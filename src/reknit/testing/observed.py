@@ -68,6 +68,8 @@ class ObservedSubscriber:
         """How many of these the node has confirmed."""
         self.missing: dict[Series, SeqSet] = {}
         """Events whose delivery got lost."""
+        self.told: dict[Series, SeqSet] = {}
+        """Events that it was told are lost, in any of its processes."""
         self._observer = observer
 
     # -- life
@@ -122,7 +124,7 @@ class ObservedSubscriber:
     def revoked(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: the events may come again, and that counts as a failure."""
         self.said[Outcome.LEASE_LOST].setdefault(series, SeqSet()).add(start, stop)
-        self.record.gave_back(series, start, stop)
+        self.record.lost_lease(series, start, stop)
 
     def outcome_stored(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The node confirmed that it has stored the outcome of events."""
@@ -141,6 +143,7 @@ class ObservedSubscriber:
                 self._observer.blame(f"{self.name}: {problem}")
         series = (report.topic, report.source)
         self.record.lost.setdefault(series, SeqSet()).add(report.start, report.stop)
+        self.told.setdefault(series, SeqSet()).add(report.start, report.stop)
         self.record.end(series, report.start, report.stop)
 
 

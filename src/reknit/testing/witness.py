@@ -80,7 +80,9 @@ class Witness:
         """A subscriber was forgotten: a later one of its name is another one."""
         seen = self.subscribers.pop(name, None)
         if seen is not None:
-            survivor = self._nodes[seen.kind.node].journal.survivor()
+            node = self._nodes[seen.kind.node]
+            self.letters.read(node)  # those that are about it; a later one of its name has none of them
+            survivor = node.journal.survivor()
             self.blame_all(name, ledgers.forgotten_subscribers_are_gone(name, survivor.ledger))
         self.letters.forget(name)
 
@@ -267,7 +269,7 @@ class Witness:
         if ends is None:
             known = received.union(seen.record.lost.get(series, SeqSet()))
             return known.union(seen.missing_at_the_end(series))
-        received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
+        received = received.union(seen.told.get(series, SeqSet()))
         return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
 
     def _owed(self, seen: ObservedSubscriber, series: Series, stored: dict[int, bytes]) -> SeqSet:

@@ -10,9 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from reknit.frame import KIND_MESSAGE
-from reknit.testing.fuzz import local_campaign
 from reknit.testing.fuzz.__main__ import main
 from reknit.testing.fuzz.capture import http_conversations, tcp_conversations
+from reknit.testing.fuzz.findings import signature
 from reknit.testing.fuzz.local_campaign import small, tried
 from reknit.testing.fuzz.targets.all import LOCAL, NAMES, local_target, port_target, shares
 from reknit.testing.fuzz.targets.target import Target
@@ -78,7 +78,7 @@ def test_a_planted_fault_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch
     plant(monkeypatch)
     with local_target("tunnel") as target:
         found = next(one for one in (target.input(1, n) for n in range(100)) if tried(target, one))
-        what = local_campaign.signature(tried(target, found))
+        what = signature(tried(target, found))
         assert what.startswith("ZeroDivisionError in ")
         less = small(found, what)
     assert len(less.steps) == 1

@@ -71,14 +71,13 @@ class Subscribers:
         for key, message in list(self._opening.items()):
             if self._new.get(message.request.name, 0) <= number:
                 del self._opening[key]
-                self._losses.lose_removed(message.request.name)
                 self._overflow.opened(message.request.name)
                 self._begin(message, key[0], resumed=False)
         self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
 
     def _begin(self, message: OpenSubscription, peer: Peer, resumed: bool) -> None:
         state, request = self._state, message.request
-        account = state.ledger.accounts.get(request.name) if request.name else None
+        account = state.account(request.name) if request.name else None
         if account is not None and account.pattern != message.pattern:
             text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
             self._refuse((peer, request.sub), Code.FAILED_PRECONDITION, text)
@@ -100,6 +99,10 @@ class Subscribers:
         state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumed, False, *rules))
         if not queue.is_durable and 0 <= position < self._losses.start:
             self._losses.report_removed_since(queue, position)
+        if account is not None:
+            self._losses.report_unknown(queue, account)
+            if not resumed:
+                self._losses.lose_removed(queue.name)
         self._pump.pump(queue)
 
     def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:
