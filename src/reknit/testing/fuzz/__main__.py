@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from reknit.testing.fuzz.inputs import load
 from reknit.testing.fuzz.local_campaign import LocalCampaign, tried
 from reknit.testing.fuzz.node_campaign import NodeCampaign
 from reknit.testing.fuzz.retrial import Retrial
-from reknit.testing.fuzz.targets.all import LOCAL, NAMES, local_target, port_target, shares
+from reknit.testing.fuzz.targets.all import LOCAL, NAMES, local_target, parts_of, port_target
 
 INPUTS: Final = 20_000
 FOLDER: Final = Path("fuzz-found")
@@ -84,18 +85,14 @@ def campaign(
     names: Sequence[str], inputs: int, seed: int, seconds_max: float, folder: Path
 ) -> list[TargetReport]:
     """Fuzz each target with its share of the inputs and of the time."""
-    wanted = shares(tuple(names))
-    total = sum(wanted.values())
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     reports: list[TargetReport] = []
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        for name in names:
-            count = -(-inputs * wanted[name] // total)
-            task = progress.add_task(name, total=count)
-            advance = partial(progress.advance, task)
-            seconds = seconds_max * wanted[name] / total
-            reports.append(_run(name, seed, folder, advance, count, seconds))
+        for name, part in parts_of(names).items():
+            count = ceil(inputs * part)
+            advance = partial(progress.advance, progress.add_task(name, total=count))
+            reports.append(_run(name, seed, folder, advance, count, seconds_max * part))
     return reports
 
 

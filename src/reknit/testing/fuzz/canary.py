@@ -65,7 +65,7 @@ class Canary:
             readers = [asyncio.create_task(self._read(session, name, ready)) for name in self._seen]
             await ready.wait()
             print(READY, flush=True)
-            while not self._is_over.is_set():
+            while not self._sent or not self._is_over.is_set():
                 self._sent.append(time.monotonic())
                 async with asyncio.timeout(STUCK_S):
                     await session.publish(TOPIC, b"%d" % len(self._sent))

@@ -109,6 +109,10 @@ class FuzzedNode:
         """What is wrong since the last call: the node ended, or logged an error of its own."""
         if not self._process.is_running:
             return f"the node ended with {self._process.code}: {self._process.output()[-4000:]}"
+        return self._logged_error()
+
+    def _logged_error(self) -> str:
+        """What the node logged since the last call, if there is an error of its own in it."""
         size = self._process.log.stat().st_size
         if size == self._read:
             return ""
@@ -121,15 +125,10 @@ class FuzzedNode:
     def end(self) -> tuple[CanaryReport, str]:
         """Stop the canary and the node. Returns what the canary saw, and what is wrong with the node."""
         report = self._end_canary()
-        problem = self.problem()
-        if not problem and (code := self._process.stop()):
-            problem = f"the node ended with {code}: {self._process.output()[-4000:]}"
-        return report, problem or self.problem_in_log()
-
-    def problem_in_log(self) -> str:
-        """The errors that it logged while it ended."""
-        text = self._process.output()[self._read :]
-        return text if any(error in text for error in ERRORS) else ""
+        code = self._process.stop()
+        if code:
+            return report, f"the node ended with {code}: {self._process.output()[-4000:]}"
+        return report, self._logged_error()
 
     def _end_canary(self) -> CanaryReport:
         if self._canary is None:

@@ -42,14 +42,14 @@ class NodeCampaign:
         self._recent: deque[FuzzInput] = deque(maxlen=RECENT)
         self._suspects: dict[str, list[FuzzInput]] = {}
         """By finding: the inputs that may have caused it."""
-        self._deadline = float("inf")
+        self._deadline = 0.0
 
     def run(self, inputs: int, seconds_max: float) -> TargetReport:
-        """Try so many inputs, or until the time is up."""
+        """Try so many inputs, or until the time is up. Each peer tries one at least."""
+        self._target.input(self._seed, 0)  # what is captured is captured now, without another event loop
         began = time.monotonic()
         self._deadline = began + seconds_max
-        self._target.input(self._seed, 0)  # what is captured is captured now, without another event loop
-        while self.report.inputs < inputs and not self._is_over:
+        while self.report.inputs < inputs and (not self.report.inputs or not self._is_over):
             self._episode(min(EPISODE, inputs - self.report.inputs))
         self.report.seconds = time.monotonic() - began
         return self.report
@@ -81,8 +81,6 @@ class NodeCampaign:
 
     async def _work(self, node: FuzzedNode, peers: Peers, numbers: Iterator[int], warm: Warm) -> None:
         for number in numbers:
-            if self._is_over:
-                return
             made = self._target.input(self._seed, number)
             self._recent.append(made)
             await peers.converse(made.steps)
@@ -90,6 +88,8 @@ class NodeCampaign:
             self._advance(1)
             warm.note(number)
             self._look(node)
+            if self._is_over:
+                return
 
     def _look(self, node: FuzzedNode) -> None:
         problem = node.problem()

@@ -63,7 +63,6 @@ class AmqpTarget(PortTarget):
     """Clients of AMQP that break its rules, or the gateway's."""
 
     name = port = "amqp"
-    share = 15
 
     @cached_property
     def conversations(self) -> list[list[Part]]:

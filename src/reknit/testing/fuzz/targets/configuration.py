@@ -85,7 +85,6 @@ class ConfigTarget(LocalTarget):
     """A configuration is read, or refused with the name of the setting."""
 
     name = "config"
-    share = 10
 
     def __init__(self) -> None:
         place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None

@@ -108,7 +108,6 @@ class DatagramTarget(LocalTarget):
     """A stranger on the group's network."""
 
     name = "datagrams"
-    share = 5
 
     def make(self, rng: Random) -> tuple[Step, ...]:
         is_forged = rng.random() < 0.3

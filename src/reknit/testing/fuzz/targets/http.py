@@ -79,7 +79,6 @@ class HttpTarget(PortTarget):
     """Browsers and other clients that send what they should not."""
 
     name = port = "http"
-    share = 20
 
     @cached_property
     def requests(self) -> list[bytes]:

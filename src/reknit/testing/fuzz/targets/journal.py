@@ -39,7 +39,6 @@ class JournalTarget(LocalTarget):
     """What is held and what is reported as lost is all there was, whatever is done to the files."""
 
     name = "journal"
-    share = 5
 
     def __init__(self) -> None:
         place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None

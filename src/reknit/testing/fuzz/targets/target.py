@@ -14,8 +14,6 @@ class Target(ABC):
     """Makes the inputs of one kind."""
 
     name: ClassVar[str]
-    share: ClassVar[int] = 1
-    """How many of the inputs of a whole campaign it gets, beside the others."""
 
     @abstractmethod
     def make(self, rng: Random) -> tuple[Step, ...]:

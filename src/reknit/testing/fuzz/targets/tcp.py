@@ -47,7 +47,6 @@ class TcpTarget(PortTarget):
     """Clients, caches, workers, services and linked nodes that break the protocol."""
 
     name = port = "tcp"
-    share = 30
 
     @cached_property
     def conversations(self) -> list[list[Part]]:

@@ -109,7 +109,6 @@ class TunnelTarget(LocalTarget):
     """A server that answers nonsense, and texts that are none."""
 
     name = "tunnel"
-    share = 15
 
     @cached_property
     def answers(self) -> list[bytes]:
