@@ -75,7 +75,6 @@ class Canary:
     async def _read(self, session: Any, name: str, ready: asyncio.Barrier) -> None:
         async with session.subscribe(TOPIC, name=name) as events:
             await ready.wait()
-            print(READY, flush=True)
             while not self._is_over.is_set() or self._seen[name] < len(self._sent):
                 try:
                     event = await asyncio.wait_for(anext(events), 0.5)

@@ -15,6 +15,8 @@ from reknit.testing.fuzz.inputs import FuzzInput, shrunk
 from reknit.testing.fuzz.targets.all import local_target
 from reknit.testing.fuzz.targets.target import LocalTarget
 
+HANGS: Final = "an input hangs"
+CRASHES: Final = "an input crashes the process"
 HANG_S: Final = 60.0
 """A process that says nothing for longer hangs."""
 CHUNK: Final = 50
@@ -79,9 +81,9 @@ class LocalCampaign:
     def _hear(self, here: Connection) -> bool:
         """What the process tells next. False if that is the last."""
         try:
-            told = here.recv() if here.poll(HANG_S) else self._ended("an input hangs")
+            told = here.recv() if here.poll(HANG_S) else self._ended(HANGS)
         except EOFError:
-            told = self._ended("an input crashes the process")
+            told = self._ended(CRASHES)
         if told.done > self.report.inputs:
             self._advance(told.done - self.report.inputs)
             self.report.inputs = told.done
@@ -99,7 +101,7 @@ class LocalCampaign:
             return
         with local_target(self._target) as target:
             found = target.input(self._seed, number)
-        if "Traceback" in text:  # a process that hangs or crashes would take this one with it
+        if text not in (HANGS, CRASHES):  # they would take this process with them
             found = small(found, what)
         self.report.findings.append(Finding(self._target, what, text, str(found.save(self._folder))))
 

@@ -13,6 +13,7 @@ import msgspec
 import uvloop
 
 from reknit.testing.fuzz.canary import CanaryReport
+from reknit.testing.fuzz.capture import recorded
 from reknit.testing.fuzz.findings import Advance, Finding, TargetReport, signature
 from reknit.testing.fuzz.inputs import OPEN, FuzzInput, Step
 from reknit.testing.fuzz.node import FuzzedNode
@@ -46,7 +47,7 @@ class NodeCampaign:
 
     def run(self, inputs: int, seconds_max: float) -> TargetReport:
         """Try so many inputs, or until the time is up. Each peer tries one at least."""
-        self._target.input(self._seed, 0)  # what is captured is captured now, without another event loop
+        recorded()  # now, as it needs an event loop of its own
         began = time.monotonic()
         self._deadline = began + seconds_max
         while self.report.inputs < inputs and (not self.report.inputs or not self._is_over):

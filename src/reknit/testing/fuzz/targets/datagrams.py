@@ -201,12 +201,12 @@ async def _rested(
         for source in ids:
             seqs = [seq for found, seq, _ in honest if found == source]
             if seqs != sorted(set(seqs)):
-                return f"{name} got events twice or out of order: {seqs}"
+                return f"a member got events twice or out of order\n{name}: {seqs}"
         missing = wanted - {(source, payload) for source, _, payload in one}
         if missing and not is_forged and not group.why_left:
-            return f"{name} misses {len(missing)} events of {len(wanted)}, lost are {list(group.lost)}"
+            return f"a member misses events\n{name}: {len(missing)} of {len(wanted)}, lost are {list(group.lost)}"
         if group.why_left and not is_forged:
-            return f"{name} is out of the group: {group.why_left}"
+            return f"a member is out of the group\n{name}: {group.why_left}"
     return ""
 
 

@@ -143,15 +143,15 @@ def _check(journal: DiskJournal, directory: Path, is_exact: bool) -> str:
     """Nothing is made up, and the journal still works. With `is_exact`, everything is held, or told to be lost."""
     held, lost = _read(journal)
     if is_exact and (unknown := _unaccounted(held, lost)):
-        return f"neither held nor lost: {unknown}"
+        return f"events are neither held nor lost\n{unknown}"
     journal.ledger.rows()
     journal.status()
     try:
         for series, found in held.items():
             if found.last > 2 * LAST:
-                return f"events of {series} are held that were never published: {found}"
+                return f"events are held that were never published\n{series}: {found}"
             if overlap := found.intersection(lost.get(series, SeqSet())):
-                return f"events {overlap} of {series} are held and lost"
+                return f"events are held and lost\n{series}: {overlap}"
         _stage(journal, Batch.build(b"c" * 16, "t/c", 1, [b"new"], time_us=1))
         end = journal.commit()
     finally:
@@ -159,7 +159,7 @@ def _check(journal: DiskJournal, directory: Path, is_exact: bool) -> str:
     again = _open(directory)
     try:
         if again.end < end or not again.find("t/c", b"c" * 16, 1, 2):
-            return f"an event that was stored after the damage is gone: {again.end} is before {end}"
+            return f"an event that was stored after the damage is gone\n{again.end} is before {end}"
         after, _ = _read(again)
         return (
             "" if all(after.get(series) == found for series, found in held.items()) else "events vanish later"

@@ -206,7 +206,7 @@ async def _tunnel(said: list[bytes]) -> str:
         if due is None:
             return ""
         if due < now:
-            return f"a client that was cut off is due at {due}, before {now}"
+            return f"a client that was cut off is due in the past\nat {due}, before {now}"
         now = due
         client.tick(now)
     return ""
