@@ -376,7 +376,7 @@ def test_nobody_makes_two_views_that_seem_the_same() -> None:
     b, c, d = (lan.start(name) for name in "bcd")
     made = View(5, b.me.id, (c.me, b.me, d.me))
     for machine in (b, d):
-        machine.receive(GroupInstall(made), b"another", lan.now)
+        machine.receive(GroupInstall(made), c.me.id, lan.now)
     b.receive(GroupInstall(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
     assert b.view is not None
     assert b.view.key > made.key
