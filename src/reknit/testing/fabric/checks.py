@@ -15,10 +15,12 @@ from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.groups import TOPIC
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
+from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
 from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
     is_dead_letter,
+    is_refused,
     losses_are_counted,
     may_be_withheld,
 )
@@ -37,15 +39,26 @@ def owed_events_arrive(scene: Scene) -> Iterator[str]:
 
 
 def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
-    """The events that a subscriber has to get."""
+    """The events that a subscriber has to get: not those that a feed may miss, from an outpost or to one."""
     pattern = Pattern(seen.pattern)
-    if seen.node in scene.outposts and not feeds_owe(scene.plan):
+    are_fed = feeds_owe(scene.plan)
+    if seen.node in scene.outposts and not are_fed:
         return
     if not seen.is_durable and _is_forgotten(scene, seen):
         return
+    if is_forgotten(scene.replaced, seen) or (scene.replaced and seen.node in scene.outposts):
+        return
     for sent in scene.record.sent.values():
-        if sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
+        is_owed = sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic)
+        is_fed = are_fed or scene.homes.get(sent.publisher) not in scene.outposts
+        if is_owed and is_fed and not _may_be_gone(scene, sent):
             yield sent
+
+
+def _may_be_gone(scene: Scene, sent: Sent) -> bool:
+    """Whether the disk on which an event was stored may be gone; one of an outpost is stored elsewhere in the fabric."""
+    home = scene.homes[sent.publisher]
+    return may_be_gone(scene.replaced, home, sent) or (bool(scene.replaced) and home in scene.outposts)
 
 
 def _is_forgotten(scene: Scene, seen: Seen) -> bool:
@@ -74,10 +87,12 @@ def _is_told_lost(seen: Seen, sent: Sent) -> bool:
 def nothing_is_lost(scene: Scene) -> Iterator[str]:
     """No event is lost to a durable subscriber as long as retention removes nothing that is owed.
 
-    An event of a group is lost to a node if no member brings it in time.
+    An event of a group is lost to a node if no member brings it in time. One that a node refuses is a dead letter
+    there, and lost to its subscribers.
     """
-    for seen in scene.record.seen.values() if protects_owed(scene.plan) else ():
-        lost = [row for row in seen.lost if row[0] != TOPIC]
+    is_promised = protects_owed(scene.plan) and not scene.replaced
+    for seen in scene.record.seen.values() if is_promised else ():
+        lost = [row for row in seen.lost if row[0] != TOPIC and not is_refused(scene, *row)]
         if seen.is_durable and lost:
             yield f"{seen.name} was told of losses: {lost[:3]}"
 
@@ -91,7 +106,7 @@ def outcomes_are_true(scene: Scene) -> Iterator[str]:
         accepted = sum(seen.accepted.get(sent.payload, 0) for seen in workers)
         if sent.result == "ACCEPTED" and not accepted:
             yield f"{sent.payload!r} was said to be accepted, and nobody accepted it"
-        if sent.result in ("RELEASED", "REJECTED") and accepted:
+        if sent.result in ("RELEASED", "REJECTED") and accepted and not scene.replaced:
             yield f"{sent.payload!r} was said to be {sent.result}, and a worker accepted it"
         if sent.result == "REJECTED" and not any(sent.payload in seen.rejected for seen in workers):
             yield f"{sent.payload!r} was said to be rejected, and nobody rejected it"
@@ -125,8 +140,9 @@ def _rows(node: FabricNode) -> list[LedgerRow]:
 
 def rejected_events_are_dead_letters(scene: Scene) -> Iterator[str]:
     """An event that a durable subscriber rejected has ended as a dead letter, and does not come again."""
+    replaced = {one.node for one in scene.replaced}
     for seen in scene.record.seen.values():
-        for payload in seen.rejected if seen.is_durable else ():
+        for payload in seen.rejected if seen.is_durable and seen.node not in replaced else ():
             if seen.received.get(payload, 0) > 1 and payload in seen.accepted:
                 continue  # the rejection was never told: the program or its connection ended before
             sent = scene.record.sent[payload]
@@ -149,7 +165,8 @@ def no_error_is_unhandled(scene: Scene) -> Iterator[str]:
 def journals_hold_what_was_stored(scene: Scene) -> Iterator[str]:
     """An event that was said to be stored is in its node's ledger, once."""
     for sent in scene.record.sent.values():
-        if sent.is_stored and sent.id is not None:
+        home = scene.homes.get(sent.publisher, "")
+        if sent.is_stored and sent.id is not None and not may_be_gone(scene.replaced, home, sent):
             topic, source, seq = sent.id
             published = [
                 node.node.journal.ledger.published.get((topic, source))

@@ -28,8 +28,11 @@ class Sent:
     id: EventId | None = None
     is_stored: bool = False
     """The program was told that it is durable."""
+    stored_at: float = float("inf")
     result: str = ""
     """What a sender was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; empty while it waits, or without an outcome."""
+    ended_at: float = 0.0
+    """When a sender was told that."""
     copies_max: int = 1
     """How often it may be stored: a program without a source of its own repeats what was not confirmed."""
 
@@ -85,7 +88,9 @@ class Film:
 class Record:
     """Collects what all programs did and saw, and problems that show at once."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(
+        self, now: Callable[[], float], is_sent_since: Callable[[EventId, float], bool] = lambda *_: False
+    ) -> None:
         self.problems: list[str] = []
         self.sent: dict[bytes, Sent] = {}
         self.seen: dict[str, Seen] = {}
@@ -103,8 +108,10 @@ class Record:
         """The redriven events that somebody got, with their headers."""
         self.films: dict[str, Film] = {}
         """Events that are written in pieces, by name."""
+        self.is_forgetful = False
+        """Whether a node lost its disk: it may deliver again what it had known to be accepted."""
         self._letters_read: dict[str, int] = {}
-        self._now = now
+        self._now, self._is_sent_since = now, is_sent_since
 
     def blame(self, problem: str) -> None:
         """Record a problem."""
@@ -120,18 +127,22 @@ class Record:
 
     def stored(self, sent: Sent) -> None:
         """The program was told that the event is durable."""
-        sent.is_stored = True
+        sent.is_stored, sent.stored_at = True, self._now()
 
     def ended(self, sent: Sent, result: str) -> None:
         """A sender was told the outcome of its event."""
         if sent.result:
             self.blame(f"{sent.payload!r} ended twice: {sent.result}, then {result}")
-        sent.result = result
+        sent.result, sent.ended_at = result, self._now()
 
     # -- subscribers
 
     def received(self, seen: Seen, topic: str, source: bytes, seq: int, payload: bytes) -> None:
-        """A subscriber got an event."""
+        """A subscriber got an event.
+
+        A worker whose connection the node gave up may find an event in its socket that another one has accepted by
+        then. What no node may do is to send it once its sender was told.
+        """
         sent = self.sent.get(payload)
         if sent is None or sent.topic != topic:
             self.blame(f"{seen.name} received {payload!r} on {topic}, which nobody published there")
@@ -144,7 +155,8 @@ class Record:
             )
         if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
-        if sent.result == "ACCEPTED":
+        is_late = sent.result == "ACCEPTED" and self._is_sent_since(event_id, sent.ended_at)
+        if is_late and not self.is_forgetful:
             self.blame(f"{seen.name} received {payload!r} after its sender was told that it is accepted")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1
@@ -172,6 +184,10 @@ class Record:
         return film
 
     # -- dead letters
+
+    def forget_letters(self, node: FabricNode) -> None:
+        """A node lost its disk: its dead letters may get the same numbers again."""
+        self._letters_read.pop(node.name, None)
 
     def read_letters(self, node: FabricNode) -> None:
         """Take note of a node's new dead letters, before anybody handles them and retention removes them.

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from reknit.batch_layout import COLUMNS_LEN, HEADER, HEADER_BYTES, HEADER_FIELDS, TOPIC_LEN
+from reknit.decoding import UNREADABLE
 from reknit.errors import MalformedFrame
 from reknit.frame import (
     KIND_BATCH,
@@ -162,7 +163,7 @@ def _mutate_columns(rng: Random, frame: bytes) -> bytes:
     stop = start + header[COLUMNS_LEN]
     try:
         columns = msgspec.msgpack.decode(frame[start:stop]) if stop > start else _COLUMNS
-    except msgspec.DecodeError:  # a batch that was mutated before
+    except UNREADABLE:  # a batch that was mutated before
         return frame
     packed = _pack(mutate_value(rng, columns))
     header[COLUMNS_LEN] = len(packed)
