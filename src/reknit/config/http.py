@@ -41,4 +41,8 @@ class HttpSettings(Section):
     request_bytes_max: int = setting(1 * MIB, "longest request", low=KIB)
     request_timeout_s: float = setting(10.0, "how long a request may take to arrive", low=0.01)
     stop_timeout_s: float = setting(2.0, "how long tunnels may take to close when the node stops")
+    hosts: tuple[str, ...] = setting(
+        (),
+        "further names of a node that listens on the loopback address, as a proxy passes them on; '*': all",
+    )
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")

@@ -18,7 +18,7 @@ from reknit.gateway.http.kn.page import KnPage
 from reknit.gateway.http.kn.route_requests import RouteRequests
 from reknit.gateway.http.kn.router import KnRouter
 from reknit.gateway.http.kn.tunnel import KnTunnels
-from reknit.gateway.http.origins import OriginPolicy
+from reknit.gateway.http.origins import HostPolicy, OriginPolicy
 from reknit.gateway.http.pages import Pages
 from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
@@ -108,7 +108,8 @@ class HttpServer:
             "/ws": patterns.websocket,
             PATH: self._cloudevents.answer,
         }
-        return Pages(by_path, origins)
+        host = urlsplit(f"//{settings.listen}").hostname or ""
+        return Pages(by_path, origins, HostPolicy(host, settings.hosts))
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""
