@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any, cast
 
 from reknit.config import JournalSettings
@@ -50,6 +51,6 @@ def test_chores_are_not_delayed_by_a_tick_just_before_them() -> None:
 
     with Fabric() as fabric:
         fabric.run(main())
-    gaps = [later - earlier for earlier, later in zip(chores, chores[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(chores)]
     assert len(gaps) > 100
     assert max(gaps) < HOUSEKEEPING_S * 1.01
