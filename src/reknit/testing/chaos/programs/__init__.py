@@ -1,0 +1,4 @@
+"""The clients of a chaos campaign: programs that can be killed at any moment, and resume from their own records.
+
+Each is run as `python -m reknit.testing.chaos.programs.<name>`. Publishers end when they find the file `stop`.
+"""
