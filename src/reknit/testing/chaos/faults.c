@@ -82,6 +82,8 @@ WRITE(pwrite64, (int fd, const void *data, size_t size, off64_t at), (fd, data, 
 WRITE(writev, (int fd, const struct iovec *parts, int count), (fd, parts, count), int, const struct iovec *, int)
 WRITE(pwritev, (int fd, const struct iovec *parts, int count, off_t at), (fd, parts, count, at), int, const struct iovec *, int, off_t)
 WRITE(pwritev64, (int fd, const struct iovec *parts, int count, off64_t at), (fd, parts, count, at), int, const struct iovec *, int, off64_t)
+WRITE(pwritev2, (int fd, const struct iovec *parts, int count, off_t at, int flags), (fd, parts, count, at, flags), int, const struct iovec *, int, off_t, int)
+WRITE(pwritev64v2, (int fd, const struct iovec *parts, int count, off64_t at, int flags), (fd, parts, count, at, flags), int, const struct iovec *, int, off64_t, int)
 
 #define ALLOCATE(name, offset) \
     int name(int fd, offset at, offset size) { \

@@ -57,6 +57,13 @@ class Proxy:
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
+    async def close(self) -> None:
+        """Listen no more, and close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             if self._mode is not Mode.CUT:
@@ -103,14 +110,26 @@ class Proxies:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
+        self._proxies: list[Proxy] = []
 
     def add(self, target: int) -> Proxy:
         """A proxy to a port, which listens from now on."""
         proxy = Proxy(self._loop, target)
+        self._proxies.append(proxy)
         asyncio.run_coroutine_threadsafe(proxy.open(), self._loop).result()
         return proxy
 
     def close(self) -> None:
         """Close all connections."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for proxy in self._proxies:
+            await proxy.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -81,11 +81,11 @@ def _head(result: Result) -> str:
         for name in names
     )
     audit = "ledgers, clients and the pipeline's audit" if result.seen.audit else "ledgers and clients"
-    machine = escape(result.machine.text() or "every kind of fault is possible here")
+    machine = escape(result.machine.text() or "on a machine that allows every kind of fault")
     return (
         f"<h1>Chaos, seed {result.plan.seed}</h1>"
         f"<p>{len(result.seen.fabric.nodes)} nodes and {len(result.seen.fabric.clients)} clients, "
-        f"{result.plan.seconds / 60:.1f} minutes of faults, healed after {result.healed_s:.0f} s. {machine}.</p>"
+        f"{result.plan.seconds / 60:.1f} minutes of faults, healed after {result.healed_s:.0f} s; {machine}.</p>"
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p><div class="tiles">{tiles}</div>'
         f"<p>Compared: {audit}, by {len(CHECKS)} checks. Replay: "
         f"<code>python -m reknit.testing.chaos --seed {result.plan.seed} --minutes "
@@ -142,7 +142,8 @@ def _bar(one: Done, y: float, scale: float) -> str:
 def _axis(result: Result, y: float, scale: float) -> list[str]:
     step = next((step for step in (5, 10, 30, 60, 120, 300, 600) if result.plan.seconds / step <= 12), 600)
     marks = range(0, int(result.plan.seconds) + 1, step)
-    return [text(LEFT + mark * scale, y, f"{mark} s", "middle", True) for mark in marks]
+    anchors = {mark: "end" if LEFT + mark * scale > WIDTH - 20 else "middle" for mark in marks}
+    return [text(LEFT + mark * scale, y, f"{mark} s", anchors[mark], True) for mark in marks]
 
 
 def _rate(result: Result) -> str:
