@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reknit import ledger as ledgers
 from reknit.ledger import Ledger, LedgerRow
-from reknit.ledger_rows import RowSum
+from reknit.ledger import ledger as ledgers
+from reknit.ledger.rows import RowSum
 from reknit.outcome import FinalOutcome
 from reknit.seqset import SeqSet
 from reknit.topic import Pattern

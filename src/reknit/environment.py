@@ -1,8 +1,9 @@
-"""The machine that code runs on: its clocks, randomness, disk operations and background threads.
+"""The machine that code runs on: its clocks, randomness, disk operations, datagrams and background threads.
 
-No other module of a node, a gateway or a client reads a clock, draws randomness, syncs a file or starts a thread by
-itself: it asks the environment in which it runs. That is the real machine, unless a context has another one. The
-simulator gives each of its hosts one with virtual time, so that the code runs there unchanged.
+No other module of a node, a gateway or a client reads a clock, draws randomness, syncs a file, opens a socket for
+datagrams or starts a thread by itself: it asks the environment in which it runs. That is the real machine, unless a
+context has another one. The simulator gives each of its hosts one with virtual time, so that the code runs there
+unchanged.
 
 >>> class Frozen(Environment):
 ...     def time_us(self) -> int:
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -85,6 +87,12 @@ class Environment:
         """Bytes that nobody can guess."""
         return secrets.token_bytes(size)
 
+    def open_datagram_socket(self) -> socket.socket:
+        """A socket for datagrams, which never blocks."""
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        opened.setblocking(False)
+        return opened
+
     def start_worker(self, name: str) -> Worker:
         """A thread that does work in order."""
         return _ThreadWorker(name)
@@ -133,6 +141,11 @@ def make_random() -> Random:
 def token_bytes(size: int) -> bytes:
     """Bytes that nobody can guess."""
     return _current.get().token_bytes(size)
+
+
+def open_datagram_socket() -> socket.socket:
+    """A socket for datagrams, which never blocks."""
+    return _current.get().open_datagram_socket()
 
 
 def token_hex(size: int) -> str:

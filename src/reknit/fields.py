@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from reknit.batch_layout import SEQ_MAX, SOURCE_BYTES, TIME_US_MAX
 from reknit.outcome import Code, Outcome
@@ -74,3 +74,15 @@ def check_ranges(ranges: Iterable[tuple[int, int]], first: int = 1) -> None:
             raise ValueError(
                 f"[{start}, {stop}) is not a range: it begins at {first} or later, and ends after that"
             )
+
+
+class SeriesRange(Struct, frozen=True, array_like=True):
+    """Events `[start, stop)` of a series."""
+
+    topic: Topic
+    source: Source
+    start: Seq
+    stop: Seq
+
+    def __post_init__(self) -> None:
+        check_range(self.start, self.stop)

@@ -17,6 +17,7 @@ from reknit.fields import (
     Position,
     Seq,
     SeqRanges,
+    SeriesRange,
     Source,
     Time,
     Topic,
@@ -94,6 +95,14 @@ class Outcomes(_Tagged, frozen=True, tag="outcomes"):
     name: str
     rows: list[OutcomeRow]
     floor: Position = 0
+
+
+class LossesKnown(_Tagged, frozen=True, tag="known"):
+    """A subscriber knows that these events are lost to it."""
+
+    name: str
+    ranges: list[SeriesRange]
+    time_us: Time = 0
 
 
 class AttemptRow(msgspec.Struct, frozen=True, array_like=True):
@@ -187,7 +196,7 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
 
 
 Record = (
-    SubscriberOpened | SubscriberClosed | Outcomes | Attempts | TopicPaused | TopicResumed
+    SubscriberOpened | SubscriberClosed | Outcomes | LossesKnown | Attempts | TopicPaused | TopicResumed
     | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
 
@@ -220,8 +229,15 @@ def _close_account(ledger: Ledger, record: SubscriberClosed) -> None:
 
 def _settle(ledger: Ledger, record: Outcomes) -> None:
     for row in record.rows:
-        ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+        fresh = ledger.settle(record.name, row.topic, row.source, row.start, row.stop, row.end)
+        if row.end is FinalOutcome.LOST:
+            ledger.lose(record.name, (row.topic, row.source), fresh, row.reason)
     ledger.move_floor(record.name, record.floor)
+
+
+def _learn(ledger: Ledger, record: LossesKnown) -> None:
+    for lost in record.ranges:
+        ledger.learn(record.name, (lost.topic, lost.source), lost.start, lost.stop)
 
 
 def _count_attempts(ledger: Ledger, record: Attempts) -> None:
@@ -259,6 +275,7 @@ _APPLY: Final[dict[type[_Tagged], Callable[[Ledger, Any], None]]] = {
     SubscriberOpened: _open_account,
     SubscriberClosed: _close_account,
     Outcomes: _settle,
+    LossesKnown: _learn,
     Attempts: _count_attempts,
     DeadLettersRedriven: _redrive,
     DeadLettersDropped: _drop,

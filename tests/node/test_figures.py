@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from reknit import ledger as ledgers
 from reknit.ledger import Ledger
+from reknit.ledger import ledger as ledgers
 from reknit.node.admin.metrics import NodeCollector
 from reknit.outcome import FinalOutcome
 from reknit.topic import Pattern

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from reknit.errors import JournalError, JournalLocked
-from reknit.records import SubscriberOpened
+from reknit.fields import SeriesRange
+from reknit.outcome import FinalOutcome
+from reknit.records import LossesKnown, OutcomeRow, Outcomes, SubscriberOpened
+from reknit.seqset import SeqSet
 from reknit.store.directory.layout import Layout
 from reknit.store.disk import DiskJournal
 from reknit.store.index.index import Index
@@ -170,6 +173,23 @@ os._exit(0)
     report = journal.report
     assert (report.clean, report.replayed_batches, report.lost, report.missing_bytes) == (False, 2, (), 0)
     assert "replayed 2 batches and 0 records" in str(report)
+    journal.close()
+
+
+def test_losses_stay_in_the_index_until_the_subscriber_knows_of_them(tmp_path: Path) -> None:
+    journal = DiskJournal(tmp_path)
+    journal.stage_record(SubscriberOpened.at("audit", "**", {}, 0, 1))
+    lost = OutcomeRow("t/a", SOURCE_A, 2, 9, FinalOutcome.LOST, reason="damaged")
+    journal.stage_record(Outcomes("audit", [lost]))
+    journal.close()
+    journal = DiskJournal(tmp_path)
+    journal.stage_record(LossesKnown("audit", [SeriesRange("t/a", SOURCE_A, 1, 5)]))
+    journal.close()
+    journal = DiskJournal(tmp_path)
+    losses = journal.ledger.accounts["audit"].losses
+    assert losses == {("t/a", SOURCE_A): {"damaged": SeqSet.from_ranges([(5, 9)])}}
+    journal.stage_record(LossesKnown("audit", [SeriesRange("t/a", SOURCE_A, 5, 9)]))
+    assert not losses
     journal.close()
 
 

@@ -68,6 +68,8 @@ class ObservedSubscriber:
         """How many of these the node has confirmed."""
         self.missing: dict[Series, SeqSet] = {}
         """Events whose delivery got lost."""
+        self.told: dict[Series, SeqSet] = {}
+        """Events that it was told are lost, in any of its processes."""
         self._observer = observer
 
     # -- life
@@ -141,6 +143,7 @@ class ObservedSubscriber:
                 self._observer.blame(f"{self.name}: {problem}")
         series = (report.topic, report.source)
         self.record.lost.setdefault(series, SeqSet()).add(report.start, report.stop)
+        self.told.setdefault(series, SeqSet()).add(report.start, report.stop)
         self.record.end(series, report.start, report.stop)
 
 

@@ -267,7 +267,7 @@ class Witness:
         if ends is None:
             known = received.union(seen.record.lost.get(series, SeqSet()))
             return known.union(seen.missing_at_the_end(series))
-        received = received.union(ends.get(FinalOutcome.LOST, SeqSet()))
+        received = received.union(seen.told.get(series, SeqSet()))
         return received.union(self._unseen(seen, series, ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())))
 
     def _owed(self, seen: ObservedSubscriber, series: Series, stored: dict[int, bytes]) -> SeqSet:

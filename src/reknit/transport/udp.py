@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from reknit.environment import open_datagram_socket
 from reknit.errors import InvalidConfig
 from reknit.transport.heap import keep_heap
 from reknit.wire.bundle import DATAGRAM_BYTES_MAX, OVERHEAD_BYTES, PIECE_BYTES_MAX, Datagram
@@ -98,7 +99,7 @@ class UdpTransport:
     async def listen(self) -> None:
         """Open the sockets. After this, address, buffer and datagram size are known."""
         config = self.config
-        self._own = _open_socket()
+        self._own = open_datagram_socket()
         self._sockets.append(self._own)
         self._own.bind((config.interface, config.port))
         self._own.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, config.ttl)
@@ -119,7 +120,7 @@ class UdpTransport:
         return f"{host}:{port}"
 
     def _join(self, group: HostPort) -> socket.socket:
-        joined = _open_socket()
+        joined = open_datagram_socket()
         joined.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         joined.bind(group)
         request = socket.inet_aton(group[0]) + socket.inet_aton(self.config.interface)
@@ -272,12 +273,6 @@ def _split(
         on_datagram(view[at : at + size], address)
 
 
-def _open_socket() -> socket.socket:
-    new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    new.setblocking(False)
-    return new
-
-
 def _set_gro(each: socket.socket) -> bool:
     try:
         each.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
@@ -289,7 +284,7 @@ def _set_gro(each: socket.socket) -> bool:
 
 def _mtu(interface: str) -> int:
     """The MTU of the interface with this address; Ethernet's if it is not known."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with open_datagram_socket() as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
             try:

@@ -17,6 +17,7 @@ from reknit.fields import (
     Position,
     Seconds,
     Seq,
+    SeriesRange,
     Source,
     Topic,
     check_range,
@@ -274,6 +275,8 @@ class Settle(Message, frozen=True, tag=18):
     rows: list[DispositionRow]
     rejected: list[Rejection] = []
     """Recovered events to dead-letter."""
+    lost: list[SeriesRange] = []
+    """Losses that the subscriber was told of. A durable one is told until it has confirmed that."""
 
 
 class Settled(Message, frozen=True, tag=19):
@@ -284,7 +287,10 @@ class Settled(Message, frozen=True, tag=19):
 
 
 class Lost(Message, frozen=True, tag=20):
-    """The node tells a subscriber: events `[start, stop)` can't be delivered any more, and why. No answer."""
+    """The node tells a subscriber: events `[start, stop)` can't be delivered any more, and why.
+
+    A durable subscriber confirms that with its next `Settle`; it may be told before it gets earlier events.
+    """
 
     sub: Number
     topic: Topic

@@ -5,13 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from reknit.entries import Removed
+from reknit.fields import SeriesRange
 from reknit.outcome import FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.inputs import EventsGone, JournalDamaged, JournalGrown, JournalScanned
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import Scan, Send
 from reknit.protocol.machine import JOURNAL, PeerLeft
 from reknit.seqset import SeqSet
-from reknit.wire.messages import Credit, Lost
+from reknit.wire.messages import Credit, Lost, Settle
 from tests.protocol.dispatch.bench import SOURCE, Bench
 
 DAMAGE = [Removed("plant/a", SOURCE, 2, 4)]
@@ -59,6 +60,27 @@ def test_damage_is_lost_to_a_durable_subscriber_that_is_away() -> None:
     bench.give(PeerLeft())
     assert losses(bench.give(JournalDamaged(DAMAGE), JOURNAL)) == []
     assert bench.ends("audit") == {FinalOutcome.LOST: ranges((2, 4))}
+
+
+def test_durable_subscriber_that_was_away_is_told_of_its_losses_until_it_confirms() -> None:
+    bench = behind("audit")
+    bench.give(PeerLeft())
+    bench.give(JournalDamaged(DAMAGE), JOURNAL)
+    assert losses(bench.subscribe("audit")) == [REPORT]
+    bench.give(PeerLeft())
+    bench = bench.restart()
+    assert losses(bench.subscribe("audit")) == [REPORT]
+    bench.give(Settle(1, 1, [], lost=[SeriesRange("plant/a", SOURCE, 1, 9)]))
+    bench.give(PeerLeft())
+    assert losses(bench.subscribe("audit")) == []
+    assert bench.ends("audit")[FinalOutcome.LOST] == ranges((2, 4))
+
+
+def test_confirming_a_loss_that_is_none_records_nothing() -> None:
+    bench = behind("audit")
+    end = bench.journal.end
+    bench.give(Settle(1, 1, [], lost=[SeriesRange("plant/a", SOURCE, 1, 9), SeriesRange("x", SOURCE, 1, 9)]))
+    assert bench.journal.end == end
 
 
 def test_events_that_a_subscriber_has_are_not_lost_until_they_come_back() -> None:

@@ -1,6 +1,7 @@
 """The subscriber's side: every event once and in order, its outcome sent until it is stored."""
 
 from reknit.batch import Batch
+from reknit.fields import SeriesRange
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe.subscriber import (
     Connected,
@@ -106,15 +107,27 @@ def test_durable_subscriber_is_told_of_losses_by_its_node_alone() -> None:
     give(subscriber, Delivered([batch(1)], 10))
     assert handed(give(subscriber, Delivered([batch(5)], 20))) == [(5, 6)]
     assert give(subscriber, Lost(1, "plant/a", SOURCE, 6, 8, "retention")) == [
-        LossReport("plant/a", SOURCE, 6, 8, "retention")
+        LossReport("plant/a", SOURCE, 6, 8, "retention"),
+        SendToNode(Settle(1, 1, [], lost=[SeriesRange("plant/a", SOURCE, 6, 8)])),
     ]
 
 
-def test_loss_is_reported_once() -> None:
+def test_loss_is_reported_once_and_confirmed_each_time() -> None:
     subscriber = live("audit")
     lost = Lost(1, "plant/a", SOURCE, 1, 3, "retention")
-    assert len(give(subscriber, lost)) == 1
-    assert give(subscriber, lost) == []
+    assert [type(one) for one in give(subscriber, lost)] == [LossReport, SendToNode]
+    assert [type(one) for one in give(subscriber, lost)] == [SendToNode]
+
+
+def test_loss_may_be_told_ahead_of_the_events_before_it() -> None:
+    """Somebody else read the damaged place first. The subscriber took the report for progress and dropped them."""
+    subscriber = live("audit")
+    give(subscriber, Delivered([batch(1)], 10))
+    give(subscriber, Lost(1, "plant/a", SOURCE, 4, 6, "damaged"))
+    assert subscriber.checkpoint() == {SOURCE.hex(): 1}
+    assert handed(give(subscriber, Delivered([batch(2, 2)], 20))) == [(2, 4)]
+    assert subscriber.checkpoint() == {SOURCE.hex(): 5}
+    assert handed(give(subscriber, Delivered([batch(2, 2), batch(6)], 30))) == [(6, 7)]
 
 
 def test_gap_before_a_loss_is_lost_too() -> None:

@@ -35,6 +35,7 @@ class GroupSourcePublisher:
             on_stored=lambda stop: self._journal.stored(),
         )
         self._timer: asyncio.TimerHandle | None = None
+        self._unstored = 0
 
     @property
     def source(self) -> bytes:
@@ -51,6 +52,8 @@ class GroupSourcePublisher:
             self._driver.machine.forward(batch)
             self._driver.perform()
             self._journal.stored()
+        else:
+            self._not_stored(batch.count, self._driver.error)
 
     async def flush(self) -> None:
         """Return when the node has everything so far, or will never have it."""
@@ -60,12 +63,20 @@ class GroupSourcePublisher:
     def fail(self, error: LocalError | Refused) -> None:
         """The node takes no more of this source, or the session is closed."""
         lost = sum(batch.count for batch in self._driver.machine.unacked)
-        if lost and self._driver.error is None:
-            log.error("%d events of %s were not stored on the node: %s", lost, self.source.hex(), error)
+        if self._driver.error is None:
+            self._not_stored(lost, error)
         if self._timer is not None:
             self._timer.cancel()
         self._driver.fail(error)
         self._journal.stored()
+
+    def _not_stored(self, count: int, error: Exception) -> None:
+        """Events will never be at the node: log it when their number has doubled."""
+        before, self._unstored = self._unstored, self._unstored + count
+        if before.bit_length() < self._unstored.bit_length():
+            log.error(
+                "%d events of %s were not stored on the node: %s", self._unstored, self.source.hex(), error
+            )
 
     def receive(self, message: machines.Input) -> None:
         """The node sent a message about this source, or the connection changed."""

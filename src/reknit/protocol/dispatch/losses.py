@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reknit.entries import Removed
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import CODE_OF, FinalOutcome, Reason
 from reknit.protocol.dispatch.inputs import EventsGone, QueueKey
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
@@ -46,6 +46,8 @@ class Losses:
         self._removed: deque[tuple[int, Removed]] = deque()
         """The ranges that retention removed last, with the journal's start after that. Complete from
         `_removed_from` on."""
+        self._recording: list[tuple[int, str, OutcomeRow]] = []
+        """Losses of subscribers that are away, until they are in the ledger: (record number, subscriber, loss)."""
         for name in sorted(state.ledger.accounts):
             self.lose_removed(name)
 
@@ -155,11 +157,28 @@ class Losses:
                 queue.end((row.topic, row.source), row.start, row.stop)
             self._send_lost(queue, rows)
         self._recorder.record(name, rows, floor)
+        if queue is None:
+            number = self._recorder.last_record(name)
+            self._recording += [(number, name, row) for row in rows]
+
+    def made_durable(self, number: int) -> None:
+        """Records up to this number are in the ledger."""
+        if self._recording:
+            self._recording = [one for one in self._recording if one[0] > number]
 
     def _send_lost(self, queue: Queue, rows: list[OutcomeRow]) -> None:
         for row in rows:
             lost = Lost(queue.sub, row.topic, row.source, row.start, row.stop, row.reason)
             self._state.send(queue.peer, lost)
+
+    def report_unknown(self, queue: Queue, account: Account) -> None:
+        """Report losses that a durable subscriber has not confirmed to know of: it was away, or the report was."""
+        for series, by_reason in sorted(account.losses.items()):
+            for reason, seqs in sorted(by_reason.items()):
+                for start, stop in seqs.ranges():
+                    self._state.send(queue.peer, Lost(queue.sub, *series, start, stop, reason))
+        recording = [row for _, name, row in self._recording if name == queue.name]
+        self._send_lost(queue, [row for row in recording if not _is_known(account, row)])
 
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""
@@ -196,3 +215,8 @@ class Losses:
             self._lose(queue.name, rows, queue.move_floor(self._state.end))
         else:
             self._send_lost(queue, rows)
+
+
+def _is_known(account: Account, row: OutcomeRow) -> bool:
+    """Whether the ledger has this loss already, and so it is told from there."""
+    return account.has_losses((row.topic, row.source), row.start, row.stop)

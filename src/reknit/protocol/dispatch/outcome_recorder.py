@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from reknit.attempts import Attempt, AttemptCount
+from reknit.fields import SeriesRange
 from reknit.ledger import Series
 from reknit.outcome import CODE_OF, Code, FinalOutcome, Outcome, Reason
 from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.effects import DeadLetter
-from reknit.records import AttemptRow, Attempts, OutcomeRow, Outcomes
+from reknit.records import AttemptRow, Attempts, LossesKnown, OutcomeRow, Outcomes
 from reknit.seqset import Range
 
 
@@ -120,6 +121,10 @@ class OutcomeRecorder:
     def record_attempts(self, name: str, rows: list[AttemptRow]) -> None:
         """Record attempts that did not end events of a durable subscriber."""
         self._recorded[name] = self._state.append(Attempts(name, rows))
+
+    def record_known(self, name: str, lost: list[SeriesRange]) -> None:
+        """Record that a durable subscriber knows of losses."""
+        self._recorded[name] = self._state.append(LossesKnown(name, lost, self._state.time_us))
 
     def last_record(self, name: str) -> int:
         """The number of the last record about a durable subscriber's events; 0 if there is none."""

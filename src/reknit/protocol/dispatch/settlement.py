@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 
 from reknit.attempts import Attempt, AttemptCount
+from reknit.fields import SeriesRange
 from reknit.ledger import Series
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
@@ -61,6 +62,7 @@ class DispatchSettlement:
             return  # the subscription ended meanwhile: its events are still owed
         if queue.settle_numbered(message.number):
             self._carry_out(queue, message.rows)
+            self._learn(queue, message.lost)
         recorded = max(self._recorder.last_record(queue.name), after)
         if recorded > state.durable_number:  # `Settled` confirms everything before it too
             self._confirming.append((recorded, queue, queue.settled_number))
@@ -79,6 +81,14 @@ class DispatchSettlement:
         if queue.lanes.is_ready or queue.leases is not None or not queue.is_live:
             self._redelivery.retry_due(queue)
             self._pump.pump(queue)
+
+    def _learn(self, queue: Queue, lost: list[SeriesRange]) -> None:
+        """A durable subscriber knows of these losses: it is not told again."""
+        account = self._state.ledger.accounts.get(queue.name) if lost and queue.is_durable else None
+        if account is not None:
+            news = [one for one in lost if account.has_losses((one.topic, one.source), one.start, one.stop)]
+            if news:
+                self._recorder.record_known(queue.name, news)
 
     def _record(self, queue: Queue, ended: list[OutcomeRow], tried: list[AttemptRow]) -> None:
         if queue.is_durable and tried:

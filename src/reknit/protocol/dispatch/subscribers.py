@@ -71,7 +71,6 @@ class Subscribers:
         for key, message in list(self._opening.items()):
             if self._new.get(message.request.name, 0) <= number:
                 del self._opening[key]
-                self._losses.lose_removed(message.request.name)
                 self._overflow.opened(message.request.name)
                 self._begin(message, key[0], resumed=False)
         self._new = {name: wanted for name, wanted in self._new.items() if wanted > number}
@@ -100,6 +99,10 @@ class Subscribers:
         state.send(peer, Subscribed(request.sub, queue.unsettled.floor, resumed, False, *rules))
         if not queue.is_durable and 0 <= position < self._losses.start:
             self._losses.report_removed_since(queue, position)
+        if account is not None:
+            self._losses.report_unknown(queue, account)
+            if not resumed:
+                self._losses.lose_removed(queue.name)
         self._pump.pump(queue)
 
     def _queue(self, message: OpenSubscription, peer: Peer, position: int) -> Queue:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from reknit.batch import Batch
+from reknit.fields import SeriesRange
 from reknit.ledger import Series
 from reknit.outcome import Outcome
 from reknit.protocol.disposition import Disposition
@@ -32,6 +33,7 @@ class OutcomeBuffer:
         """Of the last message."""
         self._rows: list[DispositionRow] = []
         self._rejected: list[Rejection] = []
+        self._lost: list[SeriesRange] = []
         self._unconfirmed: deque[Settle] = deque()
 
     def accept(self, series: Series, start: int, stop: int) -> None:
@@ -61,13 +63,17 @@ class OutcomeBuffer:
         """Send recovered events to the node, which makes dead letters of them: it did not deliver them."""
         self._rejected.append(Rejection(bytes(batch.data), code, text, batch.attempt, reason))
 
+    def note_lost(self, series: Series, start: int, stop: int) -> None:
+        """The subscriber knows that these events are lost."""
+        self._lost.append(SeriesRange(*series, start, stop))
+
     def flush(self) -> Settle | None:
         """Everything gathered, as one message; None if there is nothing."""
-        if not self._rows and not self._rejected:
+        if not self._has_gathered:
             return None
         self.number += 1
-        message = Settle(self._sub, self.number, self._rows, self._rejected)
-        self._rows, self._rejected = [], []
+        message = Settle(self._sub, self.number, self._rows, self._rejected, self._lost)
+        self._rows, self._rejected, self._lost = [], [], []
         self._unconfirmed.append(message)
         return message
 
@@ -105,13 +111,17 @@ class OutcomeBuffer:
 
     def clear(self) -> None:
         """Drop everything: the outcomes do not matter any more."""
-        self._rows, self._rejected = [], []
+        self._rows, self._rejected, self._lost = [], [], []
         self._unconfirmed.clear()
 
     @property
     def is_empty(self) -> bool:
         """Whether the node has stored every outcome."""
-        return not self._rows and not self._rejected and not self._unconfirmed
+        return not self._has_gathered and not self._unconfirmed
+
+    @property
+    def _has_gathered(self) -> bool:
+        return bool(self._rows or self._rejected or self._lost)
 
 
 def _extends(row: DispositionRow, series: Series, start: int, outcome: Outcome) -> bool:

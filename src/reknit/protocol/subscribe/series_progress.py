@@ -31,6 +31,15 @@ class SeriesProgress:
         """Events before `stop` arrived."""
         if stop > self._next.get(series, 0):
             self._next[series] = stop
+            if series in self.lost:
+                self.pass_lost(series)
+
+    def pass_lost(self, series: Series) -> None:
+        """Events that are lost do not arrive. Those before them may still: a loss may be reported ahead of them."""
+        expected = self._next.get(series, 1)
+        for start, stop in self.lost[series].ranges():
+            if start <= expected < stop:
+                self._next[series] = stop
 
     def miss(self, series: Series, stop: int, reason: str) -> None:
         """The node can't deliver events before `stop`. They are not lost yet: a cache may have them."""

@@ -252,7 +252,10 @@ class Subscriber:
             lost = returning + ([(expected, stop)] if expected < stop else [])
         for bounds in self._progress.lose(series, lost):
             self.node.emit(LossReport(*series, *bounds, reason))
-        self._progress.advance(series, stop)
+        if self.name:
+            self._progress.pass_lost(series)
+        else:
+            self._progress.advance(series, stop)
 
     def taken(self, size: int) -> None:
         """The application took batches of this many bytes: there is room for more."""
@@ -301,6 +304,9 @@ class Subscriber:
             self._progress.miss(series, stop, reason)
             self._recovery.miss(series, start, stop, now)
             self._recover()
+        if self.name:
+            self.node.outcomes.note_lost(series, start, stop)
+            self.flush()
 
     def _recover(self) -> None:
         """Perform the effects of recovery, in order."""

@@ -108,15 +108,25 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
     pattern: str
     since: list[tuple[str, bytes, int]]
     floor: int
+    losses: list[tuple[str, bytes, str, list[Range]]] = []
+    """Topic, source, reason and ranges of losses that the subscriber has to learn."""
 
     @classmethod
     def of(cls, account: Account) -> AccountRow:
         since = [(*series, seq) for series, seq in account.since.items()]
-        return cls(account.name, account.pattern.text, since, account.floor)
+        losses = [
+            (*series, reason, seqs.ranges())
+            for series, by_reason in account.losses.items()
+            for reason, seqs in by_reason.items()
+        ]
+        return cls(account.name, account.pattern.text, since, account.floor, losses)
 
     def load(self, ledger: Ledger) -> Account:
         since = {(topic, source): seq for topic, source, seq in self.since}
-        return ledger.open(self.name, Pattern(self.pattern), since, self.floor)
+        account = ledger.open(self.name, Pattern(self.pattern), since, self.floor)
+        for topic, source, reason, ranges in self.losses:
+            account.losses.setdefault((topic, source), {})[reason] = SeqSet.from_ranges(ranges)
+        return account
 
 
 OutcomesRow = dict[int, list[Range]]

@@ -10,7 +10,9 @@ from typing import Final
 
 from reknit.ledger import LedgerRow
 from reknit.testing.fabric.gateway_checks import GATEWAY_CHECKS, is_hostile
+from reknit.testing.fabric.group_checks import GROUP_CHECKS
 from reknit.testing.fabric.nodes import FabricNode
+from reknit.testing.fabric.programs.groups import TOPIC
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
 from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
@@ -70,10 +72,14 @@ def _is_told_lost(seen: Seen, sent: Sent) -> bool:
 
 
 def nothing_is_lost(scene: Scene) -> Iterator[str]:
-    """No event is lost to a durable subscriber as long as retention removes nothing that is owed."""
+    """No event is lost to a durable subscriber as long as retention removes nothing that is owed.
+
+    An event of a group is lost to a node if no member brings it in time.
+    """
     for seen in scene.record.seen.values() if protects_owed(scene.plan) else ():
-        if seen.is_durable and seen.lost:
-            yield f"{seen.name} was told of losses: {seen.lost[:3]}"
+        lost = [row for row in seen.lost if row[0] != TOPIC]
+        if seen.is_durable and lost:
+            yield f"{seen.name} was told of losses: {lost[:3]}"
 
 
 def outcomes_are_true(scene: Scene) -> Iterator[str]:
@@ -165,6 +171,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *RULE_CHECKS,
     *REPLICA_CHECKS,
     *GATEWAY_CHECKS,
+    *GROUP_CHECKS,
 )
 
 

@@ -44,7 +44,7 @@ class Fabric:
     def __init__(self, seed: int = 0, *, is_traced: bool = False) -> None:
         self.seed = seed
         self.loop = VirtualLoop()
-        self.network = FabricNetwork(self.loop, self.rng("network"))
+        self.network = FabricNetwork(self.loop, self.rng("network"), self.rng("datagrams"))
         self.network.lines = [] if is_traced else None
         self.loop.network = self.network
         self.errors: list[str] = []

@@ -28,6 +28,9 @@ class Faults:
         plan = self._scene.plan
         self._network.delay_s_range = (0.0001, plan.delay_s_max)
         self._network.split_share, self._network.socket_bytes = plan.split_share, plan.socket_bytes
+        datagrams = self._network.datagrams
+        datagrams.loss_share, datagrams.copy_share = plan.datagram_loss_share, plan.datagram_copy_share
+        datagrams.full_share = plan.datagram_full_share
         for node in self._nodes():
             node.host.disk.stall_s_max = plan.stall_s_max
         for rate, fault in (

@@ -7,11 +7,12 @@ it, so that a crash ends all of them at once and a freeze delays them, without a
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from reknit.environment import Environment, Worker
 from reknit.testing.fabric.disk import VirtualDisk
@@ -110,6 +111,10 @@ class Life(Environment):
 
     def token_bytes(self, size: int) -> bytes:
         return self._tokens.randbytes(size)
+
+    def open_datagram_socket(self) -> socket.socket:
+        assert self._loop.network is not None, "a network"
+        return cast(socket.socket, self._loop.network.open_socket(self))
 
     def start_worker(self, name: str) -> Worker:
         worker = VirtualWorker(self)

@@ -55,6 +55,12 @@ class VirtualNetwork(Protocol):
     async def create_connection(self, factory: Callable[[], Any], host: str, port: int) -> Any:
         """Open a connection: its transport and protocol."""
 
+    def open_socket(self, life: Any) -> Any:
+        """A socket for datagrams, on a host."""
+
+    def socket(self, number: int) -> Any:
+        """The socket for datagrams with this descriptor."""
+
 
 class VirtualLoop(base_events.BaseEventLoop):
     """Runs one simulation. `network` may be set once; without it there are no connections."""
@@ -154,6 +160,24 @@ class VirtualLoop(base_events.BaseEventLoop):
     ) -> Any:
         assert self.network is not None, "a network"
         return await self.network.create_connection(protocol_factory, str(host), int(port))
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        assert self.network is not None, "a network"
+        self.network.socket(fd).on_readable(callback, *args)
+
+    def remove_reader(self, fd: Any) -> bool:
+        assert self.network is not None, "a network"
+        self.network.socket(fd).on_readable(None)
+        return True
+
+    def add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        assert self.network is not None, "a network"
+        self.network.socket(fd).on_writable(callback, *args)
+
+    def remove_writer(self, fd: Any) -> bool:
+        assert self.network is not None, "a network"
+        self.network.socket(fd).on_writable(None)
+        return True
 
     def _process_events(self, event_list: Any) -> None:
         """There are no sockets."""

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from reknit import environment
+from reknit.testing.fabric.datagrams import DatagramNetwork, VirtualSocket
 from reknit.testing.fabric.hosts import Host, Life
 from reknit.testing.fabric.loop import VirtualLoop
 from reknit.testing.fabric.streams import StreamEnd, VirtualServer
@@ -26,7 +27,7 @@ FIRST_PORT: Final = 40_000
 class FabricNetwork:
     """All connections of one simulation."""
 
-    def __init__(self, loop: VirtualLoop, rng: Random) -> None:
+    def __init__(self, loop: VirtualLoop, rng: Random, datagram_rng: Random) -> None:
         self.loop = loop
         self.socket_bytes = 1 << 16
         self.delay_s_range = (0.0001, 0.005)
@@ -38,6 +39,7 @@ class FabricNetwork:
         """A checksum of everything that was sent and arrived, and when: the same for the same steps."""
         self.lines: list[str] | None = None
         """The same as text, if it is wanted."""
+        self.datagrams = DatagramNetwork(self, datagram_rng)
         self._rng = rng
         self._servers: dict[tuple[str, int], VirtualServer] = {}
         self._ends: dict[StreamEnd, None] = {}
@@ -78,7 +80,7 @@ class FabricNetwork:
     async def create_server(self, factory: Callable[[], Any], host: str, port: int) -> VirtualServer:
         """Accept connections at a port of the running host."""
         life = _life()
-        address = (life.host.address, port or self._next_port())
+        address = (life.host.address, port or self.next_port())
         if address in self._servers:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         server = VirtualServer(life, copy_context(), address, factory, self._forget)
@@ -99,7 +101,7 @@ class FabricNetwork:
         server = self._servers.get((host, port))
         if server is None or not server.life.is_alive:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        mine, theirs = (here, self._next_port()), (host, port)
+        mine, theirs = (here, self.next_port()), (host, port)
         client = StreamEnd(self, life, copy_context(), mine, theirs)
         other = StreamEnd(self, server.life, server.context.copy(), theirs, mine)
         client.other, other.other = other, client
@@ -124,7 +126,16 @@ class FabricNetwork:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             await asyncio.sleep(1.0)  # the system sends its first packet again
 
-    def _next_port(self) -> int:
+    def open_socket(self, life: Life) -> VirtualSocket:
+        """A socket for datagrams, on the running host."""
+        return self.datagrams.open(life)
+
+    def socket(self, number: int) -> VirtualSocket:
+        """The socket for datagrams with this descriptor."""
+        return self.datagrams.of(number)
+
+    def next_port(self) -> int:
+        """A port that nobody has."""
         self._ports += 1
         return self._ports
 
@@ -152,6 +163,7 @@ class FabricNetwork:
     def heal_all(self) -> None:
         """Undo all cuts and delays."""
         self._slow.clear()
+        self.datagrams.calm()
         for start, stop in list(self._cuts):
             self._cuts[start, stop] = 1
             self.heal(start, stop)
@@ -175,6 +187,7 @@ class FabricNetwork:
             self._forget(server)
         for end in [one for one in self._ends if one.life.host is host]:
             end.crashed()
+        self.datagrams.crashed(host)
 
 
 def _life() -> Life:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
 Feed = Literal["relay", "push", "pull", "align"]
+GroupNetwork = Literal["multicast", "seeds", "tcp"]
+SlowMember = Literal["block", "evict", "dead_letter"]
 Overflow = Literal["withhold", "refuse_newest", "drop_oldest"]
 
 
@@ -146,6 +148,23 @@ class FabricPlan:
     hostiles: int = 0
     """Peers that send garbage, mutated messages and floods."""
 
+    # groups
+    members: int = 0
+    """Programs that are members of one group, each with a session."""
+    group_network: GroupNetwork = "multicast"
+    """How they reach each other: by multicast, by datagrams to each, or by TCP."""
+    group_capacity: int = 1000
+    """How many of a member's events may be unacknowledged."""
+    group_slow: SlowMember = "block"
+    """What happens to a member that takes nothing while others wait for it."""
+    member_leave_share: float = 0.0
+    """Turns of a member in which it leaves in order, and joins again later."""
+    datagram_loss_share: float = 0.0
+    datagram_copy_share: float = 0.0
+    """Datagrams that arrive twice."""
+    datagram_full_share: float = 0.0
+    """Datagrams that the sender's socket has no room for at once."""
+
     # damage
     flip_share: float = 0.0
     """Restarts of a node after which one byte of an old part of its log is another one: what was there is lost."""
@@ -165,6 +184,7 @@ class FabricPlan:
             **_Draw(Random(f"replicas {seed}")).replicas(),
             **_Draw(Random(f"streams {seed}")).streams(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
+            **_Draw(Random(f"groups {seed}")).groups(),
         )
 
 
@@ -301,4 +321,17 @@ class _Draw:
             "amqp_senders": rng.randint(1, 2) if has_amqp else 0,
             "amqp_receivers": rng.randint(1, 3) if has_amqp else 0,
             "hostiles": rng.choice((0, 0, 0, 0, 1, 2)),
+        }
+
+    def groups(self) -> dict[str, Any]:
+        rng = self._rng
+        return {
+            "members": rng.randint(2, 4) if rng.random() < 0.25 else 0,
+            "group_network": rng.choice(("multicast", "multicast", "seeds", "tcp")),
+            "group_capacity": rng.choice((10, 1000)),
+            "group_slow": rng.choice(("block", "evict", "dead_letter")),
+            "member_leave_share": self._some(0.5, 0.02, 0.2),
+            "datagram_loss_share": self._some(0.6, 0.01, 0.3),
+            "datagram_copy_share": self._some(0.3, 0.01, 0.2),
+            "datagram_full_share": self._some(0.2, 0.01, 0.3),
         }

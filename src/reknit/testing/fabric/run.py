@@ -26,10 +26,12 @@ from reknit.testing.fabric.checks import judge, owed_events_arrive
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
+from reknit.testing.fabric.group_checks import GROUP_CHECKS
 from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
+from reknit.testing.fabric.programs.groups import group_members
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
 from reknit.testing.fabric.programs.services import RequestingProgram, ServingProgram
@@ -94,6 +96,7 @@ class FabricSimulation:
         await self.start_nodes(rng)
         self._make_programs(rng)
         self._add(await start_outposts(self.scene))
+        self._add(group_members(self.scene))
         faults = Faults(self.scene, self.programs)
         try:
             await self._be_ready()
@@ -237,7 +240,8 @@ class FabricSimulation:
                 if row.in_flight and not is_hostile(row.topic):
                     return f"{node.name} has events in flight: {row}"
         if self.is_linked():
-            return next(owed_events_arrive(self.scene), "") or next(tunnels_resume(self.scene), "")
+            waited = (owed_events_arrive, tunnels_resume, *GROUP_CHECKS)
+            return next((problem for check in waited for problem in check(self.scene)), "")
         return "not every node is reachable"
 
 

@@ -255,6 +255,13 @@ MUTANTS: Final = (
         breaks="every subscriber of a topic in a commit gets its events",
     ),
     Mutant(
+        name="losses-of-the-absent-are-not-told",
+        module=LOSSES,
+        old="                    self._state.send(queue.peer, Lost(queue.sub, *series, start, stop, reason))",
+        new="                    pass",
+        breaks="a durable subscriber learns what was lost to it while it was away",
+    ),
+    Mutant(
         name="loss-not-recorded",
         module=LOSSES,
         old="                self._lose(name, rows, max(start, account.floor))",

@@ -40,6 +40,8 @@ class Scene:
         """The nodes that are not linked to the others."""
         self.feeds: list[tuple[str, str, str]] = []
         """How events come to them: from, to, and how."""
+        self.lives: list[Any] = []
+        """Every member of a group that there ever was: see `programs/groups.py`."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
 

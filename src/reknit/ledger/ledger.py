@@ -7,21 +7,18 @@ has the events that ended. The ledger's size grows with the number of sources, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
-import msgspec
-
-from reknit.attempts import TRIES_MAX, Attempt, AttemptCount
-from reknit.ledger_rows import LedgerRow as LedgerRow
-from reknit.ledger_rows import RowSum
+from reknit.attempts import Attempt, AttemptCount
+from reknit.ledger.account import ANYCAST, Account, Series
+from reknit.ledger.letters import HandledLetters, Redriven
+from reknit.ledger.rows import LedgerRow, RowSum
 from reknit.outcome import FinalOutcome
 from reknit.seqset import Range, SeqSet
 from reknit.topic import Pattern
 
-Series = tuple[str, bytes]
-"""(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
 Held = Callable[[Series], SeqSet]
 """The events of a series that a subscriber has in flight."""
 STEP_SERIES: Final = 500
@@ -29,84 +26,6 @@ STEP_SERIES: Final = 500
 GROUP_SERIES: Final = 5_000
 """The same for sorting series by topic, which is quicker."""
 _NOTHING: Final = SeqSet()
-ANYCAST: Final = "anycast/"
-"""Accounts with this prefix belong to no subscriber: anycast delivers their events."""
-
-
-@dataclass(slots=True)
-class Account:
-    """The events that one durable subscriber is owed, and their outcomes."""
-
-    name: str
-    pattern: Pattern
-    since: dict[Series, int]
-    """The first owed seq of series that existed before the subscriber. Any other series is owed from seq 1."""
-    floor: int
-    """The journal position before which everything owed has ended."""
-    ends: dict[Series, dict[FinalOutcome, SeqSet]] = field(default_factory=dict)
-    tallies: dict[Series, dict[int, AttemptCount]] = field(default_factory=dict)
-    """The attempts at events that came back and have not ended yet."""
-
-    def ended(self, series: Series) -> SeqSet:
-        """Every seq of the series that has ended, with any outcome."""
-        total = SeqSet()
-        for seqs in self.ends.get(series, {}).values():
-            total = total.union(seqs)
-        return total
-
-    def settle(self, series: Series, start: int, stop: int, end: FinalOutcome) -> list[Range]:
-        """Enter an outcome for `[start, stop)`. An event ends once: returns the ranges that had not ended before."""
-        ends = self.ends.setdefault(series, {})
-        fresh = [(start, stop)]
-        for seqs in ends.values():
-            fresh = [part for low, high in fresh for part in seqs.missing(low, high)]
-        for low, high in fresh:
-            ends.setdefault(end, SeqSet()).add(low, high)
-        return fresh
-
-    def open_within(self, series: Series, start: int, stop: int) -> list[Range]:
-        """The parts of `[start, stop)` that are owed and have not ended."""
-        if not self.pattern.matches(series[0]):
-            return []
-        start = max(start, self.since.get(series, 1))
-        rest = [(start, stop)] if start < stop else []
-        for seqs in self.ends.get(series, {}).values():
-            rest = [part for low, high in rest for part in seqs.missing(low, high)]
-        return rest
-
-    def count_attempt(self, series: Series, seq: int, counts: AttemptCount, last: Attempt) -> None:
-        """An event came back from an attempt; `counts` has the counters since the beginning."""
-        by_seq = self.tallies.setdefault(series, {})
-        tries = by_seq.get(seq, AttemptCount()).tries
-        if not tries or tries[-1] != last:
-            tries = (*tries, last)[-TRIES_MAX:]
-        by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
-
-    def drop_tallies(self, series: Series, start: int, stop: int) -> list[int]:
-        """Events ended: forget their attempts. Returns the seqs that had some."""
-        by_seq = self.tallies.get(series)
-        if by_seq is None:
-            return []
-        gone = seqs_within(by_seq, start, stop)
-        for seq in gone:
-            del by_seq[seq]
-        if not by_seq:
-            del self.tallies[series]
-        return gone
-
-    def move_floor(self, floor: int) -> bool:
-        """Everything owed before this position has ended. False if that was known."""
-        if floor <= self.floor:
-            return False
-        self.floor = floor
-        return True
-
-    def owed(self, series: Series, published: SeqSet) -> SeqSet:
-        """The part of the published events that this subscriber is owed."""
-        since = self.since.get(series, 1)
-        owed = published.copy()
-        owed.discard(0, since)
-        return owed
 
 
 class Changes(NamedTuple):
@@ -121,41 +40,6 @@ class Changes(NamedTuple):
     @classmethod
     def none(cls) -> Changes:
         return cls(set(), set(), set(), set(), set())
-
-
-class Redriven(msgspec.Struct, frozen=True, array_like=True):
-    """Dead letters `ranges` were to be published again as events `[first, stop)` of a series."""
-
-    ranges: list[tuple[int, int]]
-    topic: str
-    source: bytes
-    first: int
-    stop: int
-
-
-@dataclass(slots=True)
-class HandledLetters:
-    """Which of one node's dead letters were handled, by their own seqs. All others wait."""
-
-    redriven: SeqSet = field(default_factory=SeqSet)
-    dropped: SeqSet = field(default_factory=SeqSet)
-    last: Redriven | None = None
-    """The last redrive: a crash may have happened between its record and its events."""
-
-    def waiting(self, published: SeqSet) -> SeqSet:
-        """The dead letters that were neither redriven nor dropped."""
-        return published.difference(self.redriven).difference(self.dropped)
-
-    def redrive(self, redriven: Redriven) -> None:
-        """Dead letters are published again."""
-        for start, stop in redriven.ranges:
-            self.redriven.add(start, stop)
-        self.last = redriven
-
-    def put_back(self, start: int, stop: int) -> None:
-        """Dead letters `[start, stop)` wait again: the events of their redrive were never stored."""
-        self.redriven.discard(start, stop)
-        self.last = None
 
 
 @dataclass(slots=True)
@@ -278,6 +162,20 @@ class Ledger:
             self._changes.tallies.update((name, series, seq) for seq in gone)
         return fresh
 
+    def lose(self, name: str, series: Series, ranges: Iterable[Range], reason: str) -> None:
+        """Events ended as lost: the subscriber has to learn that. Nobody does for anycast, which has no subscriber."""
+        account = self.accounts.get(name)
+        if account is not None and not name.startswith(ANYCAST):
+            for start, stop in ranges:
+                account.losses.setdefault(series, {}).setdefault(reason, SeqSet()).add(start, stop)
+                self._changes.accounts.add(name)
+
+    def learn(self, name: str, series: Series, start: int, stop: int) -> None:
+        """A subscriber knows that the lost ones of `[start, stop)` are lost."""
+        account = self.accounts.get(name)
+        if account is not None and account.learn(series, start, stop):
+            self._changes.accounts.add(name)
+
     def tally(self, name: str, series: Series, bounds: Range, counts: AttemptCount, last: Attempt) -> None:
         """Events in `bounds` came back from an attempt; `counts` has the counters since the beginning."""
         account = self.accounts.get(name)
@@ -385,14 +283,3 @@ class Ledger:
                 yield None
                 held = held_by(account.name)
         yield total.row()
-
-
-def seqs_within(by_seq: Mapping[int, object], start: int, stop: int) -> list[int]:
-    """The keys in `[start, stop)`. It walks the range or the mapping, whichever is shorter.
-
-    >>> seqs_within({3: "c", 9: "i"}, 1, 1_000_000)
-    [3, 9]
-    """
-    if stop - start < len(by_seq):
-        return [seq for seq in range(start, stop) if seq in by_seq]
-    return [seq for seq in by_seq if start <= seq < stop]
