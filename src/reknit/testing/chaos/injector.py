@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from reknit.errors import LocalError
 from reknit.processes.process import Process
 from reknit.testing.chaos.fabric import Fabric
 from reknit.testing.chaos.machine import set_network, throttle
@@ -18,7 +17,6 @@ from reknit.testing.chaos.nodes import ChaosNode
 from reknit.testing.chaos.plan import Fault, Kind, Plan
 from reknit.testing.chaos.proxy import Mode
 
-START_TRIES = 3
 MODES = {Kind.CUT: Mode.CUT, Kind.SILENCE: Mode.SILENT, Kind.SLOW: Mode.SLOW}
 
 
@@ -146,12 +144,12 @@ class Injector:
     def _on_node(self, fault: Fault, node: ChaosNode) -> str:
         if not node.is_running:
             self.findings.append(f"{node.name} ended by itself with code {node.code}: {tail(node)}")
-            self._start(node)
+            node.start()
         match fault.kind:
             case Kind.KILL:
                 node.kill()
                 time.sleep(fault.lasts_s)
-                self._start(node)
+                node.start()
             case Kind.SUSPEND:
                 self._suspend(node, fault.lasts_s)
             case Kind.RESTART:
@@ -159,7 +157,7 @@ class Injector:
             case Kind.DAMAGE:
                 node.kill()
                 note = node.damage(float(fault.detail.split()[1]))
-                self._start(node)
+                node.start()
                 return note
             case Kind.CLOCK | Kind.SYNC:
                 self._with_control(fault, node)
@@ -173,7 +171,7 @@ class Injector:
         changes = dict(pair.split("=", 1) for pair in detail.split(", "))
         code = node.stop()
         node.change_settings(changes)
-        self._start(node)
+        node.start()
         if code:
             self.findings.append(f"{node.name} ended with code {code} after SIGTERM: {tail(node)}")
         return ""
@@ -192,7 +190,7 @@ class Injector:
         control.write()
         if fault.kind is Kind.SYNC:  # what the node said to do: a failed sync is final for an open journal
             node.kill()
-            self._start(node)
+            node.start()
 
     def _fill(self, fault: Fault, node: ChaosNode) -> None:
         if not node.is_small and node.control is None:
@@ -200,17 +198,6 @@ class Injector:
         node.fill_disk()
         time.sleep(fault.lasts_s)
         node.free_disk()
-
-    def _start(self, node: ChaosNode) -> None:
-        """Start a node; a busy machine may need more than one try."""
-        for number in range(START_TRIES):
-            try:
-                node.start()
-                return
-            except LocalError:
-                if number == START_TRIES - 1 or not node.is_running:
-                    raise
-                node.kill()
 
 
 def tail(process: Process, count: int = 12) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from reknit.processes.process import NodeProcess
+from reknit.errors import LocalError
+from reknit.processes.process import NodeProcess, Process
 from reknit.testing.chaos.preload import Control
 
 BALLAST = "ballast"
+START_S_MAX = 180.0
 SETTINGS = {
     "journal.segment_bytes": "512 KiB",
     "transport.reconnect_backoff_s_max": "1",
@@ -50,6 +53,15 @@ class ChaosNode(NodeProcess):
         prefix = [f"{name}={value}" for name, value in (self.control.environ if self.control else {}).items()]
         sets = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
         self.command = [*(["env", *prefix] if prefix else []), *self._base, *sets]
+
+    def start(self) -> None:
+        """Start the node, and return when it listens. It has time: the machine is busy, or its network is down."""
+        Process.start(self)
+        deadline = time.monotonic() + START_S_MAX
+        while not self._listens():
+            if not self.is_running or time.monotonic() > deadline:
+                raise LocalError(f"{self.name} does not listen: {self.output()[-2000:]}")
+            time.sleep(0.05)
 
     # -- faults
 
