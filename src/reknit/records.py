@@ -5,7 +5,8 @@ The same function applies a record when it is staged and again when the log is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import msgspec
@@ -25,7 +26,7 @@ from reknit.fields import (
     check_ranges,
 )
 from reknit.frame import KIND_RECORD, Buffer, unwrap, wrap
-from reknit.ledger import Ledger, Redriven, Series
+from reknit.ledger import Account, Ledger, Redriven, Series
 from reknit.outcome import FinalOutcome, Outcome
 from reknit.topic import Pattern
 
@@ -200,6 +201,9 @@ Record = (
     | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
 
+OfAccount = Outcomes | LossesKnown | Attempts
+"""The records that change an account."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
@@ -290,6 +294,23 @@ assert set(_APPLY) == set(get_args(Record)), "every record is applied"
 def apply(ledger: Ledger, record: Record) -> None:
     """Apply a record to the ledger. Applying it twice has the same effect as once."""
     _APPLY[type(record)](ledger, record)
+
+
+def account_after(account: Account, records: Iterable[OfAccount]) -> Account:
+    """An account as it will be when these records are applied; the account itself stays unchanged."""
+    ends = {
+        series: {end: seqs.copy() for end, seqs in by_end.items()} for series, by_end in account.ends.items()
+    }
+    losses = {
+        series: {reason: seqs.copy() for reason, seqs in by_reason.items()}
+        for series, by_reason in account.losses.items()
+    }
+    tallies = {series: dict(by_seq) for series, by_seq in account.tallies.items()}
+    ledger = Ledger()
+    after = ledger.accounts[account.name] = replace(account, ends=ends, tallies=tallies, losses=losses)
+    for record in records:
+        apply(ledger, record)
+    return after
 
 
 def apply_to_paused(paused: set[str], record: Record) -> None:

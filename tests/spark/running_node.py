@@ -18,6 +18,7 @@ from reknit.node.admin.metrics import NodeCollector
 from reknit.node.node import Node
 from reknit.server import build_node
 from reknit.spark.blocking_connection import BlockingConnection
+from reknit.transport.tls import NO_FILES, TlsFiles
 from reknit.wire.messages import Ack, Refuse
 
 T = TypeVar("T")
@@ -84,11 +85,11 @@ class RunningNode:
         keep(self.url, batches)
 
 
-def keep(url: str, batches: Iterable[Batch], token: str = "", tls_ca_file: str = "") -> None:
+def keep(url: str, batches: Iterable[Batch], token: str = "", tls: TlsFiles = NO_FILES) -> None:
     """Publish batches without gaps to a node; returns when they are durable. Raises `NotConnected`."""
     batches, deadline = list(batches), time.monotonic() + 150
     wanted = {batch.source: batch.stop - 1 for batch in batches}
-    with BlockingConnection(url, token, tls_ca_file=tls_ca_file) as link:
+    with BlockingConnection(url, token, tls=tls) as link:
         link.send_bytes(b"".join(bytes(batch.data) for batch in batches))
         while wanted:
             message = link.receive()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from reknit.testing.mutants import runner
 from reknit.testing.mutants.__main__ import main
 from reknit.testing.mutants.catalogue import MUTANTS, chosen
 from reknit.testing.mutants.mutant import Mutant, UnknownMutant
@@ -101,3 +102,13 @@ def test_page_without_marks_is_refused(tmp_path: Path) -> None:
 def test_documentation_has_all_checks() -> None:
     page = (Path(__file__).parents[2] / "docs/explanation/proof.md").read_text()
     assert as_promises() in page, "make mutants WRITE=1 writes it"
+
+
+def test_seed_that_fails_without_the_fault_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failure(mutant: Mutant, start: int, seeds: int) -> tuple[int, str] | None:
+        bad = (3, 7) if mutant.module else (3,)
+        return next(((seed, "lost") for seed in bad if start <= seed < start + seeds), None)
+
+    monkeypatch.setattr(runner, "_first_failure", failure)
+    assert run_mutant(HARMLESS, start=1, seeds=10).seeds == 7
+    assert not run_mutant(HARMLESS, start=1, seeds=3).is_found

@@ -46,6 +46,18 @@ FOUND_SEEDS = (
 """Seeds that were found before gaps were simulated."""
 
 GAP_SEEDS = (
+    5127,  # an accepted event whose outcome waited for room in the journal expired while its subscriber was away
+    5592,  # a dead letter from before a subscriber was forgotten was held against the next one of its name
+    20032,  # a subscriber was judged while events that it had recovered and given back were still to come again
+    20807,  # a node kept its question for missing events after another connection had taken over their source
+    22228,  # a node whose journal was full stopped for good when dead letters were dropped at that moment
+    23868,  # retention removed events whose outcomes were not durable yet, and a crash made them owed again
+    25213,  # a publisher was expected to go on that waits for a subscriber which nobody could forget
+    25276,  # an ordered event waited for the next one after the one before it was dropped at its queue's limit
+    27114,  # a publisher went on publishing after the faults for as long as its node told it to wait
+    28214,  # events from before the first durable subscriber, which got them as history, came after their ttl
+    28227,  # an event that was accepted before its lease ran out was expected to come again
+    23410,  # attempts that waited for room in the journal were forgotten in a reconnection
     87,  # a recovered event that was given back came again twice
     199,  # after a reconnection a node waited for the outcome of events that its subscriber had recovered
     230,  # a queue that retention moved forward slept until the next event came

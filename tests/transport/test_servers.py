@@ -1,18 +1,12 @@
-"""A server gives its real address. An address or a certificate that can't be used is named with the reason."""
+"""A server gives its real address. An address that can't be used is named with the reason."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from reknit.errors import InvalidConfig
-from reknit.transport.servers import listen_failure, open_server, server_tls
-
-
-def refuse(setting: str, why: str) -> InvalidConfig:
-    return InvalidConfig(setting, "a test", why)
+from reknit.transport.servers import listen_failure, open_server
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
@@ -40,12 +34,3 @@ def test_an_address_that_is_taken_is_refused_in_plain_words() -> None:
 
     why = listen_failure("tcp://here:1", asyncio.run(main()))
     assert why == "names tcp://here:1, which can't be listened on: address already in use"
-
-
-def test_a_certificate_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    assert server_tls("", "", "", refuse) is None
-    (tmp_path / "cert").write_text("no certificate")
-    for name in ("missing", "cert"):
-        file = str(tmp_path / name)
-        with pytest.raises(InvalidConfig, match=r"tls_cert_file .* can't be used: "):
-            server_tls(file, file, "", refuse)

@@ -9,11 +9,18 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from reknit.config import Config
 from reknit.errors import MalformedFrame
+from reknit.transport.tls import client_tls
 
 READ_BYTES: Final = 64 << 10
 HEAD_S: Final = 30.0
 """How long connecting may take, and how long the head of a response may take to come."""
+
+
+def tls_of(url: str, tls: ssl.SSLContext | None, config: Config) -> ssl.SSLContext | None:
+    """The given context, or the one of `[transport]`, for an address with TLS. Raises `InvalidConfig`."""
+    return (tls or client_tls(config)) if url.startswith("https:") else None
 
 
 @contextlib.asynccontextmanager
@@ -24,13 +31,12 @@ async def http_request(
     tls: ssl.SSLContext | None,
     method: str = "GET",
 ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-    """One request on a connection of its own: the status code, and the body as it comes."""
+    """One request on a connection of its own: the status code, and the body as it comes. `tls` is of `tls_of`."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "127.0.0.1", parts.port or (443 if is_tls else 80)
-    context = (tls or ssl.create_default_context()) if is_tls else None
     async with asyncio.timeout(HEAD_S):
-        reader, writer = await asyncio.open_connection(host, port, ssl=context)
+        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         body = urlencode(form, quote_via=quote).encode()
         path = f"{parts.path}/kn" + (f"?{body.decode()}" if method == "GET" else "")

@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 
 from reknit import environment
-from reknit.client.http_request import http_request
-from reknit.errors import MalformedFrame, NotConnected, RemoteError
+from reknit.client.http_request import http_request, tls_of
+from reknit.config import Config
+from reknit.errors import InvalidConfig, MalformedFrame, NotConnected, RemoteError
 from reknit.protocol.tunnel.client import (
     BytesHeard,
     ConnectionLost,
@@ -103,6 +104,7 @@ class Tunnel:
         checkpoint: str = "",
         token: str = "",
         tls: ssl.SSLContext | None = None,
+        config: Config | None = None,
         wait_s: float = 5.0,
         quiet_s_max: float = 45.0,
         on_state: Callable[[State], None] | None = None,
@@ -113,6 +115,7 @@ class Tunnel:
         self._checkpoint = checkpoint
         self._token = token
         self._tls = tls
+        self._config = config or Config()
         self._wait_s = wait_s
         self._quiet_s_max = quiet_s_max
         self._on_state = on_state
@@ -145,6 +148,7 @@ class Tunnel:
     # -- life
 
     async def __aenter__(self) -> Tunnel:
+        self._tls_context()  # a certificate that can't be used is no reason to retry
         self._task = asyncio.create_task(self._run())
         try:
             await asyncio.wait_for(self._opened.wait(), self._wait_s)
@@ -222,7 +226,7 @@ class Tunnel:
             why = await self._stream(parameters)
         except TimeoutError as error:
             why = str(error) or f"the server sent nothing for {self._quiet_s_max:.0f} s"
-        except (OSError, MalformedFrame) as error:
+        except (OSError, MalformedFrame, InvalidConfig) as error:
             why = str(error) or type(error).__name__
         self._last_cut = why
         self._machine.receive(ConnectionLost(why), "server", self._now())
@@ -230,7 +234,7 @@ class Tunnel:
     async def _stream(self, parameters: dict[str, str]) -> str:
         """Read until the connection ends; returns the reason."""
         form = {"do_method": "route", "kn_from": self._topic, "kn_response_format": "simple", **parameters}
-        async with http_request(self._url, form, self._token, self._tls) as (code, chunks):
+        async with http_request(self._url, form, self._token, self._tls_context()) as (code, chunks):
             decoder = SimpleDecoder()
             is_open = False
             while True:
@@ -246,6 +250,9 @@ class Tunnel:
                     self._machine.receive(message, "server", self._now())
                     await self._perform_within()
 
+    def _tls_context(self) -> ssl.SSLContext | None:
+        return tls_of(self._url, self._tls, self._config)
+
     async def _perform_within(self) -> None:
         if await self._perform() is not None:
             raise AssertionError("the machine connects while it is connected")
@@ -258,6 +265,7 @@ def open(
     checkpoint: str = "",
     token: str = "",
     tls: ssl.SSLContext | None = None,
+    config: Config | None = None,
     wait_s: float = 5.0,
     quiet_s_max: float = 45.0,
     on_state: Callable[[State], None] | None = None,
@@ -273,6 +281,7 @@ def open(
         checkpoint=checkpoint,
         token=token,
         tls=tls,
+        config=config,
         wait_s=wait_s,
         quiet_s_max=quiet_s_max,
         on_state=on_state,
@@ -287,6 +296,7 @@ async def notify(
     id: str = "",
     token: str = "",
     tls: ssl.SSLContext | None = None,
+    config: Config | None = None,
     **elements: str,
 ) -> None:
     """Post an event; returns when it is stored. With an `id`, posting it again changes nothing.
@@ -297,12 +307,13 @@ async def notify(
     form |= {"kn_response_format": "simple", PAYLOAD: payload}
     if id:
         form[ID] = id
+    context = tls_of(url, tls, config or Config())
     decoder = SimpleDecoder()
     found: list[dict[str, bytes]] = []
     try:
         async with (
             asyncio.timeout(ANSWER_S),
-            http_request(url.rstrip("/"), form, token, tls, "POST") as (code, chunks),
+            http_request(url.rstrip("/"), form, token, context, "POST") as (code, chunks),
         ):
             async for data in chunks:
                 found += decoder.feed(data)

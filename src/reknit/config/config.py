@@ -116,9 +116,10 @@ class Config:
                 raise InvalidConfig(f"topics[{at}].order", dict(self.origins).get("topics", "code"), why)
 
     def _check_tls(self) -> None:
-        for name, files in (("transport", self.transport), ("amqp", self.amqp)):
-            if bool(files.tls_cert_file) != bool(files.tls_key_file):
-                self._refuse([f"{name}.tls_cert_file", f"{name}.tls_key_file"], "needs both files or neither")
+        for name in ("transport.tls", "transport.tls_client", "amqp.tls"):
+            files = [f"{name}_cert_file", f"{name}_key_file"]
+            if bool(self.get(files[0])) != bool(self.get(files[1])):
+                self._refuse(files, "needs both files or neither")
         if not self.transport.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
             self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
 

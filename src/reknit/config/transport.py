@@ -28,4 +28,11 @@ class TransportSettings(Section):
     reconnect_backoff_s_max: float = setting(10.0, "longest back-off before reconnecting")
     tls_cert_file: str = setting("", "this side's certificate (PEM); needed to listen on tls://")
     tls_key_file: str = setting("", "the certificate's private key (PEM)")
-    tls_ca_file: str = setting("", "certificates to trust (PEM); empty: the system's")
+    tls_ca_file: str = setting(
+        "",
+        "authorities to trust (PEM), for nodes and for clients' certificates; empty: the system's, no clients",
+    )
+    tls_client_cert_file: str = setting(
+        "", "the certificate (PEM) that this node or program shows to nodes; empty: tls_cert_file, if set"
+    )
+    tls_client_key_file: str = setting("", "the private key (PEM) of tls_client_cert_file")

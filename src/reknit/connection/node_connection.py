@@ -11,11 +11,12 @@ from typing import Protocol
 from reknit import environment
 from reknit.config import Config
 from reknit.connection.futures import fail_all
-from reknit.errors import MalformedFrame, NotConnected, Refused, VersionMismatch
+from reknit.errors import MalformedFrame, NotConnected, Refused, ReknitError, VersionMismatch
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
+from reknit.transport.tls import client_tls
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import VERSION, Bye, Hello, Message, Ping, Pong, Welcome
 
@@ -107,7 +108,7 @@ class NodeConnection:
         if self.url.startswith("memory://"):
             memory.connect(self.url, self)
         else:
-            await tcp.connect(self.url, self, tls=self._tls)
+            await tcp.connect(self.url, self, tls=self._tls_context())
         try:
             async with asyncio.timeout(self._config.transport.hello_timeout_s):
                 await self._ready
@@ -116,6 +117,10 @@ class NodeConnection:
             raise NotConnected(
                 self.url, "something listens there, but it does not answer as a node"
             ) from None
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        """The given context, or the one of `[transport]`, for an address with TLS. Raises `InvalidConfig`."""
+        return (self._tls or client_tls(self._config)) if self.url.startswith("tls:") else None
 
     async def _keep(self) -> None:
         """Watch the connection, and open it again whenever it breaks."""
@@ -128,7 +133,7 @@ class NodeConnection:
                 try:
                     await self._connect()
                     log.info("reconnected to %s", self.url)
-                except (OSError, NotConnected, Refused, VersionMismatch) as error:
+                except (OSError, ReknitError) as error:
                     log.debug("%s: attempt %d to reconnect failed: %s", self.url, attempt, error)
 
     async def _watch(self) -> None:

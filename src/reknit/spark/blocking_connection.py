@@ -6,7 +6,6 @@ For Spark's workers, which do one thing at a time: an event loop would only add 
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Iterator
 from io import BufferedReader
 from types import TracebackType
@@ -14,10 +13,11 @@ from typing import Any, Final, Self, cast
 
 import msgspec
 
-from reknit.errors import Gone, MalformedFrame, NotConnected, Refused, VersionMismatch
+from reknit.errors import Gone, InvalidConfig, MalformedFrame, NotConnected, Refused, VersionMismatch
 from reknit.frame import FRAME_BYTES_MAX, KIND_MESSAGE, PREFIX_BYTES, Buffer, peek
 from reknit.outcome import Code
 from reknit.transport.tcp import parse_url
+from reknit.transport.tls import NO_FILES, TlsFiles, client_context
 from reknit.wire.codec import AnyMessage, decode, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Bye, Hello, Message, Ping, Pong, Welcome
 
@@ -45,11 +45,11 @@ class BlockingConnection:
     Its methods raise `NotConnected` if there is no node, or the connection breaks.
     """
 
-    def __init__(self, url: str, token: str = "", timeout_s: float = 10.0, tls_ca_file: str = "") -> None:
+    def __init__(self, url: str, token: str = "", timeout_s: float = 10.0, tls: TlsFiles = NO_FILES) -> None:
         self.url = url
         self._count = 0
         try:
-            self._socket = _connect(url, timeout_s, tls_ca_file)
+            self._socket = _connect(url, timeout_s, tls)
         except OSError as error:
             raise NotConnected(url, error.strerror or str(error)) from None
         self._reader = cast(BufferedReader, self._socket.makefile("rb", buffering=1 << 16))
@@ -194,11 +194,11 @@ class BlockingConnection:
             position = body["next"]
 
 
-def _connect(url: str, timeout_s: float, tls_ca_file: str) -> socket.socket:
+def _connect(url: str, timeout_s: float, tls: TlsFiles) -> socket.socket:
     scheme, host, port = parse_url(url)
     made = socket.create_connection((host, port), timeout_s)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if scheme == "tls":
-        context = ssl.create_default_context(cafile=tls_ca_file or None)
+        context = client_context(tls, lambda name, why: InvalidConfig(name, "Spark", why))
         return context.wrap_socket(made, server_hostname=host)
     return made

@@ -11,6 +11,7 @@ from typing import Any, Final
 from reknit.errors import LocalError
 
 __all__ = [
+    "TLS_OPTIONS",
     "InvalidOption",
     "read_boolean",
     "read_list",
@@ -20,6 +21,8 @@ __all__ = [
     "read_size",
 ]
 
+TLS_OPTIONS: Final = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
+"""The options with the files of `TlsFiles`."""
 _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([bkmg]?)(?:i?b)?", re.IGNORECASE)
 _SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "querytype", "schema"})

@@ -124,7 +124,7 @@ class ObservedSubscriber:
     def revoked(self, series: Series, start: int, stop: int) -> None:
         """Leases ran out: the events may come again, and that counts as a failure."""
         self.said[Outcome.LEASE_LOST].setdefault(series, SeqSet()).add(start, stop)
-        self.record.gave_back(series, start, stop)
+        self.record.lost_lease(series, start, stop)
 
     def outcome_stored(self, series: Series, start: int, stop: int, outcome: Outcome) -> None:
         """The node confirmed that it has stored the outcome of events."""

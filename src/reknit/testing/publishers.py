@@ -87,6 +87,8 @@ class PublisherProgram(Program):
             self._puts += 1
             self.world.tell(self.name, "publishes", batch)
             self._perform(is_new=True)
+            if self.world.is_calm:
+                self._is_unsent = False  # one batch is enough, also if it waits for the node's `Go`
         self._put_later()
 
     def _cut(self) -> None:

@@ -235,16 +235,25 @@ class Simulation:
             _start(program)
 
     def _is_idle(self) -> bool:
-        if not all(program.is_done for program in self.programs) or any(node.is_busy for node in self.nodes):
+        if self._busy_programs() or any(node.is_busy for node in self.nodes):
             return False
         retired = {program.name for program in self.subscribers if program.is_retired}
         rows = [row for node in self.nodes for row in node.journal.ledger.rows()]
         return not any(row.in_flight for row in rows if row.subscriber not in retired)
 
     def _blame_the_busy(self) -> None:
-        for program in self.programs:
-            if not program.is_done:
-                self.witness.blame(f"{program.name} was not idle after {REST_S:.0f} s")
+        for program in self._busy_programs():
+            self.witness.blame(f"{program.name} was not idle after {REST_S:.0f} s")
+
+    def _busy_programs(self) -> list[Program]:
+        return [program for program in self.programs if not program.is_done and not self._may_wait(program)]
+
+    def _may_wait(self, program: Program) -> bool:
+        """Whether a publisher may wait for ever: for a subscriber that left, and whose node was never told so."""
+        if not self.plan.queue_events_max or self.plan.overflow != "withhold":
+            return False
+        gone = any(one.is_retired and one.node == program.node for one in self.subscribers)
+        return gone and isinstance(program, PublisherProgram)
 
     def _judge_rest(self) -> None:
         for node in self.nodes:
@@ -253,7 +262,7 @@ class Simulation:
             for subscriber in here:
                 subscriber.judge_rest(node.core.dispatch.queues.get((subscriber.connection, 1)))
         for publisher in self.publishers:
-            if publisher.is_up:
+            if publisher.is_up and not self._may_wait(publisher):
                 publisher.judge_rest()
 
 

@@ -232,5 +232,6 @@ class SubscriberProgram(Program):
     @property
     def is_done(self) -> bool:
         is_searching = self._recovery is not None and self._recovery.is_searching
-        has_all = self._application.is_idle and not is_searching and self.machine.is_settled
+        comes_again = self.machine._recovered.next_deadline() is not None
+        has_all = self._application.is_idle and not (is_searching or comes_again) and self.machine.is_settled
         return self.is_retired or (self.is_connected and has_all)

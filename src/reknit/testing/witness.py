@@ -80,7 +80,9 @@ class Witness:
         """A subscriber was forgotten: a later one of its name is another one."""
         seen = self.subscribers.pop(name, None)
         if seen is not None:
-            survivor = self._nodes[seen.kind.node].journal.survivor()
+            node = self._nodes[seen.kind.node]
+            self.letters.read(node)  # those that are about it; a later one of its name has none of them
+            survivor = node.journal.survivor()
             self.blame_all(name, ledgers.forgotten_subscribers_are_gone(name, survivor.ledger))
         self.letters.forget(name)
 

@@ -1,4 +1,4 @@
-"""Accepting connections, for nodes and gateways: a server with its real address, its TLS, and its clients' names."""
+"""Accepting connections, for nodes and gateways: a server with its real address, and its clients' names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import os
 import ssl
 from collections.abc import Callable
 from typing import Any
-
-from reknit.errors import InvalidConfig
-
-Refuse = Callable[[str, str], InvalidConfig]
-"""The error for a setting (without its section), and why it can't be used."""
 
 
 async def open_server(
@@ -39,24 +34,6 @@ def listen_failure(address: str, error: OSError) -> str:
     number = error.errno or 0  # negative if the host's name is not known
     why = os.strerror(number).lower() if number > 0 else (error.strerror or str(error))
     return f"names {address}, which can't be listened on: {why}"
-
-
-def server_tls(cert_file: str, key_file: str, ca_file: str, refuse: Refuse) -> ssl.SSLContext | None:
-    """TLS with this certificate; None without one. With `ca_file`, clients may show certificates of their own."""
-    if not cert_file:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(cert_file, key_file)
-    except OSError as error:
-        raise refuse("tls_cert_file", f"can't be used: {error}") from None
-    if ca_file:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:
-            raise refuse("tls_ca_file", f"can't be used: {error}") from None
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
 
 
 def common_name(certificate: Any) -> str:

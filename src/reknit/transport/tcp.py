@@ -157,11 +157,14 @@ async def listen(
 async def connect(
     url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
 ) -> TcpConnection:
-    """Open a connection. Raises `OSError` if that fails."""
+    """Open a connection; `tls` is for an address with TLS. Raises `OSError` if that fails."""
     scheme, host, port = parse_url(url)
-    context = (tls or ssl.create_default_context()) if scheme == "tls" else None
+    assert tls is not None or scheme != "tls"
     loop = asyncio.get_running_loop()
     _, protocol = await loop.create_connection(
-        lambda: TcpConnection(handler, bytes_max, lends=True), host, port, ssl=context
+        lambda: TcpConnection(handler, bytes_max, lends=True),
+        host,
+        port,
+        ssl=tls if scheme == "tls" else None,
     )
     return protocol

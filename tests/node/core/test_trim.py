@@ -9,10 +9,12 @@ from reknit.batch import Batch
 from reknit.config import Config, RetentionSettings
 from reknit.frame import Buffer
 from reknit.node.core.core import Core
+from reknit.outcome import Outcome
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
 from reknit.store.memory import SimJournal
 from reknit.wire.codec import Frames
+from reknit.wire.messages import DispositionRow, Settle, Start, Subscribe
 
 SOURCE = b"s" * 16
 
@@ -27,12 +29,22 @@ class Shell:
         self.core.joined(1, 0.0)
         self.committed: list[tuple[int, int]] = []
         self.sent: list[bytes] = []
+        self.wanted = (0, False)
+        self.is_slow = False
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
         self.sent += map(bytes, buffers)
 
     def commit(self, number: int, sync: bool) -> None:
-        self.committed.append((number, self.journal.commit(sync)))
+        self.wanted = (number, sync)
+        if not self.is_slow:
+            self.committed.append((number, self.journal.commit(sync)))
+
+    def report(self) -> None:
+        """The commits ended."""
+        while self.committed:
+            self.core.durable(*self.committed.pop(0), 1.0)
+            self.core.run(1.0)
 
     def publish(self, first: int, count: int) -> None:
         batch = Batch.build(SOURCE, "a", first, [b"x" * 100] * count, time_us=1)
@@ -52,3 +64,24 @@ def test_events_that_were_committed_meanwhile_stay_until_they_are_dispatched() -
     shell.core.trim(2.0)
     assert shell.journal.start > 0, "retention applies to what was dispatched"
     assert shell.journal.status().events < 1000
+
+
+def test_events_stay_until_the_outcomes_that_they_wait_for_are_durable() -> None:
+    shell = Shell()
+    shell.core.joined(2, 0.0)
+    shell.core.receive(Subscribe(1, "a", "audit", Start(), 1 << 20), 2, 0.0)
+    shell.core.run(0.0)
+    shell.report()
+    for first in range(1, 1001, 20):
+        shell.publish(first, 20)
+    shell.report()
+    shell.is_slow = True
+    shell.core.receive(Settle(1, 1, [DispositionRow("a", SOURCE, 1, 1001, int(Outcome.ACCEPTED))]), 2, 0.0)
+    shell.core.run(0.0)
+    shell.core.trim(1.0)
+    shell.core.run(1.0)
+    assert shell.journal.start == 0, "after a crash all of them would be owed again"
+    shell.is_slow = False
+    shell.commit(*shell.wanted)
+    shell.report()
+    assert shell.journal.start > 0

@@ -17,6 +17,7 @@ from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.dispatch.state import Effect
 from reknit.protocol.effects import AppendRecord, DeadLetter, DeliverRuns, Redeliver, Scan, Send
 from reknit.protocol.machine import JOURNAL, MadeDurable
+from reknit.records import Record
 from reknit.seqset import SeqSet
 from reknit.store.memory import MemoryJournal
 from reknit.topic import Pattern
@@ -27,7 +28,7 @@ STREAM: Series = ("plant/a", SOURCE)
 
 
 class Bench:
-    """A dispatcher over a journal in memory. Records are durable at once, unless `is_slow`."""
+    """A dispatcher over a journal in memory. Records are durable at once, unless it `is_slow` or `is_full`."""
 
     def __init__(
         self,
@@ -41,6 +42,8 @@ class Bench:
         self.numbers = 0
         self.settled = 0
         self.is_slow = False
+        self.is_full = False
+        self.deferred: list[Record] = []
         self.first_held: dict[tuple[str, bytes], int] = {}
         self.dispatch = Dispatcher(
             self.journal.ledger,
@@ -50,6 +53,7 @@ class Bench:
             DispatchRules(retry or Retry(1.0, 1.0, attempts_max), topics, **rules),
             first_held=lambda topic, source: self.first_held.get((topic, source), 1),
             paused=self.journal.paused,
+            deferred=lambda: self.deferred,
         )
 
     def _next_number(self) -> int:
@@ -69,7 +73,9 @@ class Bench:
         out: list[Effect] = []
         while effects := self.dispatch.take_effects():
             for effect in effects:
-                if isinstance(effect, AppendRecord):
+                if isinstance(effect, AppendRecord) and self.is_full:
+                    self.deferred.append(effect.record)
+                elif isinstance(effect, AppendRecord):
                     self.journal.stage_record(effect.record)
                 elif isinstance(effect, Scan):
                     run = self.journal.read(effect.position, None, effect.bytes_max)

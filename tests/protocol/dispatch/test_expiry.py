@@ -36,6 +36,16 @@ def test_event_of_a_subscriber_that_is_away_expires_too() -> None:
     assert seqs(bench.subscribe("audit")) == []
 
 
+def test_event_that_was_accepted_does_not_expire_while_its_outcome_waits_for_the_journal() -> None:
+    bench = Bench()
+    bench.subscribe("audit")
+    bench.publish(1, 2, ttl_ms=2000)
+    bench.is_full = True
+    bench.say(Outcome.ACCEPTED, 1)
+    bench.give(PeerLeft())
+    assert letters(bench.tick(2.1)) == [(2, 3, "expired")]
+
+
 def test_event_expires_after_a_restart() -> None:
     bench = Bench()
     bench.subscribe("audit")

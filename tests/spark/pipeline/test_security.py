@@ -20,6 +20,7 @@ from reknit.spark.source.schema import full_schema
 from reknit.spark.source.stream_reader import ReknitStreamReader
 from reknit.spark.stages.settle.recover import NodeCache
 from reknit.spark.stages.settle.run import settle_lake
+from reknit.transport.tls import TlsFiles
 from tests.spark.lakes import captured, check_events, events
 from tests.spark.running_node import RunningNode, batches, keep, source
 
@@ -61,7 +62,7 @@ def reader(url: str, **options: str) -> ReknitStreamReader:
 
 
 def test_source_reads_over_tls_with_a_token(secure: RunningNode, certificate: Path) -> None:
-    keep(secure.url, batches("a", 1, 101), token="water", tls_ca_file=str(certificate))
+    keep(secure.url, batches("a", 1, 101), token="water", tls=TlsFiles(str(certificate)))
     stream = reader(secure.url, token="oak", tlsCaFile=str(certificate))
     start = stream.initialOffset()
     end = stream.latestOffset(start, ReadAllAvailable())
@@ -84,11 +85,10 @@ def test_node_whose_certificate_is_not_trusted_is_away(secure: RunningNode) -> N
 def test_gap_is_recovered_from_a_node_with_tls_and_rules(
     spark: SparkSession, secure: RunningNode, certificate: Path, tmp_path: Path
 ) -> None:
-    access = {"token": "water", "tls_ca_file": str(certificate)}
     lake = Lake.create(tmp_path / "lake")
     captured(spark, lake, 0, [*batches("c", 1, 11), *batches("c", 21, 31)])
-    keep(secure.url, batches("c", 1, 21), **access)
-    cache = NodeCache(secure.url, "oak", str(certificate))
+    keep(secure.url, batches("c", 1, 21), token="water", tls=TlsFiles(str(certificate)))
+    cache = NodeCache(secure.url, "oak", TlsFiles(str(certificate)))
     settle_lake(spark, lake, 0.0, [("node", cache)])
     cache.close()
     assert events(spark, lake) == {("plant/temp", source("c")): list(range(1, 31))}
@@ -99,13 +99,13 @@ def test_gap_is_recovered_from_a_node_with_tls_and_rules(
 def test_pipeline_runs_at_a_node_with_tls_and_rules(
     spark: SparkSession, secure: RunningNode, certificate: Path, tmp_path: Path
 ) -> None:
-    keep(secure.url, batches("a", 1, 101), token="water", tls_ca_file=str(certificate))
+    keep(secure.url, batches("a", 1, 101), token="water", tls=TlsFiles(str(certificate)))
     lake = Lake.create(tmp_path / "lake")
     spark.dataSource.register(ReknitDataSource)
-    settings = PipelineSettings((secure.url,), is_once=True, token="oak", tls_ca_file=str(certificate))
+    settings = PipelineSettings((secure.url,), is_once=True, token="oak", tls=TlsFiles(str(certificate)))
     figures = Pipeline(spark, lake, settings).run()
     assert (figures.settled, figures.lost) == (100, 0)
     check_events(lake, {"a": 100})
-    with BlockingConnection(secure.url, "oak", tls_ca_file=str(certificate)) as link:
+    with BlockingConnection(secure.url, "oak", tls=TlsFiles(str(certificate))) as link:
         [row] = link.ask("status")["pipelines"]
     assert (row["stage"], row["settled"], row["lag_bytes"]) == ("done", 100, 0)

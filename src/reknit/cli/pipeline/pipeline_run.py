@@ -38,7 +38,7 @@ def run_pipeline(lake: Path, options: RunOptions, on: SparkOptions, as_json: boo
 
 
 def _settings(options: RunOptions) -> PipelineSettings:
-    token, ca_file = access()
+    token, tls = access()
     return PipelineSettings(
         nodes=tuple(node_url(url.strip()) for url in options.nodes.split(",")),
         topics=options.topics,
@@ -50,7 +50,7 @@ def _settings(options: RunOptions) -> PipelineSettings:
         fail_on_data_loss=options.data_loss == "fail",
         archives=tuple(options.archive),
         token=token,
-        tls_ca_file=ca_file,
+        tls=tls,
     )
 
 

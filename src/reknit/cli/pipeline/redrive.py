@@ -18,8 +18,15 @@ from reknit.spark.stages.redrive import RedriveReport, parse_rate, redrive
 
 def sink_options(node: str, ttl_ms: int) -> SinkOptions:
     """Where and how to publish."""
-    token, ca_file = access()
-    return SinkOptions((node_url(node),), ttl_ms=ttl_ms, token=token, tls_ca_file=ca_file)
+    token, tls = access()
+    return SinkOptions(
+        (node_url(node),),
+        ttl_ms=ttl_ms,
+        token=token,
+        tls_ca_file=tls.ca,
+        tls_cert_file=tls.cert,
+        tls_key_file=tls.key,
+    )
 
 
 def redrive_letters(

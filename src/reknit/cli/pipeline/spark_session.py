@@ -17,12 +17,13 @@ from reknit.errors import ReknitError
 from reknit.spark.data_source import ReknitDataSource
 from reknit.spark.lake.commit_log import Lake
 from reknit.spark.runtime.session import build_session
+from reknit.transport.tls import TlsFiles, client_files
 
 
-def access() -> tuple[str, str]:
-    """The token for nodes, and the certificates to trust, as configured."""
+def access() -> tuple[str, TlsFiles]:
+    """The token for nodes, the certificates to trust, and the one to show, as configured."""
     config = load()
-    return config.security.token, config.transport.tls_ca_file
+    return config.security.token, client_files(config)
 
 
 @contextmanager

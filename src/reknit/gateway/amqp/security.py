@@ -9,7 +9,8 @@ from reknit.config.credentials import read_credentials
 from reknit.errors import InvalidConfig
 from reknit.gateway.access import AccessRules
 from reknit.gateway.amqp.sasl import SaslServer
-from reknit.transport.servers import Refuse, common_name, server_tls
+from reknit.transport.servers import common_name
+from reknit.transport.tls import Refuse, server_tls
 
 
 class AmqpSecurity:
@@ -19,7 +20,7 @@ class AmqpSecurity:
         self._settings = settings
         self._refuse = refuse
         self._users = read_credentials(settings.users_file, "amqp.users_file", "password")
-        self.tls = server_tls(settings.tls_cert_file, settings.tls_key_file, settings.tls_ca_file, refuse)
+        self.tls = server_tls(settings, refuse)
         self.rules = self._read_rules()
 
     def _read_rules(self) -> AccessRules:

@@ -21,7 +21,7 @@ from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.query_answers import QueryAnswers
 from reknit.gateway.zenoh.sample_queue import SampleQueue
 from reknit.gateway.zenoh.samples import WRAP
-from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
+from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config, zenoh_tls
 from reknit.gateway.zenoh.threads import call
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
@@ -35,7 +35,8 @@ class ZenohGateway:
         settings = node.config.recovery
         self._node = node
         self._pattern = settings.zenoh_pattern.text
-        self._session = ZenohSession(zenoh_config(settings.zenoh_listen, settings.zenoh_connect))
+        tls = zenoh_tls(node.config.transport)
+        self._session = ZenohSession(zenoh_config(settings.zenoh_listen, settings.zenoh_connect, tls=tls))
         self._local_publisher = node.local_publisher("zenoh", lambda batch: None, self._on_gap)
         self.queue = SampleQueue()
         self.publishers = ZenohPublishers(self._session)

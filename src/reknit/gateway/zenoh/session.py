@@ -6,12 +6,14 @@ import base64
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import zenoh
 
 from reknit import environment
+from reknit.config import TransportSettings
 from reknit.errors import InvalidConfig
 from reknit.gateway.zenoh.samples import Origin, ZenohSample
 from reknit.gateway.zenoh.threads import call, leave
@@ -21,7 +23,25 @@ log = logging.getLogger("reknit.zenoh")
 QUERY_S = 5.0
 
 
-def zenoh_config(listen: Sequence[str], connect: Sequence[str], mode: str = "peer") -> zenoh.Config:
+def zenoh_tls(settings: TransportSettings) -> dict[str, object]:
+    """Zenoh's settings for endpoints with TLS: the files of `[transport]`."""
+    ca, cert, key = settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file
+    files = {
+        "root_ca_certificate": ca,
+        "listen_certificate": cert,
+        "listen_private_key": key,
+        "connect_certificate": settings.tls_client_cert_file or cert,
+        "connect_private_key": settings.tls_client_key_file or key,
+    }
+    return {f"transport/link/tls/{name}": str(Path(file).absolute()) for name, file in files.items() if file}
+
+
+def zenoh_config(
+    listen: Sequence[str],
+    connect: Sequence[str],
+    mode: str = "peer",
+    tls: Mapping[str, object] | None = None,
+) -> zenoh.Config:
     """Zenoh's settings: exactly these endpoints, without discovery."""
     config = zenoh.Config()
     settings: dict[str, object] = {
@@ -32,6 +52,7 @@ def zenoh_config(listen: Sequence[str], connect: Sequence[str], mode: str = "pee
         "connect/exit_on_failure": False,
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
+        **(tls or {}),
     }
     try:
         for key, value in settings.items():

@@ -24,6 +24,7 @@ from reknit.node.core.recovery import CoreRecovery
 from reknit.node.core.recovery import Effect as RecoveryEffect
 from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
+from reknit.node.core.retention import CoreRetention
 from reknit.node.core.shell import Edge, Shell
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
@@ -32,7 +33,6 @@ from reknit.protocol.dispatch.inputs import (
     JournalDamaged,
     JournalGrown,
     JournalScanned,
-    JournalTrimmed,
     PeerBlocked,
 )
 from reknit.protocol.dispatch.rules import DispatchRules
@@ -126,7 +126,14 @@ class Core:
         self.intake.set_clock(zero_us, limits.future_s_max)
         rules, held = DispatchRules.from_config(config), (journal.first_held, journal.start, journal.paused)
         self.dispatch = Dispatcher(
-            journal.ledger, journal.end, self.intake.next_number, rng, rules, zero_us, *held
+            journal.ledger,
+            journal.end,
+            self.intake.next_number,
+            rng,
+            rules,
+            zero_us,
+            *held,
+            deferred=lambda: self._writer.deferred_records(),
         )
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
@@ -157,6 +164,14 @@ class Core:
             dispatch=self.dispatch, intake=self.intake, dead_letters=self.dead_letter_admin, output=self
         )
         self.tail = JournalTail(journal)
+        self._retention = CoreRetention(
+            settings=config.retention,
+            journal=journal,
+            dispatch=self.dispatch,
+            dead_letters=self.dead_letters,
+            tail=self.tail,
+            mark=self.mark,
+        )
         self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
         self.parts = Parts()
 
@@ -360,6 +375,7 @@ class Core:
         self.intake.receive(committed, JOURNAL, now)
         self.dispatch.receive(committed, JOURNAL, now)
         self.parts.tell_all(committed, JOURNAL, now)
+        self._retention.made_durable(number, now)
         self._writer.write_deferred()
         if self.intake.is_full and not self._writer.has_deferred and not self.dead_letters.is_full:
             self.intake.receive(ResumeIntake(), JOURNAL, now)
@@ -375,18 +391,5 @@ class Core:
         self.intake.receive(StopIntake(str(error)), JOURNAL, now)
 
     def trim(self, now: float) -> None:
-        """Apply retention. Dead letters that wait stay.
-
-        Events that a durable subscriber is owed stay too, unless the configuration says otherwise.
-        """
-        retention = self.config.retention
-        if not (retention.count_max or retention.bytes_max or retention.age_s_max):
-            return
-        floors = [self.tail.end]  # what was committed since then is not dispatched yet
-        if retention.protect_unsettled:
-            floors += [account.floor for account in self.journal.ledger.accounts.values()]
-        letters = self.dead_letters.floor()  # they have limits of their own, and nobody is told of their loss
-        floors += [] if letters is None else [letters]
-        removed = self.journal.trim(None, min(floors))
-        if removed:
-            self.dispatch.receive(JournalTrimmed(self.journal.start, removed), JOURNAL, now)
+        """Apply retention."""
+        self._retention.trim(now)

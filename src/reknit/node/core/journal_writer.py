@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from reknit.address import Address
@@ -15,6 +15,7 @@ from reknit.protocol.effects import Append, AppendRecord, DeadLetter, Mark
 from reknit.protocol.machine import JOURNAL, Peer
 from reknit.protocol.publish.intake import Intake, RefusedBatch, StopIntake
 from reknit.protocol.rpc.open_requests import Respond
+from reknit.records import Record
 from reknit.store.journal import Journal
 
 Staged = Append | AppendRecord | DeadLetter | Mark | RefusedBatch | Respond
@@ -48,6 +49,8 @@ class JournalWriter:
         """The highest number that was staged."""
         self._is_dirty = False
         self._needs_sync = False
+        self._requested_end = journal.end
+        """The position up to which a commit was requested."""
         self._deferred: deque[Staged] = deque()
 
     @property
@@ -55,8 +58,20 @@ class JournalWriter:
         """Whether effects wait for room in the journal."""
         return bool(self._deferred)
 
+    def deferred_records(self) -> Iterator[Record]:
+        """The records that wait for room in the journal, in order: the ledger does not have them yet."""
+        for effect in self._deferred:
+            if isinstance(effect, AppendRecord):
+                yield effect.record
+
     def commit(self) -> None:
         """Request a commit if anything was staged since the last one."""
+        if (
+            self._journal.staged_end > self._requested_end
+        ):  # orders about dead letters are staged by themselves
+            self._requested_end = self._journal.staged_end
+            if not self._is_dirty:
+                self._is_dirty, self._needs_sync = True, self._config.journal.sync
         if self._is_dirty:
             sync, self._is_dirty, self._needs_sync = self._needs_sync, False, False
             self._commit(self._covered(), sync)

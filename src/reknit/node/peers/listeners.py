@@ -6,10 +6,10 @@ import asyncio
 import ssl
 
 from reknit.config import Config
-from reknit.errors import InvalidConfig
 from reknit.transport import tcp
 from reknit.transport.connection import Handler
-from reknit.transport.servers import listen_failure, server_tls
+from reknit.transport.servers import listen_failure
+from reknit.transport.tls import refusal, server_tls
 
 
 class Listeners:
@@ -32,21 +32,14 @@ class Listeners:
         try:
             server, real = await tcp.listen(url, self._handler, self._config.limits.frame_bytes_max, tls)
         except OSError as error:
-            raise self._refusal("node.listen", listen_failure(url, error)) from None
+            raise refusal(self._config, "node.listen", listen_failure(url, error)) from None
         self._servers.append(server)
         self.urls.append(real)
 
     def _tls(self) -> ssl.SSLContext | None:
-        files = self._config.transport
         return server_tls(
-            files.tls_cert_file,
-            files.tls_key_file,
-            files.tls_ca_file,
-            lambda name, why: self._refusal(f"transport.{name}", why),
+            self._config.transport, lambda name, why: refusal(self._config, f"transport.{name}", why)
         )
-
-    def _refusal(self, setting: str, why: str) -> InvalidConfig:
-        return InvalidConfig(setting, self._config.origin(setting), why)
 
     def close(self) -> None:
         """Stop listening."""

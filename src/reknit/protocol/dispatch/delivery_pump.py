@@ -243,6 +243,8 @@ class DeliveryPump:
             if queue.lanes.parts >= self._state.rules.lanes_max:
                 return False
             self._redelivery.set_aside(queue, run, index, wanted, is_ordered)
+            if wanted and queue.is_durable and self._expiry.has_ttl(head):
+                self._expiry.note(run, index)  # they may be older than the first durable subscriber
         else:
             for low, high in wanted:
                 stop = min(high, low + queue.events_room)

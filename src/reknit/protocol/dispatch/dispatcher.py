@@ -30,13 +30,13 @@ journal), redelivery (lanes and retries), settlement (outcomes and leases), outc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from random import Random
 from typing import Final, assert_never
 
 from reknit.batch import Batch
 from reknit.entries import Run
-from reknit.ledger import Held, Ledger, Series
+from reknit.ledger import Account, Held, Ledger, Series
 from reknit.outcome import Code, Reason
 from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
@@ -66,7 +66,7 @@ from reknit.protocol.dispatch.subscribers import Subscribers
 from reknit.protocol.effects import Redeliver, Scan
 from reknit.protocol.machine import JOURNAL, Machine, MadeDurable, Peer, PeerLeft
 from reknit.protocol.ttl import overdue_of
-from reknit.records import TopicPaused, TopicResumed
+from reknit.records import Record, TopicPaused, TopicResumed
 from reknit.seqset import Range, SeqSet
 from reknit.wire.messages import Answer, Credit, Message, Settle, Unsubscribe
 
@@ -95,10 +95,13 @@ class Dispatcher:
         first_held: Callable[[str, bytes], int] | None = None,
         start: int = 0,
         paused: Set[str] = frozenset(),
+        deferred: Callable[[], Iterable[Record]] = tuple,
     ) -> None:
         rules = rules or DispatchRules()
         self.pauses = Pauses(paused)
-        self._state = state = DispatchState(ledger, end, next_number, rng, rules, self.pauses, zero_us)
+        self._state = state = DispatchState(
+            ledger, end, next_number, rng, rules, self.pauses, zero_us, deferred
+        )
         self.overflow = Overflow(rules, ledger)
         self.recorder = OutcomeRecorder(state, self.overflow)
         self.expiry = Expiry(state, self.recorder)
@@ -277,7 +280,8 @@ class Dispatcher:
                     self._note_ttl(run, index)
         self._pump.grow(runs, end)
         if self.overflow.is_on:
-            self._end_excess(runs)
+            if self._end_excess(runs):
+                self._deliver_ready()
             self._judge_queues()
 
     def _note_ttl(self, run: Run, index: int) -> None:
@@ -296,6 +300,10 @@ class Dispatcher:
     def _trim(self, message: JournalTrimmed) -> None:
         self._pump.trim(message.start)
         self._losses.trim(message.start, message.removed, message.reason)
+        self._deliver_ready()
+
+    def _deliver_ready(self) -> None:
+        """Events ended: others that waited for them, or behind them, continue."""
         for queue in [
             queue for queue in self.queues.values() if queue.lanes.is_ready or queue.cursor.can_read
         ]:
@@ -308,30 +316,34 @@ class Dispatcher:
             for load in self.overflow.loads(head.topic):
                 self.overflow.came(load, head)
 
-    def _end_excess(self, runs: list[Run]) -> None:
-        """Make dead letters of events that are too many: the newest of these, or the oldest that wait."""
-        text = "too many events wait for the subscriber"
+    def _end_excess(self, runs: list[Run]) -> bool:
+        """Make dead letters of events that are too many: the newest of these, or the oldest that wait.
+
+        Returns whether there were any.
+        """
+        text, is_any = "too many events wait for the subscriber", False
         for head in [entry.head for run in reversed(runs) for entry in reversed(run.entries)]:
             for load in self.overflow.loads(head.topic):
                 too_many = self.overflow.excess(load, head)
-                if not too_many:
+                account = self._state.account(load.name) if too_many else None
+                if account is None:
                     continue
+                is_any = True
                 if self._state.rules.of(head.topic).overflow == "refuse_newest":
                     newest = (max(head.first, head.stop - too_many), head.stop)
                     series = (head.topic, head.source)
                     why = f"{text}: the newest is refused"
-                    self.expiry.end_waiting(load.name, series, [newest], 0, Reason.EGRESS_FULL, why)
+                    self.expiry.end_waiting(account, series, [newest], 0, Reason.EGRESS_FULL, why)
                 else:
-                    self._drop_oldest(load, too_many, f"{text}: the oldest is dropped")
+                    self._drop_oldest(load, account, too_many, f"{text}: the oldest is dropped")
+        return is_any
 
-    def _drop_oldest(self, load: QueueLoad, too_many: int, text: str) -> None:
+    def _drop_oldest(self, load: QueueLoad, account: Account, too_many: int, text: str) -> None:
         """Make dead letters of the oldest events that still wait, until few enough are left."""
         while too_many > 0 and (found := self.overflow.oldest(load)) is not None:
             series, (start, stop) = found
             cut = min(stop, start + too_many)
-            too_many -= self.expiry.end_waiting(
-                load.name, series, [(start, cut)], 0, Reason.EGRESS_FULL, text
-            )
+            too_many -= self.expiry.end_waiting(account, series, [(start, cut)], 0, Reason.EGRESS_FULL, text)
             if cut < stop:
                 self.overflow.put_back(load, series, (cut, stop))
 

@@ -14,7 +14,7 @@ from typing import Final
 from reknit.attempts import AttemptCount
 from reknit.batch import Batch, Head
 from reknit.entries import Run
-from reknit.ledger import ANYCAST, Series
+from reknit.ledger import ANYCAST, Account, Series
 from reknit.outcome import Reason
 from reknit.protocol.dispatch.inputs import EventsExpired
 from reknit.protocol.dispatch.outcome_recorder import OutcomeRecorder
@@ -72,19 +72,28 @@ class Expiry:
 
     def tick(self) -> None:
         """Make dead letters of waiting events that have expired."""
+        accounts: list[Account] | None = None
         while self._due and self._due[0] * STEP_US <= self._state.time_us:
+            accounts = self._accounts() if accounts is None else accounts
             for series, seqs in self._steps.pop(heapq.heappop(self._due)).items():
-                for name, account in sorted(self._state.ledger.accounts.items()):
-                    if account.pattern.matches(series[0]) and not name.startswith(ANYCAST):
+                for account in accounts:
+                    if account.pattern.matches(series[0]):
                         text = EXPIRED_BEFORE_DELIVERY
-                        self.end_waiting(name, series, seqs.ranges(), 0, Reason.EXPIRED, text)
+                        self.end_waiting(account, series, seqs.ranges(), 0, Reason.EXPIRED, text)
+
+    def _accounts(self) -> list[Account]:
+        """The accounts of all durable subscribers, by name."""
+        names = [name for name in sorted(self._state.ledger.accounts) if not name.startswith(ANYCAST)]
+        return [account for name in names if (account := self._state.account(name)) is not None]
 
     def end_waiting(
-        self, name: str, series: Series, ranges: list[Range], code: int, reason: Reason, text: str
+        self, account: Account, series: Series, ranges: list[Range], code: int, reason: Reason, text: str
     ) -> int:
-        """Make dead letters of those events that still wait for a subscriber, connected or not; returns how many."""
-        account = self._state.ledger.accounts[name]
-        queue = self._state.queues.named(name)
+        """Make dead letters of those events that still wait for a subscriber, connected or not; returns how many.
+
+        `account` is its account by `DispatchState.account`.
+        """
+        name, queue = account.name, self._state.queues.named(account.name)
         since = account.since.get(series, 1)
         ended = account.ended(series)
         left = [part for low, high in ranges if since < high for part in ended.missing(max(low, since), high)]

@@ -6,12 +6,13 @@ The parts read its fields and change them only through the methods below.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from random import Random
 
 import msgspec
 
-from reknit.ledger import Ledger
+from reknit.ledger import Account, Ledger
 from reknit.protocol.dispatch.pauses import Pauses
 from reknit.protocol.dispatch.queues import QueueRegistry
 from reknit.protocol.dispatch.rules import DispatchRules
@@ -26,7 +27,7 @@ from reknit.protocol.effects import (
     Withhold,
 )
 from reknit.protocol.machine import Peer
-from reknit.records import Record
+from reknit.records import OfAccount, Record, account_after
 from reknit.wire.messages import Message
 
 Effect = AppendRecord | DeadLetter | DeliverRuns | Fail | Redeliver | Scan | Send | Withhold
@@ -44,6 +45,7 @@ class DispatchState:
         rules: DispatchRules,
         pauses: Pauses,
         zero_us: int,
+        deferred: Callable[[], Iterable[Record]],
     ) -> None:
         self.ledger = ledger
         self.rules = rules
@@ -61,6 +63,8 @@ class DispatchState:
         """The time of day at which `now` was 0: so the time of day never jumps."""
         self._effects: list[Effect] = []
         self._next_number = next_number
+        self._deferred = deferred
+        """Records that wait for room in the journal: the ledger does not have them yet."""
         self._promises: deque[tuple[int, Send]] = deque()
         """Messages that are sent when a record is durable."""
 
@@ -72,6 +76,22 @@ class DispatchState:
     def journal_ends_at(self, end: int) -> None:
         """The journal's durable end moved."""
         self.end = end
+
+    def account(self, name: str) -> Account | None:
+        """A durable subscriber's account, with the outcomes and attempts that are not in the ledger yet.
+
+        They wait for room in the journal, or to be performed. An event that has ended must not end again meanwhile.
+        """
+        account = self.ledger.accounts.get(name)
+        if account is None:
+            return None
+        emitted = (effect.record for effect in self._effects if isinstance(effect, AppendRecord))
+        coming = [
+            record
+            for record in chain(self._deferred(), emitted)
+            if isinstance(record, OfAccount) and record.name == name
+        ]
+        return account_after(account, coming) if coming else account
 
     # -- effects
 

@@ -77,7 +77,7 @@ class Subscribers:
 
     def _begin(self, message: OpenSubscription, peer: Peer, resumed: bool) -> None:
         state, request = self._state, message.request
-        account = state.ledger.accounts.get(request.name) if request.name else None
+        account = state.account(request.name) if request.name else None
         if account is not None and account.pattern != message.pattern:
             text = f"subscriber {request.name!r} was opened for {account.pattern.text!r}: use another name, or forget it"
             self._refuse((peer, request.sub), Code.FAILED_PRECONDITION, text)

@@ -141,7 +141,12 @@ class Intake:
     def skip(self, source: bytes, seq: int) -> None:
         """The missing events of a source before `seq` will never arrive: continue at `seq`."""
         self._positions.skip_to(source, seq)
-        self._expecting = {asked for asked in self._expecting if asked[1] != source}
+        self._drop_expects(source)
+
+    def _drop_expects(self, source: bytes) -> None:
+        """Nobody is asked for missing events of a source any more."""
+        if self._expecting:
+            self._expecting = {asked for asked in self._expecting if asked[1] != source}
 
     def appended_here(self, number: int, stops: dict[bytes, int]) -> None:
         """The node itself appended events, before these seqs by source; durable with the number."""
@@ -207,8 +212,10 @@ class Intake:
             case Claim.SUPERSEDED:
                 self._send(peer, Refuse(source, 1, 1, Code.ABORTED, SUPERSEDED))
             case Claim.GRANTED if self._positions.is_settled(source):
+                self._drop_expects(source)
                 self._send(peer, Ack(source, self._positions.durable(source)))
             case Claim.GRANTED:
+                self._drop_expects(source)
                 self._unacked.append((self._number, peer, {source: self._positions.expected(source)}))
 
     def _too_many_sources(self) -> str:

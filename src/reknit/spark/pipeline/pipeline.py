@@ -28,6 +28,7 @@ from reknit.spark.stages.dead_letters import DEAD_LETTER_TOPIC, dead_letters_lak
 from reknit.spark.stages.events import events_lake
 from reknit.spark.stages.settle.recover import EventCache, NodeCache
 from reknit.spark.stages.settle.run import FOREVER_S, settle_lake
+from reknit.transport.tls import NO_FILES, TlsFiles
 
 log = logging.getLogger("reknit.spark")
 
@@ -72,7 +73,7 @@ class PipelineSettings:
     """Other lakes that are asked for missing events."""
     token: str = ""
     """The token for the nodes."""
-    tls_ca_file: str = ""
+    tls: TlsFiles = NO_FILES
     """Certificates to trust for nodes at `tls://`; empty: those of the system."""
 
 
@@ -85,7 +86,7 @@ class Pipeline:
         self._stop = threading.Event()
         self._live = [url for url in settings.nodes if "://" in url and not url.startswith("file://")]
         self._caches: list[tuple[str, EventCache]] = [
-            (url, NodeCache(url, settings.token, settings.tls_ca_file)) for url in self._live
+            (url, NodeCache(url, settings.token, settings.tls)) for url in self._live
         ]
         self._caches += [(f"archive {root}", Archive(root)) for root in settings.archives]
 
@@ -103,7 +104,7 @@ class Pipeline:
             str(self.lake.root),
             self._live,
             token=settings.token,
-            tls_ca_file=settings.tls_ca_file,
+            tls=settings.tls,
         )
         with self.lake.locked(), reporter:
             try:
@@ -168,7 +169,9 @@ class Pipeline:
             "nodes": ",".join(settings.nodes),
             "topics": settings.topics,
             "token": settings.token,
-            "tlsCaFile": settings.tls_ca_file,
+            "tlsCaFile": settings.tls.ca,
+            "tlsCertFile": settings.tls.cert,
+            "tlsKeyFile": settings.tls.key,
             "maxBytesPerTrigger": str(settings.bytes_per_trigger),
             "failOnDataLoss": str(settings.fail_on_data_loss).lower(),
         }

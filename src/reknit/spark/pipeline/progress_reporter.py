@@ -12,6 +12,7 @@ import msgspec
 from reknit.errors import Refused, ReknitError
 from reknit.spark.blocking_connection import BlockingConnection
 from reknit.spark.pipeline.progress import PipelineProgress
+from reknit.transport.tls import NO_FILES, TlsFiles
 
 __all__ = ["ProgressReporter"]
 
@@ -43,10 +44,10 @@ class ProgressReporter:
         lake: str,
         urls: Sequence[str],
         token: str = "",
-        tls_ca_file: str = "",
+        tls: TlsFiles = NO_FILES,
     ) -> None:
         self._progress, self._id, self._lake = progress, id, lake
-        self._urls, self._token, self._tls_ca_file = urls, token, tls_ca_file
+        self._urls, self._token, self._tls = urls, token, tls
         self._connections: dict[str, BlockingConnection] = {}
         self._refusing: set[str] = set()
         """Nodes that refused the report: they are not asked again."""
@@ -83,7 +84,7 @@ class ProgressReporter:
     def _send(self, url: str, report: dict[str, Any]) -> None:
         connection = self._connections.pop(url, None)
         try:
-            connection = connection or BlockingConnection(url, self._token, TIMEOUT_S, self._tls_ca_file)
+            connection = connection or BlockingConnection(url, self._token, TIMEOUT_S, self._tls)
             connection.ask("pipeline", **report)
             self._connections[url] = connection
         except (ReknitError, OSError) as error:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reknit.spark.options import InvalidOption, read_list, read_options, read_size
+from reknit.spark.options import TLS_OPTIONS, InvalidOption, read_list, read_options, read_size
+from reknit.transport.tls import TlsFiles
 
 __all__ = ["SinkOptions"]
 
@@ -29,6 +30,9 @@ class SinkOptions:
     timeout_s: float = 30.0
     token: str = ""
     tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    """Shown to nodes that ask for a certificate."""
+    tls_key_file: str = ""
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -44,6 +48,11 @@ class SinkOptions:
             )
         return made
 
+    @property
+    def tls(self) -> TlsFiles:
+        """The files for nodes with TLS."""
+        return TlsFiles(self.tls_ca_file, self.tls_cert_file, self.tls_key_file, TLS_OPTIONS)
+
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "nodes": read_list,
@@ -56,4 +65,6 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "timeout_s": float,
     "token": str,
     "tls_ca_file": str,
+    "tls_cert_file": str,
+    "tls_key_file": str,
 }

@@ -114,9 +114,7 @@ class SinkPublisher:
         deadline = time.monotonic() + options.timeout_s
         while True:
             try:
-                return BlockingConnection(
-                    options.nodes[0], options.token, options.timeout_s, options.tls_ca_file
-                )
+                return BlockingConnection(options.nodes[0], options.token, options.timeout_s, options.tls)
             except NotConnected:
                 if time.monotonic() + PAUSE_S > deadline:
                     raise

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from reknit.checkpoint import Checkpoint
 from reknit.spark.options import (
+    TLS_OPTIONS,
     read_boolean,
     read_list,
     read_one_of,
@@ -18,6 +19,7 @@ from reknit.spark.options import (
 )
 from reknit.spark.source.schema import KINDS
 from reknit.topic import Pattern
+from reknit.transport.tls import TlsFiles
 
 __all__ = ["SourceOptions"]
 
@@ -47,6 +49,9 @@ class SourceOptions:
     timeout_s: float = 10.0
     token: str = ""
     tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    """Shown to nodes that ask for a certificate."""
+    tls_key_file: str = ""
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -61,6 +66,11 @@ class SourceOptions:
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint to start after, if `start` is one."""
         return None if isinstance(self.start, str | int) else self.start
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The files for nodes with TLS."""
+        return TlsFiles(self.tls_ca_file, self.tls_cert_file, self.tls_key_file, TLS_OPTIONS)
 
 
 def _patterns(text: str) -> tuple[Pattern, ...]:
@@ -96,4 +106,6 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "timeout_s": float,
     "token": str,
     "tls_ca_file": str,
+    "tls_cert_file": str,
+    "tls_key_file": str,
 }

@@ -105,7 +105,7 @@ def open_connection(url: str, options: SourceOptions, wait_s: float = 0.0) -> Bl
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            return BlockingConnection(url, options.token, options.timeout_s, options.tls_ca_file)
+            return BlockingConnection(url, options.token, options.timeout_s, options.tls)
         except NotConnected:
             if time.monotonic() + PAUSE_S > deadline:
                 raise

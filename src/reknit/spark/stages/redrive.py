@@ -118,7 +118,7 @@ def _sink(lake: Lake) -> str:
 
 
 def _epoch(to: SinkOptions) -> str:
-    with BlockingConnection(to.nodes[0], to.token, to.timeout_s, to.tls_ca_file) as connection:
+    with BlockingConnection(to.nodes[0], to.token, to.timeout_s, to.tls) as connection:
         return connection.welcome.epoch
 
 

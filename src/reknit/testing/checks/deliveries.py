@@ -28,6 +28,8 @@ class ApplicationRecord:
     """Events that the present process has, and did not give back."""
     returned: Seqs = field(default_factory=dict)
     """Events that the present process gave back, or lost with its lease, and that did not come again."""
+    finished: Seqs = field(default_factory=dict)
+    """Events that the present process ended."""
     dead: Callable[[Series], SeqSet] = lambda series: SeqSet()
     """Says which events of a series the node has ended by now."""
     units: dict[Series, tuple[int, int]] = field(default_factory=dict)
@@ -37,7 +39,7 @@ class ApplicationRecord:
 
     def process_ended(self) -> None:
         """Forget what the present process knew."""
-        for seqs in (self.held, self.returned, self.units, self.next):
+        for seqs in (self.held, self.returned, self.finished, self.units, self.next):
             seqs.clear()
 
     def delivered(self, batch: Batch) -> None:
@@ -47,16 +49,24 @@ class ApplicationRecord:
         self.units[series] = (batch.ordered_to, batch.attempt)
         for seqs in (self.held, self.received):
             seqs.setdefault(series, SeqSet()).add(*bounds)
-        if series in self.returned:
-            self.returned[series].discard(*bounds)
+        for seqs in (self.returned, self.finished):
+            if series in seqs:
+                seqs[series].discard(*bounds)
 
     def gave_back(self, series: Series, start: int, stop: int) -> None:
         """Events are to come again."""
         self.held.setdefault(series, SeqSet()).discard(start, stop)
         self.returned.setdefault(series, SeqSet()).add(start, stop)
 
+    def lost_lease(self, series: Series, start: int, stop: int) -> None:
+        """Events may come again, except for those that the process ended: its outcome is on its way."""
+        self.held.setdefault(series, SeqSet()).discard(start, stop)
+        for bounds in self.finished.get(series, SeqSet()).missing(start, stop):
+            self.returned.setdefault(series, SeqSet()).add(*bounds)
+
     def end(self, series: Series, start: int, stop: int) -> None:
         """Events will not come again: the application ended them, or they are lost."""
+        self.finished.setdefault(series, SeqSet()).add(start, stop)
         if series in self.returned:
             self.returned[series].discard(start, stop)
 

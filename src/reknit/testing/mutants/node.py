@@ -11,23 +11,38 @@ WRITER: Final = "reknit.node.core.journal_writer"
 REDELIVERY: Final = "reknit.node.core.redelivery"
 LETTERS: Final = "reknit.node.core.dead_letters"
 ADMIN: Final = "reknit.node.core.dead_letter_admin"
+RETENTION: Final = "reknit.node.core.retention"
 TAIL: Final = "reknit.node.core.journal_tail"
 START: Final = "reknit.node.core.start_position"
 
 MUTANTS: Final = (
     Mutant(
         name="dead-letter-floor-forgotten",
-        module=CORE,
-        old="        floors += [] if letters is None else [letters]",
-        new="",
+        module=RETENTION,
+        old="min(floors if letters is None else [*floors, letters])",
+        new="min(floors)",
         breaks="dead letters that nobody handled survive retention",
     ),
     Mutant(
         name="subscriber-floor-forgotten",
-        module=CORE,
-        old="            floors += [account.floor for account in self.journal.ledger.accounts.values()]",
+        module=RETENTION,
+        old="            floors += [account.floor for account in self._journal.ledger.accounts.values()]",
         new="            pass",
         breaks="retention spares events that a durable subscriber is owed",
+    ),
+    Mutant(
+        name="retention-before-the-commit",
+        module=RETENTION,
+        old="        if self._waiting is None or self._waiting[0] > number:",
+        new="        if self._waiting is None:",
+        breaks="what retention removes is owed to nobody, also after a crash",
+    ),
+    Mutant(
+        name="deferred-outcomes-forgotten",
+        module=WRITER,
+        old="            if isinstance(effect, AppendRecord):\n                yield effect.record",
+        new="            if isinstance(effect, AppendRecord):\n                yield from ()",
+        breaks="an outcome counts while it waits for room in the journal",
     ),
     Mutant(
         name="sources-forgotten-at-start",

@@ -1,8 +1,8 @@
 """Plants one fault into one module, and runs seeds until a simulation finds it.
 
 It runs as a script, in a process of its own and with nothing of reknit imported before the fault is planted, so that
-nothing leaks. Its one argument is JSON: module, old, new, simulation, start and seeds. It prints JSON: the first seed
-that failed and its first problem, or null.
+nothing leaks. Its one argument is JSON: module, old, new, simulation, start and seeds; without a module there is no
+fault. It prints JSON: the first seed that failed and its first problem, or null.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class MutantFinder(MetaPathFinder):
 
 def first_found(task: dict[str, Any]) -> tuple[int, str] | None:
     """The first seed that fails with the fault, and its first problem."""
-    finder = MutantFinder(task["module"], task["old"], task["new"])
-    sys.meta_path.insert(0, finder)
+    finder = MutantFinder(task["module"], task["old"], task["new"]) if task["module"] else None
+    if finder is not None:
+        sys.meta_path.insert(0, finder)
     home, name = task["simulation"].split(":")
     run = getattr(import_module(home), name)
     gc.freeze()
@@ -84,7 +85,8 @@ def first_found(task: dict[str, Any]) -> tuple[int, str] | None:
         if problems := run(seed).problems:
             found = seed, problems[0]
             break
-    finder.check_planted()  # only now: some modules are imported when they are needed
+    if finder is not None:
+        finder.check_planted()  # only now: some modules are imported when they are needed
     return found
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reknit.testing.mutants import planting
 from reknit.testing.mutants.mutant import SIMULATIONS, Mutant, UnknownMutant
@@ -32,7 +32,18 @@ class MutantResult:
 
 
 def run_mutant(mutant: Mutant, start: int = 0, seeds: int = SEEDS_MAX) -> MutantResult:
-    """Plant a fault in a child process, and run seeds there until one fails."""
+    """Plant a fault in a child process, and run seeds there until one fails that is good without the fault."""
+    stop, at = start + seeds, start
+    while at < stop and (found := _first_failure(mutant, at, stop - at)) is not None:
+        seed, problem = found
+        if _first_failure(replace(mutant, module=""), seed, 1) is None:
+            return MutantResult(mutant, seed - start + 1, problem)
+        at = seed + 1  # it shows another fault
+    return MutantResult(mutant, None)
+
+
+def _first_failure(mutant: Mutant, start: int, seeds: int) -> tuple[int, str] | None:
+    """The first seed that fails with the fault, and its first problem; without a module there is no fault."""
     task = {
         "module": mutant.module,
         "old": mutant.old,
@@ -47,9 +58,7 @@ def run_mutant(mutant: Mutant, start: int = 0, seeds: int = SEEDS_MAX) -> Mutant
     if done.returncode:
         raise UnknownMutant(mutant.name, f"it could not be run:\n{done.stderr}")
     found = json.loads(done.stdout)
-    return (
-        MutantResult(mutant, None) if found is None else MutantResult(mutant, found[0] - start + 1, found[1])
-    )
+    return None if found is None else (found[0], found[1])
 
 
 def run_all(mutants: Sequence[Mutant], start: int, seeds: int, processes: int) -> Iterator[MutantResult]:

@@ -9,6 +9,7 @@ from reknit.batch import Batch
 from reknit.errors import ReknitError
 from reknit.seqset import SeqSet
 from reknit.spark.blocking_connection import BlockingConnection
+from reknit.transport.tls import NO_FILES, TlsFiles
 
 __all__ = ["EventCache", "NodeCache", "RecoveryResult", "SeriesGap", "recover"]
 
@@ -64,15 +65,15 @@ def recover(gaps: Sequence[SeriesGap], caches: Iterable[tuple[str, EventCache]])
 class NodeCache:
     """A node as a cache, over one connection that is opened on first use."""
 
-    def __init__(self, url: str, token: str = "", tls_ca_file: str = "", timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, token: str = "", tls: TlsFiles = NO_FILES, timeout_s: float = 10.0) -> None:
         self.url = url
-        self._token, self._timeout_s, self._tls_ca_file = token, timeout_s, tls_ca_file
+        self._token, self._timeout_s, self._tls = token, timeout_s, tls
         self._connection: BlockingConnection | None = None
 
     def find(self, topic: str, source: bytes, start: int, stop: int) -> list[Batch]:
         """The events of `[start, stop)` that the node's journal still holds."""
         if self._connection is None:
-            self._connection = BlockingConnection(self.url, self._token, self._timeout_s, self._tls_ca_file)
+            self._connection = BlockingConnection(self.url, self._token, self._timeout_s, self._tls)
         batches: list[Batch] = []
         try:
             while start < stop:

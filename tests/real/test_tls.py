@@ -1,0 +1,132 @@
+"""Nodes and commands as processes, with real certificates: `[transport]` is what all of them go by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reknit.client.session import connect
+from reknit.config import Config, load
+from reknit.processes.process import NodeProcess, ending, tied
+from tests.certificates import Certificates
+from tests.node.node_processes import run, until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    made = Certificates(tmp_path_factory.mktemp("certificates"))
+    for name in ("node", "north", "ann", "root"):
+        made.make(name)
+    return made
+
+
+def tls_node(folder: Path, *options: str, name: str = "node") -> NodeProcess:
+    """A node that listens with TLS alone."""
+    node = NodeProcess(folder, "--journal", "memory", "--log", "info", *options, name=name)
+    plain, node.url = node.url, node.url.replace("tcp:", "tls:")
+    node.command[node.command.index(plain)] = node.url
+    return node
+
+
+@pytest.fixture
+def node(tmp_path: Path, made: Certificates) -> Iterator[NodeProcess]:
+    """A node that knows clients by their certificates, and has rules for them."""
+    (tmp_path / "rules.toml").write_text(
+        '[security]\nallow = ["ann publish **", "north admin", "north subscribe **", "north publish **", "root admin"]\n'
+    )
+    node = tls_node(tmp_path, *made.settings("node"), "--config", "rules.toml")
+    with ending(node):
+        node.start()
+        yield node
+
+
+def command(*args: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command with these variables."""
+    return subprocess.run(
+        tied([sys.executable, "-m", "reknit", *args]),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        timeout=120,
+    )
+
+
+def config(made: Certificates, client: str = "") -> Config:
+    """The configuration of a program that trusts the authority, and shows this certificate."""
+    files = (
+        {"tls_client_cert_file": made.pem(client), "tls_client_key_file": made.key(client)} if client else {}
+    )
+    settings = {"tls_ca_file": made.pem("ca"), **files}
+    return load(overrides={f"transport.{name}": str(file) for name, file in settings.items()})
+
+
+def linked(url: str, environ: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """What `reknit link list` shows."""
+    done = command("link", "list", "--json", "--node", url, environ=environ or {})
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+async def wait_for_link(url: str, field: str, value: str) -> None:
+    async def look() -> bool:
+        rows = await asyncio.to_thread(linked, url)
+        return any(value in row[field] for row in rows)
+
+    await until(look)
+
+
+def test_a_command_trusts_and_shows_what_the_configuration_names(
+    node: NodeProcess, made: Certificates
+) -> None:
+    done = command("pub", "a/b", "hello", "--node", node.url, environ=made.environ(client="ann"))
+    assert done.returncode == 0, done.stderr
+    done = command("pub", "a/b", "hello", "--node", node.url, environ=made.environ())
+    assert done.returncode == 1, "nobody in particular may not publish"
+    assert "anonymous may not publish" in done.stderr
+    done = command("status", "--json", "--node", node.url, environ=made.environ(client="root"))
+    assert json.loads(done.stdout)["node"] == "node"
+
+
+def test_links_relays_and_routes_trust_and_show_what_the_configuration_names(
+    node: NodeProcess, made: Certificates, tmp_path: Path
+) -> None:
+    """The other node shows its own certificate, as it has none for connecting."""
+    options = [*made.settings("north"), "--link", node.url]
+    north = NodeProcess(tmp_path, "--journal", "memory", *options, name="north")
+    relay = NodeProcess(
+        tmp_path, "--journal", "memory", *made.settings(client="north"), "--relay", node.url, name="relay"
+    )
+
+    async def test() -> None:
+        with ExitStack() as stack:
+            for other in (north, relay):
+                stack.enter_context(ending(other))
+                other.start()
+            await wait_for_link(north.url, "state", "linked")
+            async with (
+                connect(north.url) as at_north,
+                connect(relay.url) as at_relay,
+                connect(node.url, config=config(made, "ann")) as ann,
+                at_north.subscribe("**") as over_the_link,
+                at_relay.subscribe("a/**", history=True) as over_the_relay,
+            ):
+                await ann.publish("a/b", b"hello")
+                assert (await anext(aiter(over_the_relay))).payload == b"hello"
+                assert (await anext(aiter(over_the_link))).payload == b"hello"
+                await at_relay.add_route("here", node.url, "b/**")
+                await at_relay.publish("b/1", b"by route")
+                assert (await anext(aiter(over_the_link))).payload == b"by route"
+
+    run(test, 200)
