@@ -124,7 +124,7 @@ def test_no_server_is_not_connected_and_a_refusal_says_why() -> None:
                 pass
         with pytest.raises(NotConnected):
             await tunnel.notify("http://127.0.0.1:1", "what/chat", "x")
-        async with build_node(config(allow=("ann read a",))) as node:
+        async with build_node(config(allow=("ann subscribe a",))) as node:
             with pytest.raises(tunnel.TunnelLost, match="403"):
                 async with tunnel.open(url(node), "what/chat"):
                     pass

@@ -7,9 +7,9 @@ import re
 import tomllib
 from pathlib import Path
 
-from reknit.node.peers.permissions import PermissionRules
 from reknit.protocol.rpc.open_requests import CODES
 from reknit.topic import Pattern
+from reknit.trust.rules import Rules
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def test_the_rules_of_the_page_on_permission_are_rules() -> None:
     page = (ROOT / "docs/how-to/permissions.md").read_text()
     block = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     assert block is not None
-    rules = PermissionRules(tomllib.loads(block[1])["security"]["allow"])
+    rules = Rules(tomllib.loads(block[1])["security"]["allow"])
     assert rules.may("dashboard", "subscribe", Pattern("plant/7/temp"))
     assert not rules.may("dashboard", "subscribe", Pattern("plant/**"))
     assert rules.is_admin("root")

@@ -45,7 +45,3 @@ class HttpSettings(Section):
     request_timeout_s: float = setting(10.0, "how long a request may take to arrive", low=0.01)
     stop_timeout_s: float = setting(2.0, "how long tunnels may take to close when the node stops")
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")
-    tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
-    allow: tuple[str, ...] = setting(
-        (), "permissions, as 'ann read plant/**'; empty: everyone may do everything"
-    )

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reknit.config.config import KNOWN, SECTIONS, Config
 from reknit.config.settings import Setting, settings_of
@@ -64,9 +64,22 @@ def lookup(key: str, known: Mapping[str, Setting], name: str, origin: str) -> Se
     """
     if key in known:
         return known[key]
+    if name in MOVED:
+        raise InvalidConfig(name, origin, f"is part of [security] now, for every door: {MOVED[name]}")
     near = get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}?" if near else "`reknit config show` lists all settings"
     raise InvalidConfig(name, origin, f"is unknown; {hint}")
+
+
+_READ_WRITE: Final = (
+    "write 'ann subscribe plant/**' for 'ann read plant/**' and 'ann publish plant/**' for 'ann write plant/**' "
+    "in security.allow"
+)
+MOVED: Final = {
+    "http.allow": _READ_WRITE,
+    "amqp.allow": _READ_WRITE,
+    "http.tokens_file": "name the file in security.tokens_file",
+}
 
 
 class Given(NamedTuple):

@@ -20,7 +20,11 @@ class SecuritySettings(Section):
 
     title: ClassVar[str] = "security"
     token: str = setting("", "the token that this node or program presents to nodes")
-    tokens_file: str = setting("", "a file with a name and a token on each line; empty: no tokens")
+    tokens_file: str = setting(
+        "", "a file with a name and a token on each line, for every door; empty: no tokens"
+    )
     allow: tuple[str, ...] = setting(
-        (), "permissions, as 'ann publish plant/**'; empty: everyone may do everything"
+        (),
+        "permissions at every door, as 'ann publish plant/**'; empty: everyone may do everything, or, with a "
+        "tokens_file, everyone who presents a token",
     )

@@ -17,6 +17,7 @@ from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, O
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.store.journal import Journal
 from reknit.transport.connection import Handler
+from reknit.trust.gate import Gate
 
 
 class Attachment(Protocol):
@@ -57,6 +58,8 @@ class GatewayNode(Handler, Protocol):
     name: str
     epoch: str
     """The journal's name, which changes when positions start anew."""
+    gate: Gate
+    """Who somebody is, and what they may do. A gateway asks it for its clients."""
     journal: Journal
     started_at: float
     """By `environment.monotonic`."""

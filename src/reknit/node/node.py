@@ -49,6 +49,7 @@ from reknit.protocol.machine import JOURNAL
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
+from reknit.trust.gate import Gate
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
 
@@ -98,6 +99,7 @@ class Node:
         """Open the journal, then listen. Raises `JournalError`, `InvalidConfig`, `OSError`."""
         self._now = asyncio.get_running_loop().time
         keep_heap()
+        self.gate = Gate(self.config)
         self.journal, self.epoch = open_journal(self.config)
         if not self.journal.report.clean:
             log.warning("journal: %s", self.journal.report)
@@ -124,7 +126,9 @@ class Node:
         config, published = self.config, self.journal.ledger.published
         self.peers = Peers(config)
         self._containment = Containment(self.peers)
-        self._permissions = Permissions(config, self.peers, published) if config.security.allow else None
+        self._permissions = (
+            None if self.gate.is_open else Permissions(config, self.gate, self.peers, published)
+        )
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
         self.core: Core = Core(
@@ -194,6 +198,7 @@ class Node:
             urls=self.urls,
             started_at=self.started_at,
             core=core,
+            gate=self.gate,
             peers=self.peers,
             bridges=self.bridges,
             doors=self.doors,

@@ -20,7 +20,7 @@ from proton import Condition, Data, Delivery, Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector, LinkOption
 
-from reknit.config import AmqpSettings, Config, JournalSettings, NodeSettings, TopicSettings
+from reknit.config import AmqpSettings, Config, JournalSettings, NodeSettings, SecuritySettings, TopicSettings
 from reknit.gateway.amqp.server import AmqpServer
 from reknit.node.node import Node
 from reknit.processes.process import NodeProcess
@@ -36,12 +36,18 @@ NAMES = {
 }
 
 
-def config(data_dir: Path | None = None, topics: tuple[TopicSettings, ...] = (), **amqp: Any) -> Config:
+def config(
+    data_dir: Path | None = None,
+    topics: tuple[TopicSettings, ...] = (),
+    allow: tuple[str, ...] = (),
+    **amqp: Any,
+) -> Config:
     """The config of a node with AMQP on a free port. With a directory, its journal is on disk."""
     journal = JournalSettings(kind="disk" if data_dir else "memory", sync=False)
     node = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",), data_dir=data_dir or Path("none"))
     settings = AmqpSettings(**{"listen": "127.0.0.1:0", **amqp})
-    return Config(node=node, journal=journal, amqp=settings, topics=topics)
+    security = SecuritySettings(allow=allow)
+    return Config(node=node, journal=journal, amqp=settings, topics=topics, security=security)
 
 
 @contextlib.contextmanager

@@ -110,7 +110,7 @@ def test_plain_over_tls(certificates: Path, users: str) -> None:
 
 @needs_tls
 def test_external_takes_the_name_from_the_certificate(certificates: Path) -> None:
-    allow = ("pump-7 write plant/**", "pump-7 read plant/**")
+    allow = ("pump-7 publish plant/**", "pump-7 subscribe plant/**")
     with broker(config(**tls(certificates, mechanisms=("EXTERNAL",), allow=allow))) as node:
         with Client(url_of(node), ssl_domain=domain(certificates, "pump-7")) as client:
             assert client.sender("plant/temp").send(b"x").outcome == "accepted"
@@ -122,7 +122,7 @@ def test_external_takes_the_name_from_the_certificate(certificates: Path) -> Non
 
 
 def test_rules_say_who_may_read_and_write(users: str) -> None:
-    allow = ("ann write plant/*", "* read plant/**")
+    allow = ("ann publish plant/*", "* subscribe plant/**")
     settings = config(mechanisms=("PLAIN", "ANONYMOUS"), users_file=users, plain_needs_tls=False, allow=allow)
     with broker(settings) as node, Client(url_of(node), sasl_enabled=False) as nobody:
         receiver = nobody.receiver("plant/**")
@@ -145,7 +145,7 @@ def test_rules_say_who_may_read_and_write(users: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({"allow": ("ann writes plant/*",)}, "amqp.allow"),
+        ({"allow": ("ann writes plant/*",)}, "security.allow"),
         ({"users_file": "/nowhere/users"}, "amqp.users_file"),
         ({"tls_cert_file": "/nowhere/cert", "tls_key_file": "/nowhere/key"}, "amqp.tls_cert_file"),
         ({"listen": "192.0.2.1:5672"}, "amqp.listen"),
@@ -158,7 +158,7 @@ def test_a_setting_that_can_not_be_used_is_named(settings: dict[str, Any], name:
 
 
 def test_an_address_for_replies_stays_open_while_its_owner_is_there(users: str) -> None:
-    settings = config(allow=("anonymous read nothing", "anonymous write nothing"))
+    settings = config(allow=("anonymous subscribe nothing", "anonymous publish nothing"))
     with broker(settings) as node, Client(url_of(node)) as client, Client(url_of(node)) as service:
         replies = client.receiver(None, dynamic=True)
         for number in range(3):

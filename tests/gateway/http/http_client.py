@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from reknit.config import Config, HttpSettings, JournalSettings, NodeSettings, RetentionSettings
+from reknit.config import (
+    Config,
+    HttpSettings,
+    JournalSettings,
+    NodeSettings,
+    RetentionSettings,
+    SecuritySettings,
+)
 from reknit.gateway.http.server import HttpServer
 from reknit.node.node import Node
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
@@ -24,13 +31,17 @@ def config(
     retention: RetentionSettings | None = None,
     segment_bytes: int = 1 << 20,
     port: int = 0,
+    tokens_file: str = "",
+    allow: tuple[str, ...] = (),
     **http: Any,
 ) -> Config:
     """The config of a node with HTTP on a free port. With a directory, its journal is on disk."""
     journal = JournalSettings(kind="disk" if data_dir else "memory", segment_bytes=segment_bytes, sync=False)
     node = NodeSettings(name="test", listen=("tcp://127.0.0.1:0",), data_dir=data_dir or Path("none"))
     settings = HttpSettings(listen=f"127.0.0.1:{port}", **http)
-    return Config(node=node, journal=journal, http=settings, retention=retention or RetentionSettings())
+    security = SecuritySettings(tokens_file=tokens_file, allow=allow)
+    kept = retention or RetentionSettings()
+    return Config(node=node, journal=journal, http=settings, security=security, retention=kept)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 zenoh = pytest.importorskip("zenoh")
 
 from reknit.client.session import Session  # noqa: E402
+from reknit.config import SecuritySettings  # noqa: E402
 from reknit.gateway.zenoh.gateway import ZenohGateway  # noqa: E402
 from reknit.gateway.zenoh.samples import is_from_zenoh  # noqa: E402
 from reknit.gateway.zenoh.session import zenoh_config  # noqa: E402
@@ -95,6 +98,23 @@ async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
 
 
 @asynccontextmanager
+async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Node, Session, Peer]]:
+    """The same. The Zenoh network may publish the canary and read it; `ann` may do everything."""
+    endpoint = f"tcp/127.0.0.1:{free_port()}"
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann a-token\n")
+    tokens.chmod(0o600)
+    allow = ("ann publish **", "ann subscribe **", "* publish canary/*", "anonymous subscribe canary/*")
+    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    async with (
+        build_node(replace(config(zenoh_listen=(endpoint,)), security=security)) as node,
+        client(node, token="a-token") as session,
+        Peer([], [endpoint]) as peer,
+    ):
+        yield node, session, peer
+
+
+@asynccontextmanager
 async def joining(samples: int, published: int = 0) -> AsyncIterator[tuple[Node, Session, Any]]:
     """An advanced Zenoh publisher that has put some samples, and a node that joins afterwards."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
@@ -148,6 +168,26 @@ def test_events_reach_a_plain_zenoh_subscriber_with_their_numbers() -> None:
             await until(lambda: len(received.numbers) == 1_000)
             assert received.numbers == list(range(1, 1_001))
             assert received.sns == list(range(1_000))
+
+    run(test)
+
+
+def test_a_zenoh_network_publishes_and_reads_what_anonymous_may(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with guarded(tmp_path) as (node, session, peer):
+            received = Received()
+            await peer.subscriber("plant/**", received)
+            publisher = await peer.publisher()
+            await peer.reaches(node)
+            await peer.is_reached_by(session)
+            await call(publisher.put, b"1")
+            await until(lambda: node.gate.refusals.totals() == {"anonymous": {"denied": 1}})
+            assert KEY not in node.journal.topics()
+            put = gateway(node).put
+            await session.publish("plant/secret", b"2")
+            await session.publish("canary/back", b"0")
+            await until(lambda: gateway(node).put > put)
+            assert received.numbers == [1], "its own, and none of ours"
 
     run(test)
 

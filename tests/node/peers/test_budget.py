@@ -20,10 +20,11 @@ from reknit.config import (
 )
 from reknit.frame import Buffer
 from reknit.node.node import Node
-from reknit.node.peers.peers import ANONYMOUS, UNSENT_BYTES, Hold, Peers, PeerState
+from reknit.node.peers.peers import UNSENT_BYTES, Hold, Peers, PeerState
 from reknit.node.peers.reception import Reception
 from reknit.outcome import Code
 from reknit.server import build_node
+from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Decoder, Raw, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Hello, Ping, Pong, Welcome
 from reknit.wire.recovery import Recover

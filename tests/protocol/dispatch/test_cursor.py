@@ -79,3 +79,13 @@ def test_batch_is_next_if_everything_before_it_was_passed() -> None:
     assert cursor.is_next(SERIES, head(5), published)
     assert cursor.first_owed(SERIES) == 5
     assert not Cursor(0, after={SOURCE: 3}).is_next(SERIES, head(1), published)
+
+
+def test_events_before_the_first_owed_one_are_left_out_however_late_they_come() -> None:
+    cursor = Cursor(-1)
+    cursor.leave_out_before(SERIES, 5)
+    assert cursor.wanted(900, head(3, 4)) == [(5, 7)]
+    assert cursor.wanted(900, head(1, 2)) == []
+    assert not cursor.is_fresh(900)
+    assert not cursor.is_next(SERIES, head(1), SeqSet.from_ranges([(1, 9)]))
+    assert cursor.first_owed(SERIES) == 5

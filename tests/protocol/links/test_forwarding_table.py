@@ -137,3 +137,14 @@ def test_an_old_source_that_is_declared_here_is_this_nodes() -> None:
     origins = Origins({}, "b", old=(ONE,))
     origins.forget(ONE)
     assert origins.told(ONE) == "b"
+
+
+def test_a_source_that_comes_over_a_link_without_its_origin_is_not_told_as_published_here() -> None:
+    table = Middle().table
+    table.came((TOPIC, ONE), told=())
+    table.came((TOPIC, TWO), told=(TWO,))
+    assert [table.origins.told(source) for source in (ONE, TWO)] == [None, "b"]
+    assert table.origins.of(ONE) == "b", "events of it go everywhere until it is known"
+    table.origins.learn(ONE, "a")
+    table.came((TOPIC, ONE), told=())
+    assert table.origins.told(ONE) == "a"

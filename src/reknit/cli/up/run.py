@@ -44,7 +44,7 @@ async def _serve(config: Config, metrics: str | None) -> None:
                 serve_metrics,
             )  # few nodes need Prometheus, which loads slowly
 
-            serve_metrics(node.figures, metrics)
+            serve_metrics(node.figures, metrics, node.gate)
         typer.echo(_greeting(node))
         gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
         try:

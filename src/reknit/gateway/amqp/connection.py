@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from reknit.config import AmqpSettings
+from reknit.gateway.access import Access
 from reknit.gateway.amqp.codec.conditions import FORCED, condition_of
 from reknit.gateway.amqp.connections import AmqpConnections
 from reknit.gateway.amqp.engine import ProtonEngine
@@ -39,6 +40,7 @@ class AmqpServices:
     loop: asyncio.AbstractEventLoop
     node: NodeClient
     security: AmqpSecurity
+    access: Access
     counts: DeliveryCounts
     replies: ReplyAddresses
     connections: AmqpConnections[AmqpConnection]
@@ -130,7 +132,7 @@ class AmqpConnection(asyncio.Protocol):
             node=services.node,
             counts=services.counts,
             replies=services.replies,
-            rights=ClientRights(user, services.security.rules, services.replies),
+            rights=ClientRights(user, services.access, services.replies),
             intake=self._intake,
             turns=self._turns,
         )

@@ -1,4 +1,4 @@
-"""Authentication and access: users and passwords from a file, certificates, and configured rules."""
+"""Authentication: users and passwords from a file, and certificates."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 
 from reknit.config import AmqpSettings
 from reknit.config.credentials import read_credentials
-from reknit.errors import InvalidConfig
-from reknit.gateway.access import AccessRules
 from reknit.gateway.amqp.sasl import SaslServer
 from reknit.transport.servers import common_name
 from reknit.transport.tls import Refuse, server_tls
@@ -18,16 +16,8 @@ class AmqpSecurity:
 
     def __init__(self, settings: AmqpSettings, refuse: Refuse) -> None:
         self._settings = settings
-        self._refuse = refuse
         self._users = read_credentials(settings.users_file, "amqp.users_file", "password")
         self.tls = server_tls(settings, refuse)
-        self.rules = self._read_rules()
-
-    def _read_rules(self) -> AccessRules:
-        try:
-            return AccessRules(self._settings.allow)
-        except InvalidConfig as error:
-            raise self._refuse("allow", error.why) from None
 
     def sasl(self, transport: asyncio.Transport) -> SaslServer:
         """The SASL exchange for a new connection. PLAIN needs TLS unless the settings say otherwise."""

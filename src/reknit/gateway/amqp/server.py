@@ -42,6 +42,7 @@ class AmqpServer:
             loop=asyncio.get_running_loop(),
             node=self._node,
             security=self._security,
+            access=node.gate,
             counts=self._counts,
             replies=self.replies,
             connections=self.connections,

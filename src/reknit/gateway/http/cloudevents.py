@@ -60,8 +60,11 @@ class CloudEventsPage:
         except InvalidAttributes as error:
             return 400, str(error)
         for attributes, _ in several:
-            if not self._access.may_write(user, attributes.topic):
+            if not self._access.may_publish(user, attributes.topic):
                 return 403, f"{user} may not publish on {attributes.topic}"
+            if not self._access.may_be(user, attributes.source):
+                rule = f"{user} as {attributes.source}"
+                return 403, f"{user} may not be {attributes.source}: add '{rule}' to security.allow"
         return await self._publish(several)
 
     async def _publish(self, several: list[tuple[Attributes, bytes]]) -> tuple[int, str]:

@@ -7,9 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reknit.config import HttpSettings
-from reknit.config.credentials import read_credentials
 from reknit.errors import InvalidConfig
-from reknit.gateway.access import Access, AccessRules
+from reknit.gateway.access import Access
 from reknit.gateway.http.cloudevents import PATH, CloudEventsPage
 from reknit.gateway.http.connection import HttpConnection, HttpServices
 from reknit.gateway.http.connections import ConnectionRegistry
@@ -58,9 +57,7 @@ class HttpServer:
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
-        if access is None:
-            tokens = read_credentials(settings.tokens_file, "http.tokens_file")
-            access = AccessRules(settings.allow, tokens)
+        access = access or node.gate
         self._cloudevents = CloudEventsPage(
             node, name=node.name, config=node.config, access=access, origins=origins
         )

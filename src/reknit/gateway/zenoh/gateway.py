@@ -3,7 +3,8 @@
 Samples of Zenoh's publishers become events under the same key, with their source information. Events that are published
 here are put there. Patterns are Zenoh's key expressions on both sides. A gap in an advanced publisher's numbers is
 recovered from its cache, and its history is fetched when it appears. A Zenoh subscriber that recovers asks for our
-numbers, and gets the events from the journal.
+numbers, and gets the events from the journal. A Zenoh network does not say who somebody is: the node's rules for
+`anonymous` decide what it may publish and read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
 from reknit.gateway.zenoh.threads import call
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
+from reknit.topic import Pattern
 from reknit.transport import memory
+from reknit.trust.rules import ANONYMOUS
 
 
 class ZenohGateway:
@@ -42,7 +45,11 @@ class ZenohGateway:
         self.publishers = ZenohPublishers(self._session)
         self._answers = QueryAnswers(self._session, self.publishers, self._find)
         self._inbound = ZenohInbound(
-            node.name, queue=self.queue, publisher=self._local_publisher, session=self._session
+            node.name,
+            queue=self.queue,
+            publisher=self._local_publisher,
+            session=self._session,
+            gate=node.gate,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening: Callable[[], None] = lambda: None
@@ -76,7 +83,12 @@ class ZenohGateway:
         url = memory.new_url("zenoh-out")
         self._stop_listening = memory.listen(url, node)
         outbound = ZenohOutbound(
-            url, node.config, pattern=self._pattern, name=f"zenoh/{node.name}", publishers=self.publishers
+            url,
+            node.config,
+            pattern=self._pattern,
+            name=f"zenoh/{node.name}",
+            publishers=self.publishers,
+            gate=node.gate,
         )
         self._tasks = [asyncio.create_task(self._inbound.run()), asyncio.create_task(outbound.run())]
 
@@ -119,6 +131,8 @@ class ZenohGateway:
 
     def _find(self, series: Series, start: int, stop: int) -> list[Batch]:
         """The batches of a series whose seqs, as far as Zenoh's 32 bits tell, are `[start, stop)`."""
+        if not self._node.gate.may_subscribe(ANONYMOUS, Pattern(series[0])):
+            return []
         last = self._node.journal.sources(series[0]).get(series[1], 0)
         base = last - last % WRAP
         return self._node.find(*series, base + start, min(base + stop, last + 1)) if start <= last else []

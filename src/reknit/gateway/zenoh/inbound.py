@@ -6,22 +6,31 @@ import asyncio
 
 from reknit.batch import Batch
 from reknit.gateway.zenoh.sample_queue import SampleQueue
-from reknit.gateway.zenoh.samples import SampleNumbering, sn_of, source_of
+from reknit.gateway.zenoh.samples import SampleNumbering, ZenohSample, sn_of, source_of
 from reknit.gateway.zenoh.session import ZenohSession
 from reknit.gateway.zenoh.threads import call
 from reknit.node.replication.local_publisher import LocalPublisher
+from reknit.trust.gate import Gate
+from reknit.trust.rules import ANONYMOUS
 
 
 class ZenohInbound:
     """Publishes samples on the node, in order."""
 
     def __init__(
-        self, node_name: str, *, queue: SampleQueue, publisher: LocalPublisher, session: ZenohSession
+        self,
+        node_name: str,
+        *,
+        queue: SampleQueue,
+        publisher: LocalPublisher,
+        session: ZenohSession,
+        gate: Gate,
     ) -> None:
         self._node_name = node_name
         self._queue = queue
         self._publisher = publisher
         self._session = session
+        self._gate = gate
         self._numbering = SampleNumbering(node_name)
         self._gaps: dict[bytes, int] = {}
         """By source: the first seq of the gap that was last recovered."""
@@ -34,13 +43,24 @@ class ZenohInbound:
     async def run(self) -> None:
         """Publish queued samples, until cancelled."""
         while True:
-            samples = await self._queue.take()
+            samples = self._permitted(await self._queue.take())
             for key in sorted(self._numbering.unknown_keys(samples)):
                 last = await self._publisher.last_seq(source_of(key, None, self._node_name), key)
                 self._numbering.resume(key, last)
             self.taken += len(samples)
             self._publisher.put(self._numbering.batches(samples))
             await self._publisher.room()
+
+    def _permitted(self, samples: list[ZenohSample]) -> list[ZenohSample]:
+        """The samples on topics that a Zenoh network may publish on."""
+        if self._gate.is_open:
+            return samples
+        keys = {sample.key for sample in samples}
+        refused = {key for key in keys if not self._gate.may_publish(ANONYMOUS, key)}
+        for key in sorted(refused):
+            text = f"{ANONYMOUS} may not publish on {key!r}, from the Zenoh network"
+            self._gate.refusals.count(ANONYMOUS, "denied", text, sum(one.key == key for one in samples))
+        return [sample for sample in samples if sample.key not in refused]
 
     def on_gap(self, batch: Batch, seq: int) -> None:
         """The node misses `[seq, batch.first)`: ask the publisher's cache."""

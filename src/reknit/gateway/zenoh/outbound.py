@@ -7,6 +7,7 @@ import logging
 
 import zenoh
 
+from reknit.batch import Batch
 from reknit.client.session import Session
 from reknit.client.subscribe.subscription import Subscription
 from reknit.config import Config
@@ -14,6 +15,9 @@ from reknit.errors import ReknitError
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.samples import is_from_zenoh
 from reknit.gateway.zenoh.threads import call
+from reknit.topic import Pattern
+from reknit.trust.gate import Gate
+from reknit.trust.rules import ANONYMOUS
 
 log = logging.getLogger("reknit.zenoh")
 
@@ -24,13 +28,14 @@ class ZenohOutbound:
     """Forwards the events of the node at `url`, except those that came from Zenoh."""
 
     def __init__(
-        self, url: str, config: Config, *, pattern: str, name: str, publishers: ZenohPublishers
+        self, url: str, config: Config, *, pattern: str, name: str, publishers: ZenohPublishers, gate: Gate
     ) -> None:
         self._url = url
         self._config = config
         self._pattern = pattern
         self._name = name
         self._publishers = publishers
+        self._gate = gate
 
     async def run(self) -> None:
         """Forward until cancelled. After an error, subscribe again."""
@@ -46,8 +51,14 @@ class ZenohOutbound:
 
     async def _forward(self, events: Subscription) -> None:
         while batches := await events.take_all():
-            ours = [batch for batch in batches if not is_from_zenoh(batch.source)]
+            ours = [batch for batch in batches if self._is_wanted(batch)]
             if ours:
                 await call(self._publishers.put, ours)
             for batch in batches:
                 batch.accept()
+
+    def _is_wanted(self, batch: Batch) -> bool:
+        """Whether a batch goes to Zenoh: it is not from there, and everybody may read it."""
+        if is_from_zenoh(batch.source):
+            return False
+        return self._gate.is_open or self._gate.may_subscribe(ANONYMOUS, Pattern(batch.topic))

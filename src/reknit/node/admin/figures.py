@@ -18,6 +18,7 @@ from reknit.node.core.core import Core
 from reknit.node.peers.peers import Peers
 from reknit.protocol.dispatch.queue import Queue
 from reknit.topic import Pattern
+from reknit.trust.gate import Gate
 from reknit.version import __version__
 
 SAMPLE_S: Final = 1.0
@@ -44,6 +45,7 @@ class NodeFigures:
         urls: Sequence[str],
         started_at: float,
         core: Core,
+        gate: Gate,
         peers: Peers,
         bridges: HasStatus,
         doors: Mapping[str, HasStatus],
@@ -55,6 +57,7 @@ class NodeFigures:
         self._urls = urls
         self._started_at = started_at
         self._core = core
+        self._gate = gate
         self._peers = peers
         self._bridges = bridges
         self._doors = doors
@@ -93,6 +96,7 @@ class NodeFigures:
             "dead_letters": core.dead_letter_admin.counts(),
             "paused": core.dispatch.pauses.patterns,
             "intake": {"duplicates": core.intake.duplicates, "is_full": core.intake.is_full},
+            "refused": self._gate.refusals.totals(),
             "bridges": self._bridges.status(),
             "requests": {"open": len(requests), "answered": requests.answered},
             "peers": [{"name": peer.name, "address": peer.connection.peer} for peer in self._peers],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
+from reknit.trust.gate import Gate
 
 ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
@@ -62,6 +64,7 @@ class NodeCollector(Collector):
         answer = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
+        yield from _refused(status["refused"])
         yield from _http(status["http"])
         yield from _amqp(status["amqp"])
         yield from _topics(status["topics"])
@@ -102,6 +105,14 @@ def _amqp(amqp: dict[str, Any] | None) -> Iterator[Metric]:
         elif what != "url":
             now.add_metric([what], value)
     yield from (now, total)
+
+
+def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    family = CounterMetricFamily("reknit_refused", "What was refused.", labels=["identity", "reason"])
+    for name, by_reason in totals.items():
+        for reason, count in by_reason.items():
+            family.add_metric([name, reason], count)
+    yield family
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
@@ -167,8 +178,8 @@ def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (running, events)
 
 
-def serve_metrics(figures: NodeFigures, address: str) -> WSGIServer:
-    """Answer Prometheus at HOST:PORT. Raises `InvalidConfig`."""
+def serve_metrics(figures: NodeFigures, address: str, gate: Gate) -> WSGIServer:
+    """Answer Prometheus at HOST:PORT, if it may observe the node. Raises `InvalidConfig`."""
     host, _, port = address.rpartition(":")
     if not port.isdigit():
         raise InvalidConfig("--metrics", "flag", f"{address!r} is not a valid address; write HOST:PORT")
@@ -177,8 +188,26 @@ def serve_metrics(figures: NodeFigures, address: str) -> WSGIServer:
     collector = NodeCollector(figures, asyncio.get_running_loop())
     registry.register(collector)
     try:
-        server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", registry)
+        # It serves at once, so it begins with nothing to show: the gate comes first.
+        server, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", CollectorRegistry())
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    server.set_app(_guarded(make_wsgi_app(registry), gate))
     return server
+
+
+def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
+    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
+
+    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
+        name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
+        if name is not None and gate.may_observe(name):
+            return app(request, start)
+        status = "401 Unauthorized" if name is None or not token else "403 Forbidden"
+        text = "metrics need a token that may subscribe to ** (Authorization: Bearer TOKEN; see security.allow)\n"
+        start(status, [("Content-Type", "text/plain; charset=utf-8"), ("WWW-Authenticate", "Bearer")])
+        return [text.encode()]
+
+    return answer

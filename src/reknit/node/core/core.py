@@ -305,6 +305,9 @@ class Core:
 
     def _perform(self, effect: Effect, now: float) -> None:
         match effect:
+            case RefusedBatch(refusal=refusal) if not refusal.is_stored and self._edge is not None:
+                self._edge.refused(effect.peer, effect.batch, refusal)
+                self.responses.refused(effect, self._edge.may_be)
             case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
             case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):

@@ -40,5 +40,8 @@ class Edge(Protocol):
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
 
+    def refused(self, peer: Peer, batch: Batch, refusal: Refusal) -> None:
+        """Events were refused, and are not stored."""
+
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why valid events with attributes may not come from a peer."""

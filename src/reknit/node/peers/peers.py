@@ -13,6 +13,7 @@ from reknit.frame import Buffer
 from reknit.node.peers.budget import PeerBudget
 from reknit.outcome import Code
 from reknit.transport.connection import Connection
+from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import COPIER, Bye, Message, Ping
 
@@ -23,8 +24,6 @@ CHECK_GAP_S: Final = 1.0
 
 UNSENT_BYTES: Final = 100
 """About what each buffer that waits in a connection takes beside its bytes."""
-ANONYMOUS: Final = "anonymous"
-"""The identity of a peer that has proven no name, where there are permissions."""
 
 
 class Hold(Enum):

@@ -1,34 +1,24 @@
-"""Which peer may publish, subscribe and administer what, under which name: rules from the configuration.
-
-    NAME publish PATTERN      may publish on these topics, and offer to hold their events for others
-    NAME subscribe PATTERN    may subscribe to these topics, and read their past
-    NAME as ADDRESS           may be the source of events with such an address
-    NAME admin                may ask and change everything
-
-NAME comes from the token, or from the certificate, that a peer presented; `anonymous` is a peer that presented none,
-and `*` is everyone. A PATTERN that begins with `/` or `up:` is one of addresses. Without any rule everyone may do
-everything.
-"""
+"""What each peer of one node may send, by the rules of the node's gate."""
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from reknit.address import Address
 from reknit.batch import Batch
 from reknit.config import Config
-from reknit.config.credentials import read_credentials
 from reknit.envelope.columns import read_attributes
-from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
+from reknit.errors import InvalidTopic
 from reknit.ledger import Series
-from reknit.node.peers.peers import ANONYMOUS, Peers, PeerState
+from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
 from reknit.topic import Pattern
+from reknit.trust.gate import Gate
+from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import Skip, Via
 from reknit.wire.messages import (
@@ -50,11 +40,6 @@ from reknit.wire.streams import Abort, Begin, Piece, Room
 
 log = logging.getLogger("reknit.node")
 
-EVERYONE: Final = "*"
-ITSELF: Final = ""
-"""The identity of relays and gateways in the node's own process, which have rules of their own."""
-VERBS: Final = ("publish", "subscribe", "as", "admin")
-EVERYTHING: Final = Pattern("**")
 _READING: Final = frozenset(
     ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
 )
@@ -81,86 +66,11 @@ _FREE: Final = frozenset(
 """Messages that need no permission of their own: the core checks what is published, others follow a permitted one."""
 
 
-class PermissionRules:
-    """The rules of one node.
-
-    >>> rules = PermissionRules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
-    >>> rules.may("ann", "publish", Pattern("plant/7")), rules.may("bob", "publish", Pattern("plant/7"))
-    (True, False)
-    >>> rules.may_be("ann", Address.parse("//vcu/10/1/8001"))
-    True
-    """
-
-    def __init__(self, allow: Sequence[str], tokens: dict[str, str] | None = None) -> None:
-        self._tokens = {name: token.encode() for name, token in (tokens or {}).items()}
-        self._patterns: dict[tuple[str, str], list[Pattern]] = {}
-        self._addresses: dict[str, list[Address]] = {}
-        for rule in allow:
-            try:
-                self._add(*rule.split())
-            except (TypeError, InvalidTopic, InvalidAddress) as error:
-                forms = "NAME publish|subscribe PATTERN, NAME as ADDRESS, or NAME admin"
-                why = f"has {rule!r}, which is not a valid rule ({error}); write {forms}"
-                raise InvalidConfig("security.allow", "settings", why) from None
-
-    def _add(self, name: str, verb: str, text: str = "") -> None:
-        if verb not in VERBS or (verb == "admin") != (not text):
-            raise TypeError(f"{verb!r} must be one of {', '.join(VERBS)}, and all but admin need a pattern")
-        if verb == "as":
-            self._addresses.setdefault(name, []).append(Address.parse(text))
-        else:
-            pattern = EVERYTHING if verb == "admin" else read_pattern(text)
-            self._patterns.setdefault((name, verb), []).append(pattern)
-
-    def who(self, token: str, certified: str = "") -> str | None:
-        """The name behind a token, or behind a certificate; None for a token that is not known."""
-        if not token:
-            return certified or ANONYMOUS
-        given, found = token.encode(), None
-        for name, known in self._tokens.items():
-            if hmac.compare_digest(known, given):
-                found = name
-        return found
-
-    def may(self, name: str, verb: str, wanted: Pattern) -> bool:
-        """Whether one rule allows all topics that are wanted."""
-        if name == ITSELF:
-            return True
-        allowed = [pattern for who in (name, EVERYONE) for pattern in self._patterns.get((who, verb), ())]
-        return any(pattern.includes(wanted) for pattern in allowed)
-
-    def may_be(self, name: str, source: Address) -> bool:
-        """Whether events from this address may come from that name."""
-        allowed = [one for who in (name, EVERYONE) for one in self._addresses.get(who, ())]
-        return name == ITSELF or any(one.matches(source) for one in allowed)
-
-    def publishes(self, name: str) -> bool:
-        """Whether a name may publish anything at all."""
-        return self._has(name, "publish")
-
-    def is_admin(self, name: str) -> bool:
-        """Whether a name may do everything."""
-        return self._has(name, "admin")
-
-    def _has(self, name: str, verb: str) -> bool:
-        return name == ITSELF or any((who, verb) in self._patterns for who in (name, EVERYONE))
-
-
-def read_pattern(text: str) -> Pattern:
-    """A pattern of topics, also where it is written as one of addresses.
-
-    >>> read_pattern("//vcu/FFFFFFFF/1/FFFF").text, read_pattern("plant/**").text
-    ('up/vcu/*/*/1/*', 'plant/**')
-    """
-    return Address.parse(text).pattern if text.startswith(("/", "up:")) else Pattern(text)
-
-
 class Permissions:
     """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, peers: Peers, series: Iterable[Series] = ()) -> None:
-        tokens = read_credentials(config.security.tokens_file, "security.tokens_file")
-        self._rules = PermissionRules(config.security.allow, tokens)
+    def __init__(self, config: Config, gate: Gate, peers: Peers, series: Iterable[Series] = ()) -> None:
+        self._gate = gate
         self._peers = peers
         self._sources_max = config.limits.sources_max
         self._owners: dict[bytes, str] = {}
@@ -194,7 +104,7 @@ class Permissions:
         if peer.connection.is_inside:
             peer.identified(ITSELF)
             return True
-        name = self._rules.who(token, peer.connection.certified)
+        name = self._gate.who(token, peer.connection.certified)
         if name is None:
             peer.dismiss(Code.UNAUTHENTICATED, "this token is not known here (security.tokens_file)")
             return False
@@ -213,13 +123,15 @@ class Permissions:
 
     def _objection(self, name: str, source: bytes, topic: str) -> Refusal | None:
         try:
-            is_allowed = self._rules.may(name, "publish", Pattern(topic))
+            is_allowed = self._gate.rules.may(name, "publish", Pattern(topic))
         except InvalidTopic as error:
             return Refusal(Code.INVALID_ARGUMENT, str(error), Reason.MALFORMED)
         if not is_allowed:
-            return Refusal(Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED)
+            return Refusal(
+                Code.PERMISSION_DENIED, f"{name} may not publish on {topic!r}", Reason.DENIED, is_stored=False
+            )
         if name != ITSELF and (text := self._not_theirs(name, source, topic)):
-            return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+            return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED, is_stored=False)
         return None
 
     def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
@@ -238,16 +150,21 @@ class Permissions:
 
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
-        return self._rules.may_be(self._name(peer), address)
+        return self._gate.rules.may_be(self._name(peer), address)
 
     def inspect(self, peer: Peer, batch: Batch) -> Refusal | None:
         """Why valid events with attributes may not come from a peer."""
         name = self._name(peer)
         for source in dict.fromkeys(one.source for one in read_attributes(batch)):
-            if not self._rules.may_be(name, source):
+            if not self._gate.rules.may_be(name, source):
                 text = f"{name} may not be {source}: add '{name} as {source}' to security.allow"
-                return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED)
+                return Refusal(Code.UNAUTHENTICATED, text, Reason.UNAUTHENTICATED, is_stored=False)
         return None
+
+    def refused(self, peer: Peer, batch: Batch, refusal: Refusal) -> None:
+        """Count events that were refused and are not stored."""
+        name = self._name(peer) or "the node"
+        self._gate.refusals.count(name, str(refusal.reason), refusal.text, batch.count)
 
     # -- all other messages
 
@@ -300,21 +217,21 @@ class Permissions:
         """Only a bridge, which publishes the events of a source, may say which nodes the source has passed."""
         name, source = peer.identity, item.source
         is_theirs = name == ITSELF or self._owners.get(source, name) == name
-        is_allowed = is_theirs and self._rules.publishes(name)
+        is_allowed = is_theirs and self._gate.rules.publishes(name)
         if not is_allowed:
             log.warning("%s may not report the nodes that source %s has passed: refused", name, source.hex())
         return is_allowed
 
     def _admits_admin(self, item: Item, peer: PeerState) -> bool:
         name = peer.identity
-        if not self._rules.is_admin(name):
+        if not self._gate.rules.is_admin(name):
             text = f"{name} may not send {type(item).__name__}: add '{name} admin' to security.allow"
             peer.dismiss(Code.PERMISSION_DENIED, text)
         return not peer.is_leaving
 
     def _may(self, name: str, verb: str, text: str) -> bool:
         try:
-            is_allowed = self._rules.may(name, verb, Pattern(text))
+            is_allowed = self._gate.rules.may(name, verb, Pattern(text))
         except InvalidTopic:
             return True  # it is refused as invalid later
         if not is_allowed:
@@ -328,7 +245,7 @@ class Permissions:
         """Why a subscription is not permitted, or an empty text. The name that opens a durable one first owns it."""
         if not self._may_read(name, wanted.pattern):
             return f"{name} may not subscribe to {wanted.pattern!r}"
-        if not wanted.name or self._rules.is_admin(name):
+        if not wanted.name or self._gate.rules.is_admin(name):
             return ""
         owner = self._subscribers.get(wanted.name)
         if owner is None and len(self._subscribers) < self._subscribers_max:
@@ -342,7 +259,7 @@ class Permissions:
         pattern = _asked_pattern(ask)
         if ask.what == "skip" and self._may_skip(name, str(ask.args.get("topic")), ask.args.get("source")):
             return True
-        if self._rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
+        if self._gate.rules.is_admin(name) or (pattern is not None and self._may_read(name, pattern)):
             return True
         needed = f"subscribe {pattern}" if pattern is not None else "admin"
         text = f"{name} may not ask for {ask.what!r}: add '{name} {needed}' to security.allow"

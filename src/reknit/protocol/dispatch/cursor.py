@@ -26,8 +26,8 @@ class Cursor:
     """
 
     __slots__ = (
-        "_after", "_early", "_ended", "_has_turn", "_part", "_passed", "_resumed_to", "is_scanning", "position",
-        "priority",
+        "_after", "_early", "_ended", "_has_turn", "_part", "_passed", "_resumed_to", "_since", "is_scanning",
+        "position", "priority",
     )  # fmt: skip
 
     def __init__(self, position: int, after: Mapping[bytes, int] | None = None) -> None:
@@ -40,6 +40,8 @@ class Cursor:
         self._has_turn = False
         self._after = dict(after or {})
         """By source: the seqs up to which events are skipped, because the subscriber's checkpoint covers them."""
+        self._since: dict[Series, int] = {}
+        """The first owed seq of series of which earlier events may still come, from another node."""
         self._resumed_to = 0
         """Before this position some events may have ended or be with the subscriber already."""
         self._ended: dict[Series, SeqSet] = {}
@@ -137,7 +139,8 @@ class Cursor:
         """Whether everything of the series before a batch was passed: then it overtakes nothing of its source."""
         if series in self._passed:
             return self._passed[series] == head.first
-        return published is not None and published.first == head.first and not self._after
+        is_first = published is not None and published.first == head.first
+        return is_first and not self._after and series not in self._since
 
     # -- what is left out
 
@@ -147,6 +150,10 @@ class Cursor:
         for series, seqs in (ended or {}).items():
             for start, stop in seqs.ranges():
                 self.skip(series, start, stop)
+
+    def leave_out_before(self, series: Series, seq: int) -> None:
+        """Events of a series before `seq` are not owed, even if they come later than those after them."""
+        self._since[series] = seq
 
     def skip(self, series: Series, start: int, stop: int) -> None:
         """Events that the cursor may still reach have ended."""
@@ -164,12 +171,17 @@ class Cursor:
 
     def first_owed(self, series: Series) -> int:
         """The first seq of a series that the cursor has neither passed nor skips for a checkpoint."""
-        return max(self._passed.get(series, 0), self._after.get(series[1], 0) + 1)
+        after = self._after.get(series[1], 0)
+        return max(self._passed.get(series, 0), after + 1, self._since.get(series, 0))
 
     def is_fresh(self, position: int) -> bool:
         """Whether nothing is left out from `position` on."""
         return (
-            position >= self._resumed_to and not self._after and self._part[0] < position and not self._early
+            position >= self._resumed_to
+            and not self._after
+            and not self._since
+            and self._part[0] < position
+            and not self._early
         )
 
     def may_repeat(self, position: int) -> bool:
@@ -179,6 +191,8 @@ class Cursor:
     def wanted(self, position: int, head: Head) -> list[Range]:
         """Which events of a batch are neither skipped nor ended."""
         start = max(head.first, self._after.get(head.source, 0) + 1)
+        if self._since:
+            start = max(start, self._since.get((head.topic, head.source), 0))
         if position == self._part[0]:
             start = max(start, self._part[1])
         if start >= head.stop:

@@ -118,7 +118,7 @@ class Subscribers:
             position,
             request.credit,
             floor=state.end if position < 0 else position,
-            after=message.after,
+            after={} if request.name else message.after,  # the ledger knows what a durable subscriber is owed
             lanes=Lanes(state.pauses.is_paused, lambda: state.queues.schedule(queue)),
             leases=Leases(state.rules.lease_s) if has_leases else None,
             in_flight_bytes_max=state.rules.in_flight_bytes_max,
@@ -131,6 +131,8 @@ class Subscribers:
         ended = {series: account.ended(series) for series in account.ends}
         for series, seq in account.since.items():
             ended.setdefault(series, SeqSet()).add(0, seq)
+            if list(self._state.ledger.published.get(series, SeqSet()).missing(1, seq)):
+                queue.cursor.leave_out_before(series, seq)
         queue.resume(self._state.end, ended, account.tallies)
 
     def _hold(self, queue: Queue, message: OpenSubscription) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, Ledger, Series
@@ -60,6 +60,11 @@ class Origins:
             return False
         self._known[name] = origin
         return True
+
+    def doubt(self, source: bytes) -> None:
+        """A source came over a link, and nobody said from where: others are not told that it is published here."""
+        if source.hex() not in self._known:
+            self._unsure.add(source)
 
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
@@ -137,6 +142,11 @@ class ForwardingTable:
         if not nodes or self._distribution(series[0]) != "journal":
             return False
         return name in self._routes.children(self.origins.of(series[1]), nodes, with_lost=True)
+
+    def came(self, series: Series, told: Collection[bytes]) -> None:
+        """Events came over a link, with the origins of some sources."""
+        if series not in self._ledger.published and series[1] not in told:
+            self.origins.doubt(series[1])
 
     def declared(self, source: bytes) -> bool:
         """A publisher with a lasting source is here now; returns whether it was elsewhere before."""

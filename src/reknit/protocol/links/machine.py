@@ -382,7 +382,9 @@ class LinkMachine:
         if self.table.origins.is_full and not self._is_warned:
             self._is_warned = True
             self._note(logging.WARNING, ORIGINS_FULL)
+        told = {source for source, _ in carry.origins}
         for batch in batches:
+            self.table.came((batch.topic, batch.source), told)
             self.outgoing[name].came((batch.topic, batch.source), batch.stop)
         position = flow.take(carry.position, batches, is_last)
         if batches:

@@ -19,11 +19,13 @@ TOPICS_KNOWN_MAX: Final = 100_000
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why events are never taken. With a reason, each of them becomes a dead letter."""
+    """Why events are never taken. With a reason, each of them becomes a dead letter, unless it is not stored."""
 
     code: Code
     text: str
     reason: Reason | None = None
+    is_stored: bool = True
+    """Whether dead letters are made. Who has no right to publish does not fill the journal either."""
 
 
 Permit = Callable[[Peer, bytes, str], Refusal | None]

@@ -65,7 +65,7 @@ class QueuesFull(msgspec.Struct, frozen=True):
 
 
 class RefusedBatch(msgspec.Struct, frozen=True):
-    """These events were not taken, and their publisher was told: make dead letters of them."""
+    """These events were not taken, and their publisher is told: make dead letters of them, if they are stored."""
 
     peer: Peer
     batch: Batch
@@ -318,14 +318,22 @@ class Intake:
         return self._admission.inspect(batch, peer)
 
     def _refuse(self, batch: Batch, peer: Peer, refusal: Refusal) -> None:
-        """Make dead letters of events, once, and tell their publisher when the dead letters are durable."""
+        """Make dead letters of events, once, and tell their publisher when the dead letters are durable.
+
+        Those of a publisher that has no right to publish are only counted.
+        """
         source, stop = batch.source, batch.stop
         told = Send(peer, Refuse(source, batch.first, stop, refusal.code, refusal.text))
-        self._positions.turned_away(source, batch.first)  # later events are not taken without it
+        if refusal.code is not Code.PERMISSION_DENIED:  # such a source does not begin at all
+            self._positions.turned_away(source, batch.first)  # later events are not taken without it
         refused_to = stop if refusal.reason is None else self._positions.refuse(source, stop)
         if refused_to < stop:
+            self._effects.append(RefusedBatch(peer, batch.cut(refused_to, stop), refusal))
+            if not refusal.is_stored:
+                self._effects.append(told)
+                return
             number = self.next_number()
-            self._effects += [RefusedBatch(peer, batch.cut(refused_to, stop), refusal), Mark(number)]
+            self._effects.append(Mark(number))
             self._refused.append((number, told))
         elif refusal.reason is not None and self._refused:  # maybe of the same events, sent again
             self._refused.append((self._refused[-1][0], told))

@@ -117,6 +117,11 @@ class HeldEvents:
         """Events will not be delivered any more; returns those that were given back."""
         return self._returning.take(series, start, stop)
 
+    def forget_returning(self) -> None:
+        """The node has another journal, which decides what comes: nothing is expected again."""
+        self._returning.clear()
+        self._revoked.clear()
+
     def clear(self) -> None:
         """The application no longer owns its events."""
         self._held.clear()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from reknit.batch import Batch
 from reknit.fields import SeriesRange
 from reknit.ledger import Series
@@ -104,6 +106,13 @@ class OutcomeBuffer:
             for low, high in seqs.difference(known.get(series, SeqSet())).ranges():
                 self.add(series, low, high, Disposition(Outcome.RELEASED))
 
+    def drop_given_back(self) -> None:
+        """The node has another journal: what was given back is delivered anyway, and attempts count anew there."""
+        self._rows = _final(self._rows)
+        self._unconfirmed = deque(
+            msgspec.structs.replace(message, rows=_final(message.rows)) for message in self._unconfirmed
+        )
+
     def confirm(self, number: int) -> None:
         """The node has stored everything up to this number."""
         while self._unconfirmed and self._unconfirmed[0].number <= number:
@@ -122,6 +131,10 @@ class OutcomeBuffer:
     @property
     def _has_gathered(self) -> bool:
         return bool(self._rows or self._rejected or self._lost)
+
+
+def _final(rows: list[DispositionRow]) -> list[DispositionRow]:
+    return [row for row in rows if Outcome(row.outcome).is_final]
 
 
 def _extends(row: DispositionRow, series: Series, start: int, outcome: Outcome) -> bool:

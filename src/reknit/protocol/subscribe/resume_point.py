@@ -32,19 +32,19 @@ class ResumePoint:
 
     def connect(self, epoch: str, checkpoint: dict[str, int], is_durable: bool) -> Start:
         """A connection to the journal `epoch` begins; returns where to start."""
-        before, self._epoch = self._epoch, epoch
+        self._epoch = epoch
         if self.is_new:
             return self._start
-        if epoch == before:
+        if not self.is_other_journal:
             seen = checkpoint if self._is_overtaken and not is_durable else None
             return Start(position=self._position, epoch=epoch, checkpoint=seen)
         return Start(checkpoint=checkpoint)
 
     def open(self, position: int) -> None:
         """The node confirmed the subscription, which begins at `position`."""
+        if self.is_new or self.is_other_journal:  # a position means nothing in another journal
+            self._position, self._is_overtaken = position, False
         self._live_epoch = self._epoch
-        if self.is_new:
-            self._position = position
 
     def move(self, position: int) -> None:
         """Everything before `position` arrived; -1 if some of it comes later."""

@@ -15,10 +15,12 @@ class SeriesProgress:
     (5, {'73': 4}, [(5, 9)])
     """
 
-    __slots__ = ("_missed", "_next", "lost")
+    __slots__ = ("_missed", "_next", "_past", "lost")
 
     def __init__(self) -> None:
         self._next: dict[Series, int] = {}
+        self._past: dict[str, int] = {}
+        """The checkpoint in the journal before."""
         self.lost: dict[Series, SeqSet] = {}
         self._missed: dict[Series, tuple[int, str]] = {}
         """The end of the last range that the node said it can't deliver, and its reason."""
@@ -41,6 +43,11 @@ class SeriesProgress:
             if start <= expected < stop:
                 self._next[series] = stop
 
+    def forget(self) -> None:
+        """The node has another journal, whose ledger decides what comes: all of it is new. The checkpoint stays."""
+        self._past = self.checkpoint()
+        self._next.clear()
+
     def miss(self, series: Series, stop: int, reason: str) -> None:
         """The node can't deliver events before `stop`. They are not lost yet: a cache may have them."""
         self._missed[series] = (stop, reason)
@@ -62,4 +69,8 @@ class SeriesProgress:
 
     def checkpoint(self) -> dict[str, int]:
         """{source as hex: the last seq that arrived}."""
-        return {source.hex(): seq - 1 for (_, source), seq in self._next.items()}
+        places = {source.hex(): seq - 1 for (_, source), seq in self._next.items()}
+        return {
+            source: max(places.get(source, 0), self._past.get(source, 0))
+            for source in {**self._past, **places}
+        }

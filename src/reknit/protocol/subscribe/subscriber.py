@@ -153,13 +153,17 @@ class Subscriber:
 
     def _connect(self, epoch: str) -> None:
         self.flush()
+        start = self._resume_point.connect(epoch, self.checkpoint(), bool(self.name))
+        if self.name and not self._resume_point.is_new and self._resume_point.is_other_journal:
+            self.node.outcomes.drop_given_back()
+            self._held.forget_returning()
         held = [  # the node is not told the outcomes of recovered events, and must not wait for them
             Held(*series, *part)
             for series, *bounds in self._held.ranges()
             for part in self._recovered.seqs_of(series).missing(*bounds)
         ]
         held += [Held(row.topic, row.source, row.start, row.stop) for row in self.node.outcomes.all_rows()]
-        self.node.subscribe(self._resume_point.connect(epoch, self.checkpoint(), bool(self.name)), held)
+        self.node.subscribe(start, held)
 
     def checkpoint(self) -> dict[str, int]:
         """{source as hex: the last seq that arrived}."""
@@ -179,6 +183,8 @@ class Subscriber:
             elif self._resume_point.is_other_journal:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
+        if self.name and self._resume_point.is_other_journal:
+            self._progress.forget()  # that journal may not know the outcomes of what arrived, and delivers it again
         self._resume_point.open(position)
         # The node that we are connected to now may not know which events were given back before.
         self.node.outcomes.release_again(self._held.returning())

@@ -15,6 +15,7 @@ from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.groups import TOPIC
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
+from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
 from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
@@ -43,9 +44,18 @@ def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
         return
     if not seen.is_durable and _is_forgotten(scene, seen):
         return
+    if is_forgotten(scene.replaced, seen) or (scene.replaced and seen.node in scene.outposts):
+        return
     for sent in scene.record.sent.values():
-        if sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic):
+        is_owed = sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic)
+        if is_owed and not _may_be_gone(scene, sent):
             yield sent
+
+
+def _may_be_gone(scene: Scene, sent: Sent) -> bool:
+    """Whether the disk on which an event was stored may be gone; one of an outpost is stored elsewhere in the fabric."""
+    home = scene.homes[sent.publisher]
+    return may_be_gone(scene.replaced, home, sent) or (bool(scene.replaced) and home in scene.outposts)
 
 
 def _is_forgotten(scene: Scene, seen: Seen) -> bool:
@@ -76,7 +86,8 @@ def nothing_is_lost(scene: Scene) -> Iterator[str]:
 
     An event of a group is lost to a node if no member brings it in time.
     """
-    for seen in scene.record.seen.values() if protects_owed(scene.plan) else ():
+    is_promised = protects_owed(scene.plan) and not scene.replaced
+    for seen in scene.record.seen.values() if is_promised else ():
         lost = [row for row in seen.lost if row[0] != TOPIC]
         if seen.is_durable and lost:
             yield f"{seen.name} was told of losses: {lost[:3]}"
@@ -91,7 +102,7 @@ def outcomes_are_true(scene: Scene) -> Iterator[str]:
         accepted = sum(seen.accepted.get(sent.payload, 0) for seen in workers)
         if sent.result == "ACCEPTED" and not accepted:
             yield f"{sent.payload!r} was said to be accepted, and nobody accepted it"
-        if sent.result in ("RELEASED", "REJECTED") and accepted:
+        if sent.result in ("RELEASED", "REJECTED") and accepted and not scene.replaced:
             yield f"{sent.payload!r} was said to be {sent.result}, and a worker accepted it"
         if sent.result == "REJECTED" and not any(sent.payload in seen.rejected for seen in workers):
             yield f"{sent.payload!r} was said to be rejected, and nobody rejected it"
@@ -125,8 +136,9 @@ def _rows(node: FabricNode) -> list[LedgerRow]:
 
 def rejected_events_are_dead_letters(scene: Scene) -> Iterator[str]:
     """An event that a durable subscriber rejected has ended as a dead letter, and does not come again."""
+    replaced = {one.node for one in scene.replaced}
     for seen in scene.record.seen.values():
-        for payload in seen.rejected if seen.is_durable else ():
+        for payload in seen.rejected if seen.is_durable and seen.node not in replaced else ():
             if seen.received.get(payload, 0) > 1 and payload in seen.accepted:
                 continue  # the rejection was never told: the program or its connection ended before
             sent = scene.record.sent[payload]
@@ -149,7 +161,8 @@ def no_error_is_unhandled(scene: Scene) -> Iterator[str]:
 def journals_hold_what_was_stored(scene: Scene) -> Iterator[str]:
     """An event that was said to be stored is in its node's ledger, once."""
     for sent in scene.record.sent.values():
-        if sent.is_stored and sent.id is not None:
+        home = scene.homes.get(sent.publisher, "")
+        if sent.is_stored and sent.id is not None and not may_be_gone(scene.replaced, home, sent):
             topic, source, seq = sent.id
             published = [
                 node.node.journal.ledger.published.get((topic, source))

@@ -12,6 +12,7 @@ from reknit.testing.fabric.disk import flip_byte
 from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.replacements import NEVER, Replacement, copy_disk, start_replaced
 
 
 class Faults:
@@ -39,6 +40,7 @@ class Faults:
             (plan.slow_rate, self._slow),
             (plan.crash_rate, self._crash_node),
             (plan.freeze_rate, self._freeze),
+            (plan.replace_rate, self._replace_disk),
             (plan.program_crash_rate, self._crash_program),
             (plan.step_rate, self._step_clock),
             (plan.full_rate, self._fill_disk),
@@ -140,6 +142,32 @@ class Faults:
             self._tell("repair", node.name, error.why)
             repair(node.host.folder)
             await node.start()
+
+    async def _replace_disk(self) -> None:
+        """The disk of a node is gone, and another one is there: empty, or with a copy from a while ago."""
+        scene, node = self._scene, self._rng.choice(self._nodes())
+        if not self._is_replaceable(node):
+            return
+        copy, copied_at = None, NEVER
+        if self._rng.random() >= scene.plan.empty_share:
+            self._tell("copy", node.name)
+            await node.stop()
+            copy, copied_at = copy_disk(node), scene.fabric.loop.now
+            await self._start(node)
+            await asyncio.sleep(self._rng.uniform(0.0, scene.plan.run_s / 2))
+        if not self._is_replaceable(node):
+            return
+        self._tell("replace", node.name, copied_at)
+        node.crash(is_power_lost=True)
+        scene.replaced.append(Replacement(node.name, copied_at, scene.fabric.loop.now))
+        scene.record.is_forgetful = True
+        scene.record.forget_letters(node)
+        await asyncio.sleep(self._rng.uniform(0.0, scene.plan.down_s_max))
+        await start_replaced(node, copy)
+
+    def _is_replaceable(self, node: FabricNode) -> bool:
+        is_linked = node.name not in self._scene.outposts
+        return is_linked and node.is_up and node.config.journal.kind == "disk"
 
     async def _freeze(self) -> None:
         host = self._rng.choice(self._hosts())

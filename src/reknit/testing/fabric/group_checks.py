@@ -10,6 +10,7 @@ from reknit.seqset import SeqSet
 from reknit.testing.fabric.programs.groups import TOPIC, GroupLife
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen
+from reknit.testing.fabric.replacements import is_forgotten
 from reknit.topic import Pattern
 
 
@@ -64,7 +65,10 @@ def group_events_are_stored(scene: Scene) -> Iterator[str]:
 
     A node refuses events whose time is in the future, as after a step of a clock, and takes no later ones of the member.
     """
+    replaced = {one.node for one in scene.replaced}
     for life in members(scene) if not scene.plan.step_rate else ():
+        if life.node in replaced:
+            continue
         ledger = scene.fabric.nodes[life.node].node.journal.ledger
         for source, seqs in life.received.items():
             series = (TOPIC, source)
@@ -83,7 +87,8 @@ def stored_group_events_arrive(scene: Scene) -> Iterator[str]:
             if topic == TOPIC:
                 published[source] = published.get(source, SeqSet()).union(seqs)
     for seen in scene.record.seen.values():
-        if seen.is_durable and Pattern(seen.pattern).matches(TOPIC) and seen.node not in scene.outposts:
+        is_owed = seen.is_durable and not is_forgotten(scene.replaced, seen)
+        if is_owed and Pattern(seen.pattern).matches(TOPIC) and seen.node not in scene.outposts:
             for source, seqs in published.items():
                 yield from _missed(scene, seen, source, seqs)
 

@@ -80,6 +80,9 @@ class FabricPlan:
     stop_share: float = 0.2
     """Restarts of a node that are in order."""
     down_s_max: float = 2.0
+    replace_rate: float = 0.0
+    """Nodes that come back with an older copy of their disk, made on the way, or with an empty one."""
+    empty_share: float = 0.5
     freeze_rate: float = 0.0
     freeze_s_max: float = 4.0
     program_crash_rate: float = 0.0
@@ -185,6 +188,7 @@ class FabricPlan:
             **_Draw(Random(f"streams {seed}")).streams(),
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
             **_Draw(Random(f"groups {seed}")).groups(),
+            **_Draw(Random(f"replacements {seed}")).replacements(),
         )
 
 
@@ -334,4 +338,10 @@ class _Draw:
             "datagram_loss_share": self._some(0.6, 0.01, 0.3),
             "datagram_copy_share": self._some(0.3, 0.01, 0.2),
             "datagram_full_share": self._some(0.2, 0.01, 0.3),
+        }
+
+    def replacements(self) -> dict[str, Any]:
+        return {
+            "replace_rate": self._some(0.15, 0.1, 0.3),
+            "empty_share": self._rng.choice((0.0, 0.5, 1.0)),
         }

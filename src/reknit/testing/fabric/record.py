@@ -28,6 +28,7 @@ class Sent:
     id: EventId | None = None
     is_stored: bool = False
     """The program was told that it is durable."""
+    stored_at: float = float("inf")
     result: str = ""
     """What a sender was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; empty while it waits, or without an outcome."""
     copies_max: int = 1
@@ -103,6 +104,8 @@ class Record:
         """The redriven events that somebody got, with their headers."""
         self.films: dict[str, Film] = {}
         """Events that are written in pieces, by name."""
+        self.is_forgetful = False
+        """Whether a node lost its disk: it may deliver again what it had known to be accepted."""
         self._letters_read: dict[str, int] = {}
         self._now = now
 
@@ -120,7 +123,7 @@ class Record:
 
     def stored(self, sent: Sent) -> None:
         """The program was told that the event is durable."""
-        sent.is_stored = True
+        sent.is_stored, sent.stored_at = True, self._now()
 
     def ended(self, sent: Sent, result: str) -> None:
         """A sender was told the outcome of its event."""
@@ -144,7 +147,7 @@ class Record:
             )
         if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
-        if sent.result == "ACCEPTED":
+        if sent.result == "ACCEPTED" and not self.is_forgetful:
             self.blame(f"{seen.name} received {payload!r} after its sender was told that it is accepted")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1
@@ -172,6 +175,10 @@ class Record:
         return film
 
     # -- dead letters
+
+    def forget_letters(self, node: FabricNode) -> None:
+        """A node lost its disk: its dead letters may get the same numbers again."""
+        self._letters_read.pop(node.name, None)
 
     def read_letters(self, node: FabricNode) -> None:
         """Take note of a node's new dead letters, before anybody handles them and retention removes them.

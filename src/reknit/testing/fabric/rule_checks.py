@@ -9,6 +9,7 @@ from reknit.dead_letter import DeadLetterContent
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import REDRIVEN, Seen, Sent
+from reknit.testing.fabric.replacements import is_forgotten
 from reknit.testing.fabric.rules import protects_owed
 from reknit.topic import Pattern
 
@@ -30,8 +31,12 @@ def may_be_withheld(scene: Scene, seen: Seen, sent: Sent) -> bool:
 
 
 def losses_are_counted(scene: Scene, seen: Seen, sent: Sent) -> bool:
-    """Whether retention took an event that nobody got: its id is not known then, but its source's losses are."""
-    return not protects_owed(scene.plan) and any(topic == sent.topic for topic, *_ in seen.lost)
+    """Whether an event that nobody got is lost with a disk or by retention: its id is not known, but its topic's losses.
+
+    A node on the way that lost its disk may say that it has no event any more which its neighbour waits for.
+    """
+    may_lose = scene.replaced or not protects_owed(scene.plan)
+    return bool(may_lose) and any(topic == sent.topic for topic, *_ in seen.lost)
 
 
 def open_dead_letters_are_held(scene: Scene) -> Iterator[str]:
@@ -50,6 +55,8 @@ def open_dead_letters_are_held(scene: Scene) -> Iterator[str]:
 
 def redriven_once(scene: Scene) -> Iterator[str]:
     """A dead letter is redriven at most once, with the payload of its event."""
+    if scene.replaced:
+        return  # a node may have forgotten that it did that
     for node in scene.fabric.nodes.values():
         scene.record.read_letters(node)
     owed = Counter(_kind(letter) for letter in scene.record.letters.values())
@@ -75,6 +82,7 @@ def redriven_events_arrive(scene: Scene) -> Iterator[str]:
                 if (
                     seen.is_durable
                     and seen.node not in scene.outposts
+                    and not is_forgotten(scene.replaced, seen)
                     and Pattern(seen.pattern).matches(topic)
                 ):
                     account = scene.fabric.nodes[seen.node].node.journal.ledger.accounts.get(seen.name)
@@ -101,7 +109,7 @@ def streams_are_whole(scene: Scene) -> Iterator[str]:
             yield f"{film.name} was said to be accepted, and nobody read it to its end"
         if film.result in ("RELEASED", "REJECTED", "GIVEN UP") and film.readers:
             yield f"{film.name} is {film.result}, and {film.readers} read it to its end"
-        if film.result == "ACCEPTED" and len(film.readers) > 1:
+        if film.result == "ACCEPTED" and len(film.readers) > 1 and not scene.replaced:
             yield f"{film.name} was accepted by {film.readers}"
 
 

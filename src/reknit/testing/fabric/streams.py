@@ -267,6 +267,7 @@ class StreamEnd(asyncio.Transport):
         self._queue.clear()
         self._due = 0
         self._wire.closed(self)
+        self._is_closing = True
         if self.life.host.is_powered:
             self._send(_Sign.RESET)
 

@@ -138,7 +138,7 @@ class AmqpIncomingLink:
         except InvalidTopic as error:
             _reject(handles, Code.INVALID_ARGUMENT, f"property `to`: {error}")
             return None
-        if not rights.may_write(topic):
+        if not rights.may_publish(topic):
             _reject(handles, Code.PERMISSION_DENIED, f"{rights.user} may not publish on {topic}")
             return None
         if len(self._offers) >= topics_max:

@@ -68,7 +68,7 @@ class LinkTable:
         topic = services.replies.create() if target.is_dynamic else target.address
         if topic:
             check_topic(topic)
-            if not services.rights.may_write(topic):
+            if not services.rights.may_publish(topic):
                 return Code.PERMISSION_DENIED, f"{services.rights.user} may not publish on {topic}"
         made = AmqpIncomingLink(
             services,

@@ -44,7 +44,7 @@ class Notifications:
         """Publish, and answer when the event is stored. Raises `TimeoutError`."""
         if topic.rpartition("/")[2] in (SUBTOPICS, ROUTES_TOPIC):
             return StatusEvent(FORBIDDEN, f"events can't be posted to /{topic}")
-        if not self._access.may_write(user, topic):
+        if not self._access.may_publish(user, topic):
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{topic}")
         stored = self._publish(topic, form)
         await asyncio.wait_for(asyncio.shield(stored), self._settings.request_timeout_s)

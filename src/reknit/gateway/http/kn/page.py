@@ -149,12 +149,26 @@ class KnPage:
         if not to:
             self._reply(connection, request, format, answers)
             return
+        if refused := self._status_refusal(request, to_topic(to, _base(request))):
+            self._reply(connection, request, format, [refused, *answers])
+            return
         for answer in answers:
             elements = {**answer.elements, STATUS: answer.status, ID: new_id()}
             headers = {name: value for name, value in elements.items() if not is_hop_by_hop(name)}
             headers["status_from"] = answer.elements.get(LOCATION, "")
             self._publishers.publish(to_topic(to, _base(request)), answer.text.encode(), headers)
         connection.answer(204, self._origins.cors(request), b"", request.keep_alive)
+
+    def _status_refusal(self, request: HttpRequest, topic: str) -> StatusEvent | None:
+        """Why status events may not be published on a topic for this client. They are answers, but also events."""
+        user = self._access.who(request.token)
+        if not self._origins.is_allowed(request):
+            return StatusEvent(FORBIDDEN, FORBIDDEN_ORIGIN)
+        if user is None:
+            return StatusEvent(FORBIDDEN, UNKNOWN_TOKEN)
+        if not self._access.may_publish(user, topic):
+            return StatusEvent(FORBIDDEN, f"{user} may not post to /{topic}")
+        return None
 
     def _reply(
         self,

@@ -39,11 +39,15 @@ class RouteRequests:
         elements = {ID: id}
         if not to:
             if old is not None:
+                if denied := self._denial(form, from_topic, old.to_topic, user):
+                    return denied
                 await router.remove(old)
             return StatusEvent("200 Routed", "the route is deleted", elements)
         destination = to_topic(to, base)
-        if denied := self._denial(form, from_topic, destination, user):
-            return denied
+        touched = (destination,) if old is None else (destination, old.to_topic)
+        for topic in touched:
+            if denied := self._denial(form, from_topic, topic, user):
+                return denied
         if old is not None and old.to_topic == destination:
             return StatusEvent("200 Ignored route", "", elements)
         if router.is_full:
@@ -65,7 +69,7 @@ class RouteRequests:
             return StatusEvent(BAD_REQUEST, why)
         if readable is not None and not any(one.matches(from_topic) for one in readable):
             return StatusEvent(FORBIDDEN, f"{user} may not read /{from_topic}")
-        if not self._access.may_write(user, to):
+        if not self._access.may_publish(user, to):
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{to}")
         return None
 

@@ -14,6 +14,7 @@ from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.record import Record
+from reknit.testing.fabric.replacements import Replacement
 
 AGAIN_S: Final = 0.3
 """How long a service manager waits before it starts a program that failed."""
@@ -42,6 +43,8 @@ class Scene:
         """How events come to them: from, to, and how."""
         self.lives: list[Any] = []
         """Every member of a group that there ever was: see `programs/groups.py`."""
+        self.replaced: list[Replacement] = []
+        """The nodes that lost their disk."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
 

@@ -64,7 +64,7 @@ class ReadingProgram(ListeningProgram):
         """It can't resume."""
         if self._reading is not None:
             self._reading.is_over = True
-            if self.is_strict:
+            if self.is_strict and not any(one.node == self.node.name for one in self.scene.replaced):
                 self.scene.record.blame(f"{self.name} can't resume from {self._place}: {why}")
         self._reading, self._place = None, ""
 

@@ -37,6 +37,8 @@ class DeliveryWatch:
     def taken(self, event: Any) -> None:
         """The program got an event."""
         event_id = _id(event)
+        if any(one.node == self._seen.node for one in self._scene.replaced):
+            return  # its node may have forgotten everything that it knew
         if self._is_settled():
             self._confirmed |= self._accepted
         if not self._scene.plan.lease_s:  # it may have ended, and the next attempt is on its way

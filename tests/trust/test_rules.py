@@ -1,18 +1,21 @@
-"""PermissionRules: the rights of users, and patterns that include others."""
+"""Rules and the gate: the rights of users, and patterns that include others."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reknit.address import Address
+from reknit.config import Config, SecuritySettings
 from reknit.errors import InvalidConfig, InvalidTopic
-from reknit.node.peers.peers import ANONYMOUS
-from reknit.node.peers.permissions import ITSELF, PermissionRules
 from reknit.topic import Pattern
+from reknit.trust.gate import Gate
+from reknit.trust.rules import ANONYMOUS, ITSELF, Rules
 
-RULES = PermissionRules(
+RULES = Rules(
     [
         "ann publish plant/**",
         "ann subscribe //vcu/FFFF0010/1/FFFF",
@@ -21,8 +24,7 @@ RULES = PermissionRules(
         "bob as //vcu/10/1/FFFF",
         "bob as /20/1/0",
         "root admin",
-    ],
-    {"ann": "a-token", "bob": "b-token"},
+    ]
 )
 
 
@@ -70,13 +72,45 @@ def test_a_name_may_only_be_the_addresses_of_its_rules(name: str, address: str, 
     assert RULES.may_be(name, Address.parse(address)) == may
 
 
-def test_a_token_tells_a_name_and_an_unknown_one_tells_nobody() -> None:
-    assert RULES.who("a-token") == "ann"
-    assert RULES.who("b-token", "someone") == "bob"
-    assert RULES.who("guess") is None
-    assert RULES.who("guess", "someone") is None
-    assert RULES.who("") == ANONYMOUS
-    assert RULES.who("", "someone") == "someone"
+def gate(tmp_path: Path, *allow: str) -> Gate:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann a-token\nbob b-token\n")
+    tokens.chmod(0o600)
+    return Gate(Config(security=SecuritySettings(tokens_file=str(tokens), allow=allow)))
+
+
+def test_a_token_tells_a_name_and_an_unknown_one_tells_nobody(tmp_path: Path) -> None:
+    who = gate(tmp_path, "root admin").who
+    assert who("a-token") == "ann"
+    assert who("b-token", "someone") == "bob"
+    assert who("guess") is None
+    assert who("guess", "someone") is None
+    assert who("") == ANONYMOUS
+    assert who("", "someone") == "someone"
+
+
+def test_tokens_without_rules_are_for_those_who_have_one(tmp_path: Path) -> None:
+    some = gate(tmp_path)
+    assert not some.is_open
+    for name, may in (("ann", True), ("somebody with a certificate", True), (ANONYMOUS, False)):
+        assert some.may_publish(name, "plant/a") == may
+        assert some.may_subscribe(name, Pattern("**")) == may
+        assert some.may_be(name, Address.parse("//vcu/10/1/8001")) == may
+        assert some.is_admin(name) == may
+        assert some.readable(name) == (None if may else ())
+
+
+def test_without_rules_and_tokens_everyone_may_do_everything() -> None:
+    some = Gate(Config())
+    assert some.is_open
+    assert some.may_publish(ANONYMOUS, "plant/a")
+    assert some.readable(ANONYMOUS) is None
+    assert some.may_observe(ANONYMOUS)
+
+
+def test_who_may_read_everything_or_is_an_admin_may_observe(tmp_path: Path) -> None:
+    some = gate(tmp_path, "ann subscribe **", "bob subscribe plant/**", "root admin")
+    assert [name for name in ("ann", "bob", "root", ANONYMOUS) if some.may_observe(name)] == ["ann", "root"]
 
 
 def test_an_admin_is_who_a_rule_says() -> None:
@@ -99,7 +133,7 @@ def test_an_admin_is_who_a_rule_says() -> None:
 )
 def test_what_is_no_rule_is_refused_with_the_forms_that_there_are(rule: str) -> None:
     with pytest.raises(InvalidConfig, match="NAME publish"):
-        PermissionRules([rule])
+        Rules([rule])
 
 
 segments = st.sampled_from(["a", "b", "ab", "aba", "@x", "*", "**", "$*b", "a$*", "a$*a"])

@@ -1,0 +1,71 @@
+"""The gate of a node: every door asks it who somebody is and what they may do."""
+
+from __future__ import annotations
+
+import hmac
+
+from reknit.address import Address
+from reknit.config import Config
+from reknit.config.credentials import read_credentials
+from reknit.topic import Pattern
+from reknit.trust.refusals import Refusals
+from reknit.trust.rules import ANONYMOUS, EVERYTHING, Rules
+
+
+class Gate:
+    """Identities and rules, from one configuration. Raises `InvalidConfig`.
+
+    >>> gate = Gate(Config())
+    >>> gate.is_open, gate.who(""), gate.may_publish("anonymous", "plant/a")
+    (True, 'anonymous', True)
+    """
+
+    def __init__(self, config: Config) -> None:
+        tokens = read_credentials(config.security.tokens_file, "security.tokens_file")
+        self._tokens = {name: token.encode() for name, token in tokens.items()}
+        self.rules = Rules(config.security.allow, names_matter=bool(tokens))
+        self.refusals = Refusals()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everyone may do everything, because there is neither a rule nor a token."""
+        return self.rules.is_open
+
+    # -- who somebody is
+
+    def who(self, token: str, certified: str = "") -> str | None:
+        """The name behind a token, or behind a certificate; None for a token that is not known."""
+        if not token:
+            return certified or ANONYMOUS
+        given, found = token.encode(), None
+        for name, known in self._tokens.items():  # all of them, so that the time tells nothing
+            if hmac.compare_digest(known, given):
+                found = name
+        return found
+
+    # -- what they may do
+
+    def may_publish(self, name: str, topic: str) -> bool:
+        """Whether a name may publish on a topic."""
+        return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "publish"))
+
+    def may_subscribe(self, name: str, wanted: Pattern) -> bool:
+        """Whether a name may read all topics that match a pattern."""
+        return self.rules.may(name, "subscribe", wanted)
+
+    def readable(self, name: str) -> tuple[Pattern, ...] | None:
+        """The topics that a name may read; None for all."""
+        patterns = self.rules.patterns(name, "subscribe")
+        return None if EVERYTHING in patterns else patterns
+
+    def may_be(self, name: str, source: Address) -> bool:
+        """Whether events from an address may come from a name."""
+        return self.rules.may_be(name, source)
+
+    def is_admin(self, name: str) -> bool:
+        """Whether a name may ask and change everything."""
+        return self.rules.is_admin(name)
+
+    def may_observe(self, name: str) -> bool:
+        """Whether a name may see figures about all topics: status, ledger and metrics."""
+        return self.is_admin(name) or self.may_subscribe(name, EVERYTHING)

@@ -1,0 +1,100 @@
+"""The rules of a node, as they are written in `security.allow`.
+
+    NAME publish PATTERN      may publish on these topics, and offer to hold their events for others
+    NAME subscribe PATTERN    may subscribe to these topics, and read their past
+    NAME as ADDRESS           may be the source of events with such an address
+    NAME admin                may ask and change everything
+
+NAME is an identity; `anonymous` is somebody who has proven none, and `*` is everyone. A PATTERN that begins with `/` or
+`up:` is one of addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from reknit.address import Address
+from reknit.errors import InvalidAddress, InvalidConfig, InvalidTopic
+from reknit.topic import Pattern
+
+ANONYMOUS: Final = "anonymous"
+"""The identity of somebody who has proven none."""
+EVERYONE: Final = "*"
+ITSELF: Final = ""
+"""The identity of the node's own parts: relays, links, and gateways that have asked the gate for their clients."""
+EVERYTHING: Final = Pattern("**")
+VERBS: Final = ("publish", "subscribe", "as", "admin")
+
+
+class Rules:
+    """What every identity may do.
+
+    Without a rule everyone may do everything. If `names_matter`, because some have tokens, everyone who has proven a
+    name may.
+
+    >>> rules = Rules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
+    >>> rules.may("ann", "publish", Pattern("plant/7")), rules.may("bob", "publish", Pattern("plant/7"))
+    (True, False)
+    >>> rules.may_be("ann", Address.parse("//vcu/10/1/8001"))
+    True
+    """
+
+    def __init__(self, allow: Sequence[str], names_matter: bool = False) -> None:
+        self.is_open = not allow and not names_matter
+        """Whether everyone may do everything."""
+        self._is_for_names = not allow and names_matter
+        self._patterns: dict[tuple[str, str], list[Pattern]] = {}
+        self._addresses: dict[str, list[Address]] = {}
+        for rule in allow:
+            try:
+                self._add(*rule.split())
+            except (TypeError, InvalidTopic, InvalidAddress) as error:
+                forms = "NAME publish|subscribe PATTERN, NAME as ADDRESS, or NAME admin"
+                why = f"has {rule!r}, which is not a valid rule ({error}); write {forms}"
+                raise InvalidConfig("security.allow", "settings", why) from None
+
+    def _add(self, name: str, verb: str, text: str = "") -> None:
+        if verb not in VERBS or (verb == "admin") != (not text):
+            raise TypeError(f"{verb!r} must be one of {', '.join(VERBS)}, and all but admin need a pattern")
+        if verb == "as":
+            self._addresses.setdefault(name, []).append(Address.parse(text))
+        else:
+            pattern = EVERYTHING if verb == "admin" else read_pattern(text)
+            self._patterns.setdefault((name, verb), []).append(pattern)
+
+    def _is_free(self, name: str) -> bool:
+        """Whether no rule is needed for this name."""
+        return name == ITSELF or self.is_open or (self._is_for_names and name != ANONYMOUS)
+
+    def patterns(self, name: str, verb: str) -> tuple[Pattern, ...]:
+        """The topics on which a name may publish, or to which it may subscribe."""
+        if self._is_free(name):
+            return (EVERYTHING,)
+        return tuple(pattern for who in (name, EVERYONE) for pattern in self._patterns.get((who, verb), ()))
+
+    def may(self, name: str, verb: str, wanted: Pattern) -> bool:
+        """Whether one rule allows all topics that are wanted."""
+        return self._is_free(name) or any(one.includes(wanted) for one in self.patterns(name, verb))
+
+    def may_be(self, name: str, source: Address) -> bool:
+        """Whether events from this address may come from that name."""
+        allowed = [one for who in (name, EVERYONE) for one in self._addresses.get(who, ())]
+        return self._is_free(name) or any(one.matches(source) for one in allowed)
+
+    def publishes(self, name: str) -> bool:
+        """Whether a name may publish anything at all."""
+        return bool(self.patterns(name, "publish"))
+
+    def is_admin(self, name: str) -> bool:
+        """Whether a name may do everything."""
+        return bool(self.patterns(name, "admin"))
+
+
+def read_pattern(text: str) -> Pattern:
+    """A pattern of topics, also where it is written as one of addresses.
+
+    >>> read_pattern("//vcu/FFFFFFFF/1/FFFF").text, read_pattern("plant/**").text
+    ('up/vcu/*/*/1/*', 'plant/**')
+    """
+    return Address.parse(text).pattern if text.startswith(("/", "up:")) else Pattern(text)
