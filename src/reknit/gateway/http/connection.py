@@ -192,10 +192,12 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """Send: straight to the socket unless earlier bytes are still buffered.
 
         A transport collects writes until the end of the event loop's turn: the first of thousands would wait for the
-        last.
+        last. A client that is gone gets nothing: its request may have taken longer than its connection lasted.
         """
         transport = self._transport
-        if transport.get_write_buffer_size() or transport.is_closing():
+        if transport.is_closing():  # then writing raises, on uvloop
+            return
+        if transport.get_write_buffer_size():
             transport.write(data)
             return
         try:

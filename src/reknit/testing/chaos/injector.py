@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Injector:
         self._fabric, self._pipeline, self._observe = fabric, pipeline, observe
         self._began = time.monotonic()
         self._threads: list[threading.Thread] = []
+        self._busy: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        """By target."""
         self.done: list[Done] = []
         self.findings: list[str] = []
 
@@ -71,6 +74,11 @@ class Injector:
             tick()
 
     def _run(self, fault: Fault) -> None:
+        """Carry out one fault, after those of the same target: on a busy machine a node takes long to start."""
+        with self._busy[fault.target]:
+            self._carry_out(fault)
+
+    def _carry_out(self, fault: Fault) -> None:
         began_s = self.now_s
         try:
             note, is_skipped = self._inject(fault), False
