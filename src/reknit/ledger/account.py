@@ -15,6 +15,8 @@ Series = tuple[str, bytes]
 """(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
 ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
+COPIES: Final = ("relay/", "route/")
+"""Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
 
 
 @dataclass(slots=True)

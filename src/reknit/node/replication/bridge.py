@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.decoding import UNREADABLE
 from reknit.errors import Refused, ReknitError
 from reknit.node.replication.relay import RETRY_S, make_replication, retry_forever
 from reknit.node.replication.remote_session import ConnectSession, RemoteSession
 from reknit.node.replication.replicator import Replicator, Runner
+from reknit.node.replication.visited_nodes import ask_visited
 from reknit.outcome import Code
 from reknit.protocol.replication.batch_expiry import BatchExpiry
 from reknit.protocol.replication.bridge_replication import (
@@ -194,17 +194,4 @@ class Bridge:
         """Ask the source which nodes new sources have passed: their events wait for the answer."""
         while (question := self._replicator.question) is not None:
             self._replicator.question = None
-            found = await session.ask("vias", sources=[source.hex() for source in question.sources])
-            nodes = dict(zip(question.sources, _nodes(found, len(question.sources)), strict=True))
-            self._replicator.feed(VisitedKnown(nodes))
-
-
-def _nodes(found: Any, count: int) -> list[list[str]]:
-    """The answer of another node, checked. Raises `Refused`."""
-    try:
-        nodes = msgspec.convert(found, list[list[str]])
-    except UNREADABLE as error:
-        raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` is not valid: {error}") from None
-    if len(nodes) != count:
-        raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` has {len(nodes)} rows for {count} sources")
-    return nodes
+            self._replicator.feed(VisitedKnown(await ask_visited(session, question.sources)))

@@ -32,7 +32,7 @@ from reknit.protocol.replication.replication import (
 )
 from reknit.transport.connection import Handler
 from reknit.wire.codec import Frames, Item
-from reknit.wire.links import Skip
+from reknit.wire.links import Skip, Via
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse, Welcome
 
 log = logging.getLogger("reknit.node")
@@ -117,6 +117,10 @@ class Replicator:
     def take(self, batches: list[Batch]) -> None:
         """The source delivered these."""
         self.feed(BatchesTaken(batches))
+
+    def tell(self, via: Via) -> None:
+        """Tell the target which nodes a source has passed, before its batches."""
+        self._target.send(via)
 
     async def room(self) -> None:
         """Return when there is room for more."""
