@@ -1,6 +1,7 @@
 """Requests to caches over one connection: each reply goes to the requester that asked.
 
-A reply may come in several messages, and batches follow a `Recovered` message as frames.
+A reply may come in several messages, and batches follow a `Recovered` message as frames. Events and series that were
+not asked for are dropped: a cache may be another version, broken or hostile.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from reknit.batch import Batch
+import msgspec
+
+from reknit.batch import Batch, Head
 from reknit.ledger import Series
 from reknit.protocol.machine import Peer
 from reknit.seqset import Range
+from reknit.topic import Pattern
 from reknit.wire.announced import Announced
 from reknit.wire.codec import Frames
 from reknit.wire.recovery import Recover, Recovered, Span, Survey, Surveyed
@@ -33,11 +37,31 @@ class CacheRequester(Protocol):
         """A cache can't be reached for now."""
 
 
+class OpenRequest(msgspec.Struct, frozen=True):
+    """A request whose reply is not complete: who asked whom, and for what."""
+
+    requester: CacheRequester
+    cache: Peer
+    number: int
+    series: Series = ("", b"")
+    ranges: Sequence[Range] = ()
+    pattern: Pattern | None = None
+
+    def asked_for(self, head: Head) -> bool:
+        """Whether some events of a batch were asked for."""
+        is_series = (head.topic, head.source) == self.series
+        return is_series and any(start < head.stop and head.first < stop for start, stop in self.ranges)
+
+    def asked_about(self, span: Span) -> bool:
+        """Whether a series is among those that were asked for."""
+        return self.pattern is not None and self.pattern.matches(span.topic)
+
+
 class CacheRequests:
     """The requests that are open on one connection."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[CacheRequester, Peer, int]] = {}
+        self._open: dict[int, OpenRequest] = {}
         self._count = 0
         self._announced: Announced[Recovered] = Announced()
         """The reply whose batches come next."""
@@ -53,25 +77,27 @@ class CacheRequests:
         deep: bool,
     ) -> Recover:
         """The message that requests ranges."""
-        return Recover(self._register(requester, cache, number), *stream, ranges, bytes_max, deep)
+        request = OpenRequest(requester, cache, number, stream, ranges)
+        return Recover(self._register(request), *stream, ranges, bytes_max, deep)
 
     def survey(
         self, requester: CacheRequester, cache: Peer, number: int, pattern: str, age_s: float, deep: bool
     ) -> Survey:
         """The message that requests a list of the ranges that the cache holds."""
-        return Survey(self._register(requester, cache, number), pattern, age_s, deep)
+        request = OpenRequest(requester, cache, number, pattern=Pattern(pattern))
+        return Survey(self._register(request), pattern, age_s, deep)
 
-    def _register(self, requester: CacheRequester, cache: Peer, number: int) -> int:
+    def _register(self, request: OpenRequest) -> int:
         self._count += 1
-        self._open[self._count] = (requester, cache, number)
+        self._open[self._count] = request
         return self._count
 
     def take(self, message: Recovered | Surveyed) -> None:
         """A reply came; the batches that it announces follow as frames."""
         if isinstance(message, Surveyed):
             if (request := self._request(message.id, message.is_last)) is not None:
-                requester, cache, number = request
-                requester.told(cache, number, message.spans, message.is_last)
+                spans = [span for span in message.spans if request.asked_about(span)]
+                request.requester.told(request.cache, request.number, spans, message.is_last)
         elif message.size > 0:
             self._announced.announce(message)
         else:
@@ -97,27 +123,25 @@ class CacheRequests:
     def _pass_on(self, reply: Recovered, batches: list[Batch]) -> None:
         request = self._open.get(reply.id)
         if request is not None:
-            request[0].found(request[1], batches)
+            wanted = [batch for batch in batches if request.asked_for(batch.head)]
+            request.requester.found(request.cache, wanted)
         if self._announced.message is None:
             self._end(reply)
 
     def _end(self, reply: Recovered) -> None:
         if (request := self._request(reply.id, reply.is_last)) is not None:
-            requester, cache, number = request
-            requester.answered(cache, number, reply.covered, reply.is_last)
+            request.requester.answered(request.cache, request.number, reply.covered, reply.is_last)
 
-    def _request(self, id_: int, is_last: bool) -> tuple[CacheRequester, Peer, int] | None:
+    def _request(self, id_: int, is_last: bool) -> OpenRequest | None:
         return self._open.pop(id_, None) if is_last else self._open.get(id_)
 
     def forget(self, requester: CacheRequester) -> None:
         """Drop the replies to a requester that is gone."""
-        self._open = {id_: request for id_, request in self._open.items() if request[0] is not requester}
+        self._open = {id_: one for id_, one in self._open.items() if one.requester is not requester}
 
     def lost(self) -> None:
         """The connection is gone, and its replies with it: tell every requester, once for each cache."""
         requests, self._open = self._open, {}
         self._announced.clear()
-        for requester, cache in dict.fromkeys(
-            (requester, cache) for requester, cache, _ in requests.values()
-        ):
+        for requester, cache in dict.fromkeys((one.requester, one.cache) for one in requests.values()):
             requester.unreachable(cache)

@@ -36,6 +36,7 @@ class Host:
         self.life: Life | None = None
         self.lives = 0
         self._ahead_us = 0
+        self._drift = 0.0
 
     # -- life
 
@@ -73,7 +74,12 @@ class Host:
 
     def time_us(self) -> int:
         """The time of day, as this host's clock has it."""
-        return START_US + self._ahead_us + int(self.loop.now * 1e6)
+        return START_US + self._ahead_us + int(self.loop.now * (1.0 + self._drift) * 1e6)
+
+    def drift_clock(self, drift: float) -> None:
+        """Let the clock go faster from now on by this share, or slower."""
+        self._ahead_us += int(self.loop.now * (self._drift - drift) * 1e6)
+        self._drift = drift
 
     def step_clock(self, seconds: float) -> None:
         """Set the clock forward, or back."""

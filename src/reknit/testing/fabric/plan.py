@@ -60,7 +60,9 @@ class FabricPlan:
     reject: float = 0.0
     """The weights of an application's dispositions, beside 1 for accepting."""
     leave_share: float = 0.0
-    """Restarts of a subscriber's program in which it leaves in order."""
+    """Restarts of an AMQP receiver in which it leaves in order."""
+    quit_share: float = 0.0
+    """Deliveries at which a subscriber or worker leaves in order, without settling the event, and comes back later."""
 
     # the network
     delay_s_max: float = 0.005
@@ -90,6 +92,8 @@ class FabricPlan:
     step_rate: float = 0.0
     step_s_max: float = 3600.0
     """Steps of a host's clock."""
+    drift_max: float = 0.0
+    """By which share the clocks of hosts go too fast or too slow at most."""
 
     # disks
     sync_failure_rate: float = 0.0
@@ -151,6 +155,12 @@ class FabricPlan:
     hostiles: int = 0
     """Peers that send garbage, mutated messages and floods."""
 
+    # caches
+    liars: int = 0
+    """Caches that hang, deny, or answer something else."""
+    recoverers: int = 0
+    """Subscribers without a name that ask them, and honest nodes, for history and for what they miss."""
+
     # groups
     members: int = 0
     """Programs that are members of one group, each with a session."""
@@ -189,6 +199,8 @@ class FabricPlan:
             **_Draw(Random(f"gateway plan {seed}")).gateways(),
             **_Draw(Random(f"groups {seed}")).groups(),
             **_Draw(Random(f"replacements {seed}")).replacements(),
+            **_Draw(Random(f"departures {seed}")).departures(),
+            **_Draw(Random(f"caches {seed}")).caches(),
         )
 
 
@@ -344,4 +356,14 @@ class _Draw:
         return {
             "replace_rate": self._some(0.15, 0.1, 0.3),
             "empty_share": self._rng.choice((0.0, 0.5, 1.0)),
+        }
+
+    def departures(self) -> dict[str, Any]:
+        return {"quit_share": self._some(0.25, 0.01, 0.1), "drift_max": self._some(0.2, 0.001, 0.2)}
+
+    def caches(self) -> dict[str, Any]:
+        has_caches = self._rng.random() < 0.25
+        return {
+            "liars": self._rng.randint(0, 2) if has_caches else 0,
+            "recoverers": self._rng.randint(1, 2) if has_caches else 0,
         }

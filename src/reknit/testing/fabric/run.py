@@ -31,6 +31,7 @@ from reknit.testing.fabric.logs import tracebacks
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
 from reknit.testing.fabric.programs.administration import operators
+from reknit.testing.fabric.programs.caches import recovering_programs
 from reknit.testing.fabric.programs.groups import group_members
 from reknit.testing.fabric.programs.program import ListeningProgram, Program, Scene
 from reknit.testing.fabric.programs.publishers import PublishingProgram
@@ -96,7 +97,7 @@ class FabricSimulation:
         await self.start_nodes(rng)
         self._make_programs(rng)
         self._add(await start_outposts(self.scene))
-        self._add(group_members(self.scene))
+        self._add(group_members(self.scene) + recovering_programs(self.scene))
         faults = Faults(self.scene, self.programs)
         try:
             await self._be_ready()

@@ -112,6 +112,27 @@ class Program:
         raise NotImplementedError
 
 
+class QuittingProgram(Program):
+    """A program that may leave in the middle of a delivery, and comes back."""
+
+    def __init__(self, scene: Scene, name: str, node: FabricNode) -> None:
+        super().__init__(scene, name, node)
+        self._quits = scene.fabric.rng(f"quits {name}")
+
+    def quits(self) -> bool:
+        """Whether it leaves now."""
+        return not self.scene.is_calm and self._quits.random() < self.scene.plan.quit_share
+
+    async def live(self) -> None:
+        while True:
+            await self.listen()
+            await asyncio.sleep(self._quits.uniform(0.0, AGAIN_S))
+
+    async def listen(self) -> None:
+        """Subscribe, until it leaves."""
+        raise NotImplementedError
+
+
 class ListeningProgram(Program):
     """A program that is ready before others begin."""
 

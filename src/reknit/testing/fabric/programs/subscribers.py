@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.program import QuittingProgram, Scene
 from reknit.testing.fabric.programs.watch import DeliveryWatch
 from reknit.testing.fabric.record import Seen
 
 
-class SubscribingProgram(Program):
+class SubscribingProgram(QuittingProgram):
     """Subscribes, settles each event, and may leave and come back."""
 
     def __init__(self, scene: Scene, name: str, node: FabricNode, pattern: str, is_durable: bool) -> None:
@@ -24,7 +24,7 @@ class SubscribingProgram(Program):
             scene.record.seen[name] = self.seen
         self.is_open = False
 
-    async def live(self) -> None:
+    async def listen(self) -> None:
         if not self.is_durable:
             self._lives += 1
             name = f"{self.name}.{self._lives}"
@@ -34,20 +34,32 @@ class SubscribingProgram(Program):
         name = self.name if self.is_durable else ""
         async with (
             self.session() as session,
-            session.subscribe(self.pattern, name=name, auto_accept=False, on_lost=self._on_lost) as events,
+            session.subscribe(
+                self.pattern, name=name, auto_accept=False, on_lost=self._on_lost, **self.options()
+            ) as events,
         ):
             self.is_open = True
             if self.is_durable:
                 self._watch.begin(lambda: events.is_settled)
             async for event in events:
                 self._take(event)
+                if self.quits():
+                    break
                 await self._settle(event)
+        self._leave()
+
+    def options(self) -> dict[str, Any]:
+        """Further options of the subscription."""
+        return {}
 
     def crash(self) -> None:
+        self._leave()
+        super().crash()
+
+    def _leave(self) -> None:
         self.is_open = False
         if not self.is_durable:
             self.scene.record.seen.pop(self.seen.name, None)  # it is not owed anything any more
-        super().crash()
 
     def _take(self, event: Any) -> None:
         record, seen = self.scene.record, self.seen

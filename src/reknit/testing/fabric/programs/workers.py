@@ -7,7 +7,7 @@ from typing import Any
 
 from reknit.errors import Undelivered
 from reknit.testing.fabric.nodes import FabricNode
-from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.program import Program, QuittingProgram, Scene
 from reknit.testing.fabric.record import Seen, Sent
 
 
@@ -51,7 +51,7 @@ class SendingProgram(Program):
             self._open.pop(payload, None)
 
 
-class WorkingProgram(Program):
+class WorkingProgram(QuittingProgram):
     """One of the subscribers of a balanced topic."""
 
     def __init__(self, scene: Scene, name: str, node: FabricNode, pattern: str) -> None:
@@ -60,7 +60,7 @@ class WorkingProgram(Program):
         self.seen = scene.record.seen[name] = Seen(name, pattern, node.name, False)
         self.is_open = False
 
-    async def live(self) -> None:
+    async def listen(self) -> None:
         self.is_open = False
         async with (
             self.session() as session,
@@ -71,6 +71,8 @@ class WorkingProgram(Program):
                 self.scene.record.received(
                     self.seen, event.topic, event.source, event.seq, bytes(event.payload)
                 )
+                if self.quits():
+                    break
                 await self._settle(event)
 
     def crash(self) -> None:
