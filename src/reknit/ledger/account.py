@@ -32,6 +32,8 @@ class Account:
     ends: dict[Series, dict[FinalOutcome, SeqSet]] = field(default_factory=dict)
     tallies: dict[Series, dict[int, AttemptCount]] = field(default_factory=dict)
     """The attempts at events that came back and have not ended yet."""
+    owner: str = ""
+    """The identity that may use the name; empty while nobody owns it."""
     losses: dict[Series, dict[str, SeqSet]] = field(default_factory=dict)
     """Lost events, by series and reason, until the subscriber has confirmed that it knows of them."""
 

@@ -64,7 +64,7 @@ class Bridge:
         connect: ConnectSession,
     ) -> None:
         self.route = route
-        self.problem = ""
+        self._problem = ""
         self._config = config
         self._handler = handler
         self._connect = connect
@@ -120,6 +120,11 @@ class Bridge:
         if self._stop_listening is not None:
             self._stop_listening()
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is copied, if so: the reason at the source, or that at the target."""
+        return self._problem or self._replicator.problem
+
     async def begun(self) -> None:
         """Return when events published at the source from now on are owed to the target, or `problem` says why not."""
         await self._has_begun.wait()
@@ -161,7 +166,7 @@ class Bridge:
                 await self._replicator.open(float("inf"))
                 return
             except (ReknitError, OSError) as error:
-                self.problem = str(error)
+                self._problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _copy(self) -> None:
@@ -170,7 +175,7 @@ class Bridge:
             async with session:
                 await self._copy_from(session)
         except (ReknitError, OSError) as error:
-            self.problem = str(error)
+            self._problem = str(error)
             self._has_begun.set()
             raise
         finally:
@@ -180,7 +185,7 @@ class Bridge:
         source_node = session.connection.welcome.node if session.connection.welcome is not None else ""
         if source_node and source_node == self._machine.target:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
-        self.problem = ""
+        self._problem = ""
         self._replicator.feed(SourceUp(source_node))
         wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False, is_cache=True)
         async with wanted as events:

@@ -102,6 +102,11 @@ class Replicator:
         self._key = f"{name} of {source_url}"
         runner.core.parts.add(self._key, self)
 
+    @property
+    def problem(self) -> str:
+        """Why the target can't be reached; empty while it can."""
+        return self._target.problem
+
     async def open(self, wait_s: float = 1.0) -> None:
         """Connect to the target, trying for `wait_s`. Raises `NotConnected`, `RemoteError`."""
         await self._target.open(wait_s)
