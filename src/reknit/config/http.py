@@ -28,6 +28,9 @@ class HttpSettings(Section):
         "kn_event_hash", "how a mod_pubsub client is told to reconnect"
     )
     grace_s: float = setting(60.0, "how long a disconnected client can resume by kn_event_hash", low=1)
+    follow_s: float = setting(
+        3_600.0, "how long linked nodes go on sending a tunnel's topics after its last client left", low=1
+    )
     heartbeat_s: float = setting(15.0, "how long a tunnel is quiet before it gets a heartbeat", low=0.01)
     retry_ms: int = setting(1_000, "how long a disconnected browser waits before it reconnects, about")
     tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)

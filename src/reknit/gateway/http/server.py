@@ -48,7 +48,7 @@ class HttpServer:
             settings.stall_s_max,
         )
         self.room = TunnelRoom(settings, self.tunnels)
-        self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels)
+        self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels, node.links.followed)
         self.publishers = HttpPublishers(node, node.name, node.epoch)
         self.router = KnRouter(
             node.journal,
@@ -84,6 +84,7 @@ class HttpServer:
             position=lambda: self.tunnels.position,
             started_at=node.started_at,
             forgets=node.config.journal.kind == "memory" or bool(node.journal.report.missing_bytes),
+            followed_since=node.links.followed_since,
         )
         kn = KnPage(
             access=access,
