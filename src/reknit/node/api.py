@@ -13,6 +13,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
 from reknit.node.core.journal_tail import JournalTail
+from reknit.node.file_reloader import FileReloader
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.store.journal import Journal
 from reknit.transport.connection import Handler
@@ -48,6 +49,8 @@ class GatewayNode(Handler, Protocol):
     """The journal's name, which changes when positions start anew."""
     gate: Gate
     """Who somebody is, and what they may do. A gateway asks it for its clients."""
+    reloader: FileReloader
+    """Reads files again when they change. A gateway adds what it reads."""
     journal: Journal
     started_at: float
     """By `environment.monotonic`."""
