@@ -229,3 +229,17 @@ def test_http_and_metrics_speak_tls(made: Certificates, tmp_path: Path) -> None:
             assert "Traceback" not in node.output()
 
     run(test, 200)
+
+
+def test_the_data_folder_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Also one that was there before, with permissions for others."""
+    node = NodeProcess(tmp_path)
+    node.data.mkdir(mode=0o755)
+    with ending(node):
+        node.start()
+        assert command("pub", "a/b", "hello", "--node", node.url, environ={}).returncode == 0
+        assert node.stop() == 0
+    assert node.data.stat().st_mode & 0o777 == 0o700
+    modes = {str(path): path.stat().st_mode & 0o077 for path in node.data.rglob("*")}
+    assert modes
+    assert not any(modes.values()), modes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ def run_node(
 ) -> None:
     """Run a node until a signal. A flag that is given, by the name of its setting, overrides `--set` and the file."""
     raise_files_max()
+    os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node runs: then it reloads its certificates
     config = load(file, overrides={**parsed(settings), **_given(flags)})
     run(_serve(config, metrics))
