@@ -24,6 +24,12 @@ class HttpSettings(Section):
 
     title: ClassVar[str] = "http"
     listen: str = setting("", "host:port to serve tunnels on; empty: no tunnels", check=check_host_port)
+    tls_cert_file: str = setting("", "the gateway's certificate (PEM), for https; empty: no TLS")
+    tls_key_file: str = setting("", "the certificate's private key (PEM)")
+    tls_ca_file: str = setting("", "authorities that sign clients' certificates (PEM); empty: ask for none")
+    tls_needs_client_cert: bool = setting(
+        False, "refuse clients without a certificate from an authority in tls_ca_file"
+    )
     scheme: Literal["kn_event_hash", "kn_route_checkpoint"] = setting(
         "kn_event_hash", "how a mod_pubsub client is told to reconnect"
     )

@@ -13,6 +13,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
 from reknit.node.core.journal_tail import JournalTail
+from reknit.node.file_reloader import FileReloader
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
 from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.store.journal import Journal
@@ -60,6 +61,8 @@ class GatewayNode(Handler, Protocol):
     """The journal's name, which changes when positions start anew."""
     gate: Gate
     """Who somebody is, and what they may do. A gateway asks it for its clients."""
+    reloader: FileReloader
+    """Reads files again when they change. A gateway adds what it reads."""
     journal: Journal
     started_at: float
     """By `environment.monotonic`."""

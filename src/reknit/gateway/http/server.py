@@ -27,6 +27,7 @@ from reknit.gateway.http.room import TunnelRoom
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.servers import Server, listen_failure, open_server
+from reknit.transport.tls import refusal, server_tls
 
 TICK_S = 0.5
 
@@ -73,6 +74,8 @@ class HttpServer:
             on_request=self.pages.answer,
         )
         self._server: Server | None = None
+        self._tls = server_tls(settings, lambda name, why: refusal(node.config, f"http.{name}", why))
+        node.reloader.add("the certificate for https://", self._tls)
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
 
@@ -116,9 +119,10 @@ class HttpServer:
         """Listen. Raises `InvalidConfig`."""
         parts = urlsplit(f"//{self.settings.listen}")
         host, port = parts.hostname or "", parts.port or 0
+        scheme = "http" if self._tls is None else "https"
         try:
             self._server, self.url = await open_server(
-                lambda: HttpConnection(self._services), "http", host, port, backlog=4096
+                lambda: HttpConnection(self._services), scheme, host, port, tls=self._tls, backlog=4096
             )
         except OSError as error:
             why = listen_failure(self.settings.listen, error)
