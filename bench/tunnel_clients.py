@@ -43,7 +43,10 @@ def post(port: int) -> float:
     body = urlencode({"kn_to": "/other", "kn_payload": "x"}).encode()
     began = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
-        head = b"POST /kn HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = (
+            b"POST /kn HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+        )
         sock.sendall(head + body)
         assert b" 200 " in sock.recv(65536)
     return time.perf_counter() - began
