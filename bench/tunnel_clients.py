@@ -43,7 +43,10 @@ def post(port: int) -> float:
     body = urlencode({"kn_to": "/other", "kn_payload": "x"}).encode()
     began = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port), WAIT_S) as sock:
-        head = b"POST /kn HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = (
+            b"POST /kn HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+        )
         sock.sendall(head + body)
         assert b" 200 " in sock.recv(65536)
     return time.perf_counter() - began
@@ -114,7 +117,7 @@ class Clients:
             sock.bind((f"127.0.0.{2 + number // 10_000}", 0))
             sock.connect(address)
             last = f"Last-Event-ID: {ids[number]}\r\n" if ids else ""
-            sock.sendall(f"GET /sse?topic=what/chat HTTP/1.1\r\nHost: x\r\n{last}\r\n".encode())
+            sock.sendall(f"GET /sse?topic=what/chat HTTP/1.1\r\nHost: localhost\r\n{last}\r\n".encode())
             sock.setblocking(False)
             self._sockets[sock.fileno()] = sock
             self._order.append(sock.fileno())

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +18,11 @@ from typing import Any
 
 import pytest
 
+from reknit.client import tunnel
 from reknit.client.session import connect
 from reknit.config import Config, load
 from reknit.errors import LocalError
-from reknit.processes.process import NodeProcess, ending, tied
+from reknit.processes.process import NodeProcess, ending, free_port, tied
 from tests.certificates import Certificates
 from tests.node.node_processes import run, until
 
@@ -164,3 +169,77 @@ def test_a_missing_certificate_is_named_with_its_setting(tmp_path: Path) -> None
         "error: setting transport.tls_cert_file (from flag) names gone.pem, which can't be read: "
         "no such file or directory"
     )
+
+
+def served(port: int) -> str:
+    """The certificate that a client is shown."""
+    return ssl.get_server_certificate(("127.0.0.1", port))
+
+
+def test_a_node_takes_new_certificates_while_it_runs(made: Certificates, tmp_path: Path) -> None:
+    """On SIGHUP and by itself; connections that are open go on, and a file that can't be used changes nothing."""
+    made.make("live")
+    node = tls_node(tmp_path, *made.settings("live"))
+
+    async def test() -> None:
+        with ending(node):
+            node.start()
+            async with connect(node.url, config=config(made)) as session:
+                await session.publish("a", b"1")
+                first = await asyncio.to_thread(served, node.port)
+                os.kill(node.pid, signal.SIGHUP)
+                await until(lambda: "the certificate for tls:// was reloaded from" in node.output())
+                assert await asyncio.to_thread(served, node.port) == first
+                made.make("live")
+                await until(lambda: served(node.port) != first)
+                now = served(node.port)
+                made.pem("live").write_text("no certificate")
+                os.kill(node.pid, signal.SIGHUP)
+                await until(lambda: "the certificate for tls:// stays as it was" in node.output())
+                assert served(node.port) == now
+                await session.publish("a", b"2")
+            assert "broke" not in node.output()
+            assert node.stop() == 0
+
+    run(test, 200)
+
+
+def test_http_and_metrics_speak_tls(made: Certificates, tmp_path: Path) -> None:
+    http, metrics = free_port(), free_port()
+    options = [*made.settings("node", section="http"), "--http", f"127.0.0.1:{http}"]
+    node = NodeProcess(tmp_path, "--journal", "memory", *options, "--metrics", f"127.0.0.1:{metrics}")
+    trust = ssl.create_default_context(cafile=str(made.pem("ca")))
+
+    def get(port: int, path: str, context: ssl.SSLContext = trust) -> bytes:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=60) as answer:
+            return bytes(answer.read(200))
+
+    async def test() -> None:
+        with ending(node):
+            node.start()
+            await until(lambda: "listens on" in node.output())
+            assert f"https://127.0.0.1:{http}" in node.output()
+            url, trusted = f"https://127.0.0.1:{http}", config(made)
+            async with tunnel.open(url, "/what/chat", config=trusted, wait_s=60) as events:
+                await tunnel.notify(url, "/what/chat", "hello", config=trusted)
+                assert (await anext(aiter(events))).payload == b"hello"
+            assert b"HELP" in await asyncio.to_thread(get, metrics, "/metrics")
+            with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+                await asyncio.to_thread(get, metrics, "/metrics", ssl.create_default_context())
+            assert "Traceback" not in node.output()
+
+    run(test, 200)
+
+
+def test_the_data_folder_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Also one that was there before, with permissions for others."""
+    node = NodeProcess(tmp_path)
+    node.data.mkdir(mode=0o755)
+    with ending(node):
+        node.start()
+        assert command("pub", "a/b", "hello", "--node", node.url, environ={}).returncode == 0
+        assert node.stop() == 0
+    assert node.data.stat().st_mode & 0o777 == 0o700
+    modes = {str(path): path.stat().st_mode & 0o077 for path in node.data.rglob("*")}
+    assert modes
+    assert not any(modes.values()), modes

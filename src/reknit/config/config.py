@@ -116,11 +116,11 @@ class Config:
                 raise InvalidConfig(f"topics[{at}].order", dict(self.origins).get("topics", "code"), why)
 
     def _check_tls(self) -> None:
-        for name in ("transport.tls", "transport.tls_client", "amqp.tls"):
+        for name in ("transport.tls", "transport.tls_client", "http.tls", "amqp.tls"):
             files = [f"{name}_cert_file", f"{name}_key_file"]
             if bool(self.get(files[0])) != bool(self.get(files[1])):
                 self._refuse(files, "needs both files or neither")
-        for name in ("transport", "amqp"):
+        for name in ("transport", "http", "amqp"):
             needs, ca = f"{name}.tls_needs_client_cert", f"{name}.tls_ca_file"
             if self.get(needs) and not self.get(ca):
                 self._refuse([needs], f"needs {ca}: the authorities that sign clients' certificates")

@@ -24,10 +24,19 @@ class HttpSettings(Section):
 
     title: ClassVar[str] = "http"
     listen: str = setting("", "host:port to serve tunnels on; empty: no tunnels", check=check_host_port)
+    tls_cert_file: str = setting("", "the gateway's certificate (PEM), for https; empty: no TLS")
+    tls_key_file: str = setting("", "the certificate's private key (PEM)")
+    tls_ca_file: str = setting("", "authorities that sign clients' certificates (PEM); empty: ask for none")
+    tls_needs_client_cert: bool = setting(
+        False, "refuse clients without a certificate from an authority in tls_ca_file"
+    )
     scheme: Literal["kn_event_hash", "kn_route_checkpoint"] = setting(
         "kn_event_hash", "how a mod_pubsub client is told to reconnect"
     )
     grace_s: float = setting(60.0, "how long a disconnected client can resume by kn_event_hash", low=1)
+    follow_s: float = setting(
+        3_600.0, "how long linked nodes go on sending a tunnel's topics after its last client left", low=1
+    )
     heartbeat_s: float = setting(15.0, "how long a tunnel is quiet before it gets a heartbeat", low=0.01)
     retry_ms: int = setting(1_000, "how long a disconnected browser waits before it reconnects, about")
     tunnels_max: int = setting(100_000, "tunnels open on one node", low=1)
@@ -41,4 +50,8 @@ class HttpSettings(Section):
     request_bytes_max: int = setting(1 * MIB, "longest request", low=KIB)
     request_timeout_s: float = setting(10.0, "how long a request may take to arrive", low=0.01)
     stop_timeout_s: float = setting(2.0, "how long tunnels may take to close when the node stops")
+    hosts: tuple[str, ...] = setting(
+        (),
+        "further names of a node that listens on the loopback address, as a proxy passes them on; '*': all",
+    )
     origins: tuple[str, ...] = setting((), "other sites whose pages may use this node; '*': all")

@@ -6,14 +6,16 @@ doors, which let foreign clients in, and importers, which bring events from else
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.node.anycast.gateway_api import AnycastApi
 from reknit.node.core.journal_tail import JournalTail
+from reknit.node.file_reloader import FileReloader
 from reknit.node.replication.local_publisher import LocalPublisher, OnDurable, OnGap, OnRefused
+from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.store.journal import Journal
 from reknit.transport.connection import Handler
 from reknit.trust.gate import Gate
@@ -39,6 +41,17 @@ class Door(Attachment, Protocol):
         """Figures for the node's status."""
 
 
+class LinkedNodes(Protocol):
+    """The links of a node, as far as gateways need them."""
+
+    @property
+    def followed(self) -> FollowedTopics:
+        """The topics that linked nodes send here because a gateway's client reads them."""
+
+    def followed_since(self, patterns: Iterable[str]) -> int | None:
+        """The position from which on these topics came here without a break; None if they do not."""
+
+
 class GatewayNode(Handler, Protocol):
     """A node as its gateways see it. Connections within the process may be opened to it."""
 
@@ -48,11 +61,17 @@ class GatewayNode(Handler, Protocol):
     """The journal's name, which changes when positions start anew."""
     gate: Gate
     """Who somebody is, and what they may do. A gateway asks it for its clients."""
+    reloader: FileReloader
+    """Reads files again when they change. A gateway adds what it reads."""
     journal: Journal
     started_at: float
     """By `environment.monotonic`."""
     watchers: list[Callable[[], None]]
     """Called when more of the journal is durable."""
+
+    @property
+    def links(self) -> LinkedNodes:
+        """The links to other nodes."""
 
     @property
     def tail(self) -> JournalTail:

@@ -51,7 +51,8 @@ class Housekeeping:
 
     def start(self) -> None:
         """Begin."""
-        self._schedule(self._now() + HOUSEKEEPING_S)
+        self._chores_at = self._now() + HOUSEKEEPING_S
+        self._schedule(self._chores_at)
         self._saving = asyncio.create_task(self._save_index())
 
     async def stop(self) -> None:
@@ -82,9 +83,12 @@ class Housekeeping:
             self._run_machines()
 
     def _schedule(self, due: float) -> None:
-        """Tick at this time, or after the usual interval if that is earlier."""
-        now = self._now()
-        self._timer_at = min(max(due, now + 0.001), now + HOUSEKEEPING_S)
+        """Tick at this time, or when the chores are due if that is earlier.
+
+        If it were after the usual interval, a tick just before the chores would delay them to twice that: then it
+        looks as if the process had been suspended, and peers that are silent are given more time.
+        """
+        self._timer_at = max(min(due, self._chores_at), self._now() + 0.001)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._timer_at, self._tick)
@@ -99,9 +103,11 @@ class Housekeeping:
                 self._schedule(now + HOUSEKEEPING_S)
 
     def _work(self, now: float) -> None:
-        self._core.tick(now)
-        if now >= self._chores_at:
+        is_chores_time = now >= self._chores_at
+        if is_chores_time:  # first, so that an error below does not make them due at once again
             self._chores_at = now + HOUSEKEEPING_S
+        self._core.tick(now)
+        if is_chores_time:
             for chore in self._chores:
                 chore(now)
         self._run_machines()

@@ -105,6 +105,8 @@ class NodeMessages:
             return
         published = self._caches.take_frames(item, peer)
         if published is not None:
+            if peer.is_copier:
+                self._core.intake.copies(peer.id)
             self._core.receive(published, peer.id, now)
 
     def _declare(self, item: Declare, peer: PeerState, now: float) -> None:

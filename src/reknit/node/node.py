@@ -29,6 +29,7 @@ from reknit.node.containment import Containment
 from reknit.node.core.core import Core
 from reknit.node.core.journal_tail import JournalTail
 from reknit.node.core.shell import NodeShell
+from reknit.node.file_reloader import FileReloader
 from reknit.node.housekeeping import Housekeeping
 from reknit.node.journals import open_journal
 from reknit.node.links.link_admin import LinkAdmin
@@ -84,6 +85,7 @@ class Node:
         """The gateways that listen, by name."""
         self.importers: list[Attachment] = []
         """Relays, aligners and gateways that bring events from elsewhere."""
+        self.reloader = FileReloader()
         self._listeners = Listeners(config, self)
         self.urls = self._listeners.urls
         self._connect = connect
@@ -234,7 +236,7 @@ class Node:
         )
         self._housekeeping = Housekeeping(
             core=core,
-            chores=(self.peers.check, core.trim, ClockWatch().check),
+            chores=(self.peers.check, core.trim, ClockWatch().check, self.reloader.check),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,
@@ -243,6 +245,7 @@ class Node:
 
     async def _open_doors(self) -> None:
         await self._listeners.open()
+        self.reloader.add("the certificate for tls://", self._listeners.tls)
         for name, make in self._make_doors.items():
             door = make(self)
             await door.start()

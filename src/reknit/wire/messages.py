@@ -33,6 +33,10 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 # -- connections
 
 
+COPIER: Final = "copier"
+"""The role of a connection that publishes events which another node has stored: of links, relays and bridges."""
+
+
 class Hello(Message, frozen=True, tag=1):
     """The side that opened a connection sends it first. The node answers `Welcome`, or `Bye`."""
 
@@ -40,6 +44,7 @@ class Hello(Message, frozen=True, tag=1):
     name: str
     token: str = ""
     role: str = "client"
+    """`client`, `node` for a link, or `COPIER`."""
 
 
 class Welcome(Message, frozen=True, tag=2):

@@ -94,6 +94,17 @@ def test_a_page_of_another_site_may_only_use_the_node_if_its_origin_is_allowed()
         assert image.code == 403
 
 
+def test_a_page_that_gives_its_name_this_address_is_refused() -> None:
+    """A site may let its own name lead to 127.0.0.1: then its page's origin is that of the server."""
+    with web(config(hosts=("events.example",))) as node:
+        host, origin = "evil.example:8080", "http://evil.example:8080"
+        assert node.request("/kn", "POST", b"kn_to=/a", Host=host, Origin=origin).code == 403
+        assert node.request("/sse?topic=**", Host=host, Origin=origin).code == 403
+        assert node.request("/kn", "POST", b"kn_to=/a", Host="events.example").code == 200
+        assert node.request("/kn", "POST", b"kn_to=/a", Host="localhost:8080").code == 200
+        assert node.node.journal.status().events == 2
+
+
 def test_a_preflight_is_answered() -> None:
     with web(config(origins=("*",))) as node:
         answer = node.request(

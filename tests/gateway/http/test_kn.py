@@ -234,7 +234,7 @@ def test_subtopics_are_listed_and_new_ones_are_told(node: Web) -> None:
 
 
 def test_requests_on_one_connection_are_answered_in_order(node: Web) -> None:
-    request = b"POST /kn HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+    request = b"POST /kn HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
     bodies = [b"kn_to=/what/chat;kn_payload=%d" % number for number in range(3)]
     with node.connect() as sock:
         sock.sendall(b"".join(request % (len(body), body) for body in bodies))

@@ -78,7 +78,7 @@ def full_peers(count: int, identity: str = "") -> tuple[Peers, list[tuple[PeerSt
         connection = FullConnection()
         peer = peers.add(connection, 0.0)
         peer.identified(identity)
-        peer.welcomed("ann")
+        peer.welcomed("ann", "client")
         peer.blocked(True)
         found.append((peer, connection))
     return peers, found

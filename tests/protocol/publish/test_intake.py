@@ -339,3 +339,17 @@ def test_events_that_the_node_appended_itself_are_known_when_they_come_back() ->
     intake.appended_here(number, {SOURCE: 4})
     assert kept(intake, number) == []
     assert give(intake, batch(1, 3), peer="bridge") == [Send("bridge", Ack(SOURCE, 3))]
+
+
+def test_events_that_another_node_has_stored_are_taken_whatever_their_time() -> None:
+    """A node whose clock was set back refused what linked nodes sent, and never took anything of those sources again."""
+    intake = Intake({})
+    intake.set_clock(0, future_s_max=600.0)
+    later = Batch.build(SOURCE, "plant/temp", 1, [b"x"], time_us=10**12)
+    intake.copies("link")
+    assert appended(give(intake, later, peer="link")) == [(1, 2)]
+    other = Batch.build(b"t" * 16, "plant/temp", 1, [b"x"], time_us=10**12)
+    [refused, _] = give(intake, other, peer="client")
+    assert isinstance(refused, RefusedBatch)
+    intake.receive(PeerLeft(), "link", 0.0)
+    assert not appended(give(intake, other, peer="link")), "the next connection with this id is another one"

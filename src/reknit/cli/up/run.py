@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from reknit.cli.settings import parsed
 from reknit.config import Config, load
 from reknit.server import Node, build_node
 from reknit.transport.file_limits import raise_files_max
+from reknit.transport.tls import ServerTls, refusal, server_tls
 
 
 def run_node(
@@ -27,6 +30,8 @@ def run_node(
 ) -> None:
     """Run a node until a signal. A flag that is given, by the name of its setting, overrides `--set` and the file."""
     raise_files_max()
+    os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node runs: then it reloads its certificates
     config = load(file, overrides={**parsed(settings), **_given(flags)})
     run(_serve(config, metrics))
 
@@ -44,7 +49,8 @@ async def _serve(config: Config, metrics: str | None) -> None:
                 serve_metrics,
             )  # few nodes need Prometheus, which loads slowly
 
-            serve_metrics(node.figures, metrics, node.gate)
+            serve_metrics(node.figures, metrics, node.gate, _metrics_tls(node))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reloader.reload)
         typer.echo(_greeting(node))
         gc.freeze()  # these objects stay: a garbage collection that visits them all would delay every event
         try:
@@ -52,6 +58,14 @@ async def _serve(config: Config, metrics: str | None) -> None:
         except asyncio.CancelledError:
             stored = events(node.journal.status().events)
             say(f"stopping after {duration(environment.monotonic() - node.started_at)}: {stored} stored")
+
+
+def _metrics_tls(node: Node) -> ServerTls | None:
+    """TLS for metrics: that of `[http]`."""
+    config = node.config
+    tls = server_tls(config.http, lambda name, why: refusal(config, f"http.{name}", why))
+    node.reloader.add("the certificate for metrics", tls)
+    return tls
 
 
 def _greeting(node: Node) -> str:

@@ -48,6 +48,7 @@ class AmqpServer:
             connections=self.connections,
         )
         self._server: Server | None = None
+        node.reloader.add("the certificate for amqps://", self._security.tls)
 
     def _refusal(self, setting: str, why: str) -> InvalidConfig:
         name = f"amqp.{setting}"

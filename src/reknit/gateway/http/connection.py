@@ -50,7 +50,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_format", "_group", "_is_ending", "_reader", "_services", "_transport", "_waiting", "_ws",
+        "_format", "_group", "_is_encrypted", "_is_ending", "_reader", "_services", "_transport", "_waiting", "_ws",
         "address", "fd", "opened_at",
     )  # fmt: skip
 
@@ -72,6 +72,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         # uvloop's transports are not subclasses of asyncio.Transport
         self._transport = cast(asyncio.Transport, transport)
         self.fd: int = self._transport.get_extra_info("socket").fileno()
+        self._is_encrypted = self._transport.get_extra_info("sslcontext") is not None
         peer = self._transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
         services = self._services
@@ -189,7 +190,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send: straight to the socket unless earlier bytes are still buffered.
+        """Send: straight to the socket unless earlier bytes are still buffered, or the transport encrypts them.
 
         A transport collects writes until the end of the event loop's turn: the first of thousands would wait for the
         last. Nothing is sent on a connection that is closed: its client left before the answer was ready.
@@ -197,7 +198,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         transport = self._transport
         if transport.is_closing():
             return
-        if transport.get_write_buffer_size():
+        if self._is_encrypted or transport.get_write_buffer_size():
             transport.write(data)
             return
         try:

@@ -48,12 +48,27 @@ class RouteListener(Protocol):
         """The events that a group gets because of the routes in such a batch."""
 
 
+class Followed(Protocol):
+    """The topics that linked nodes send here because somebody reads them."""
+
+    def follow(self, pattern: str, position: int) -> None:
+        """One more reader; the journal's live edge is at this position."""
+
+    def leave(self, pattern: str, now: float) -> None:
+        """One reader less."""
+
+
 class TunnelFeed:
     """Reads the journal and writes to tunnels. Call `grown` when the journal holds more."""
 
-    def __init__(self, journal: Journal, tail: JournalTail, epoch: str, server: TunnelServer) -> None:
+    def __init__(
+        self, journal: Journal, tail: JournalTail, epoch: str, server: TunnelServer, followed: Followed
+    ) -> None:
         self.epoch = epoch
-        self.groups = TunnelGroups()
+        self.groups = TunnelGroups(
+            lambda pattern: followed.follow(pattern, server.position),
+            lambda pattern: followed.leave(pattern, self._loop.time()),
+        )
         self._tail = tail
         self._server = server
         self._loop = asyncio.get_running_loop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 from reknit.gateway.http.formats import TunnelFormat
 from reknit.gateway.http.scopes import TunnelScope
@@ -53,9 +53,14 @@ def chunk(data: bytes) -> bytes:
 
 
 class TunnelGroups:
-    """The groups that have a tunnel, indexed by topic."""
+    """The groups that have a tunnel, indexed by topic. The callbacks get their patterns."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        on_added: Callable[[str], None] = lambda text: None,
+        on_removed: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._on_added, self._on_removed = on_added, on_removed
         self._groups: dict[Hashable, TunnelGroup] = {}
         self._index: TopicIndex[TunnelGroup] = TopicIndex()
         self._indexed: dict[TunnelGroup, list[Pattern]] = {}
@@ -100,7 +105,9 @@ class TunnelGroups:
         self._indexed[group] = list(group.scope.patterns())
         for pattern in self._indexed[group]:
             self._index.add(pattern, group)
+            self._on_added(pattern.text)
 
     def _remove(self, group: TunnelGroup) -> None:
         for pattern in self._indexed.pop(group):
             self._index.remove(pattern, group)
+            self._on_removed(pattern.text)

@@ -9,7 +9,7 @@ from importlib import resources
 
 from reknit.errors import ReknitError
 from reknit.gateway.http.connection import HttpConnection
-from reknit.gateway.http.origins import FORBIDDEN, PREFLIGHT, OriginPolicy
+from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
 
 log = logging.getLogger("reknit.http")
@@ -24,9 +24,10 @@ Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 class Pages:
     """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
 
-    def __init__(self, by_path: Mapping[str, Page], origins: OriginPolicy) -> None:
+    def __init__(self, by_path: Mapping[str, Page], origins: OriginPolicy, hosts: HostPolicy) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._origins = origins
+        self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
 
     def answer(self, connection: HttpConnection, request: HttpRequest) -> None:
@@ -52,10 +53,15 @@ class Pages:
         connection.next_request()
 
     def _page(self, request: HttpRequest) -> Page:
+        if not self._hosts.is_allowed(request.headers.get("host", "")):
+            return self._foreign
         if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             return self._preflight
         path = "/kn" if request.path.startswith("/kn/") else request.path
         return self.by_path.get(path, self._missing)
+
+    async def _foreign(self, connection: HttpConnection, request: HttpRequest) -> None:
+        connection.answer_text(request, 403, FOREIGN_HOST)
 
     async def _missing(self, connection: HttpConnection, request: HttpRequest) -> None:
         text = f"{request.path} does not exist; there are {', '.join(self.by_path)}"

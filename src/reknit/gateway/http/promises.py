@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from reknit import environment
 from reknit.errors import ReknitError
@@ -17,17 +17,26 @@ PLACES_KNOWN_MAX = 10_000
 class JournalPromises:
     """Answers from one journal. `position` gives the live edge.
 
+    `followed_since` gives the position from which on linked nodes send the events of some patterns.
     `forgets` says that the journal may lack what was published before `started_at`: it is in memory, or lost bytes.
     """
 
     def __init__(
-        self, journal: Journal, epoch: str, *, position: Callable[[], int], started_at: float, forgets: bool
+        self,
+        journal: Journal,
+        epoch: str,
+        *,
+        position: Callable[[], int],
+        started_at: float,
+        forgets: bool,
+        followed_since: Callable[[Iterable[str]], int | None],
     ) -> None:
         self._journal = journal
         self._epoch = epoch
         self._position = position
         self._started_at = started_at
         self._forgets = forgets
+        self._followed_since = followed_since
         self._known: dict[JournalPlace, None] = {}
         """Places that were found to be ours."""
 
@@ -44,6 +53,7 @@ class JournalPromises:
             position_at=lambda age_s: journal.position_at(environment.time_us() - int(age_s * 1e6)),
             is_boundary=self._is_boundary,
             is_readable=lambda position: self._is_readable(scope, position),
+            followed_since=self._followed_since(pattern.text for pattern in scope.patterns()),
         )
 
     def _is_whole(self, scope: TunnelScope) -> bool:

@@ -18,7 +18,7 @@ from reknit.gateway.http.kn.page import KnPage
 from reknit.gateway.http.kn.route_requests import RouteRequests
 from reknit.gateway.http.kn.router import KnRouter
 from reknit.gateway.http.kn.tunnel import KnTunnels
-from reknit.gateway.http.origins import OriginPolicy
+from reknit.gateway.http.origins import HostPolicy, OriginPolicy
 from reknit.gateway.http.pages import Pages
 from reknit.gateway.http.pattern_tunnels import PatternTunnels
 from reknit.gateway.http.promises import JournalPromises
@@ -27,6 +27,7 @@ from reknit.gateway.http.room import TunnelRoom
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
 from reknit.transport.servers import Server, listen_failure, open_server
+from reknit.transport.tls import refusal, server_tls
 
 TICK_S = 0.5
 
@@ -48,7 +49,7 @@ class HttpServer:
             settings.stall_s_max,
         )
         self.room = TunnelRoom(settings, self.tunnels)
-        self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels)
+        self.feed = TunnelFeed(node.journal, node.tail, node.epoch, self.tunnels, node.links.followed)
         self.publishers = HttpPublishers(node, node.name, node.epoch)
         self.router = KnRouter(
             node.journal,
@@ -73,6 +74,8 @@ class HttpServer:
             on_request=self.pages.answer,
         )
         self._server: Server | None = None
+        self._tls = server_tls(settings, lambda name, why: refusal(node.config, f"http.{name}", why))
+        node.reloader.add("the certificate for https://", self._tls)
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
 
@@ -84,6 +87,7 @@ class HttpServer:
             position=lambda: self.tunnels.position,
             started_at=node.started_at,
             forgets=node.config.journal.kind == "memory" or bool(node.journal.report.missing_bytes),
+            followed_since=node.links.followed_since,
         )
         kn = KnPage(
             access=access,
@@ -108,15 +112,17 @@ class HttpServer:
             "/ws": patterns.websocket,
             PATH: self._cloudevents.answer,
         }
-        return Pages(by_path, origins)
+        host = urlsplit(f"//{settings.listen}").hostname or ""
+        return Pages(by_path, origins, HostPolicy(host, settings.hosts))
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""
         parts = urlsplit(f"//{self.settings.listen}")
         host, port = parts.hostname or "", parts.port or 0
+        scheme = "http" if self._tls is None else "https"
         try:
             self._server, self.url = await open_server(
-                lambda: HttpConnection(self._services), "http", host, port, backlog=4096
+                lambda: HttpConnection(self._services), scheme, host, port, tls=self._tls, backlog=4096
             )
         except OSError as error:
             why = listen_failure(self.settings.listen, error)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from wsgiref.simple_server import WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -14,7 +17,10 @@ from prometheus_client.registry import Collector
 
 from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
+from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
+
+log = logging.getLogger("reknit.node")
 
 ANSWER_S = 30.0
 """How long a scrape waits for a busy node, or for a ledger of very many sources: the node goes on meanwhile."""
@@ -178,7 +184,9 @@ def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     yield from (running, events)
 
 
-def serve_metrics(figures: NodeFigures, address: str, gate: Gate) -> WSGIServer:
+def serve_metrics(
+    figures: NodeFigures, address: str, gate: Gate, tls: CurrentTls | None = None
+) -> WSGIServer:
     """Answer Prometheus at HOST:PORT, if it may observe the node. Raises `InvalidConfig`."""
     host, _, port = address.rpartition(":")
     if not (port.isascii() and port.isdigit()):
@@ -193,8 +201,24 @@ def serve_metrics(figures: NodeFigures, address: str, gate: Gate) -> WSGIServer:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
+    if tls is not None:
+        _encrypt(server, tls)
     server.set_app(_guarded(make_wsgi_app(registry), gate))
     return server
+
+
+def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
+    """Speak TLS, by the context of the moment. A handshake runs in its request's thread, and holds up no other."""
+
+    def accept() -> tuple[socket.socket, Any]:
+        accepted, address = server.socket.accept()
+        return tls.context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), address
+
+    def failed(request: object, address: object) -> None:
+        log.info("metrics: a request from %s failed: %s", address, sys.exc_info()[1])
+
+    served = cast(Any, server)
+    served.get_request, served.handle_error = accept, failed
 
 
 def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from reknit import environment
@@ -17,6 +17,7 @@ from reknit.node.peers.peers import PeerState
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.state_file import StateFile
 from reknit.protocol.dispatch.inputs import PeerBlocked
+from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.links.forwarding_table import ForwardingTable, Origins
 from reknit.protocol.links.inputs import (
     BatchStored,
@@ -47,6 +48,8 @@ from reknit.wire.links import Link
 log = logging.getLogger("reknit.node")
 
 FILE: Final = "links.json"
+FOLLOWED_AT_ONCE_MAX: Final = 256
+"""Up to so many followed patterns are saved when one is added; more are saved after a moment."""
 
 
 class Links:
@@ -77,6 +80,8 @@ class Links:
         self._run_soon = run_soon
         self._now = clock
         self._file = StateFile(config, FILE, LinkMemory)
+        self.followed = FollowedTopics(self._file.value.followed, config.http.follow_s, self._followed_more)
+        self.followed.resume(clock())
         self.machine = LinkMachine(
             settings=settings,
             introduce=lambda cost: Link(
@@ -95,6 +100,7 @@ class Links:
                     self.routes.known,
                 ),
                 distribution=distribution,
+                followed=self.followed,
             ),
             memory=self._file.value,
             journal=core.tail,
@@ -121,6 +127,15 @@ class Links:
         await self.outgoing.stop()
         await self._stores.close()
         self._file.close()
+
+    def _followed_more(self) -> None:
+        """A reader follows topics that none did before: linked nodes are told, and it outlasts a crash."""
+        self.machine.table.subscriptions_changed()
+        if len(self._file.value.followed) <= FOLLOWED_AT_ONCE_MAX:
+            self._file.save()
+        else:
+            self._file.save_soon()
+        self._run_soon()
 
     # -- connections that this node opens
 
@@ -224,6 +239,16 @@ class Links:
         self._run_soon()
 
     # -- questions
+
+    def followed_since(self, patterns: Iterable[str]) -> int | None:
+        """The position from which on everything on these topics came here from linked nodes without a break.
+
+        None if they are not followed. A node that never had a link has everything that there is.
+        """
+        if not self._file.value.first:
+            return 0
+        found = [self.followed.since(pattern) for pattern in patterns]
+        return None if None in found else max((since for since in found if since is not None), default=0)
 
     def connection(self, name: str) -> LinkConnection | None:
         """The one in use to a neighbour, if it is connected."""

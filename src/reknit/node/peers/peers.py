@@ -15,7 +15,7 @@ from reknit.outcome import Code
 from reknit.transport.connection import Connection
 from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Item, encode
-from reknit.wire.messages import Bye, Message, Ping
+from reknit.wire.messages import COPIER, Bye, Message, Ping
 
 log = logging.getLogger("reknit.node")
 
@@ -44,6 +44,8 @@ class PeerState:
     name: str = ""
     identity: str = ""
     """The name that it has proven, where there are permissions."""
+    is_copier: bool = False
+    """Whether it brings events that another node has stored."""
     is_welcome: bool = False
     is_leaving: bool = False
     is_blocked: bool = False
@@ -75,9 +77,9 @@ class PeerState:
         """Whether it has to read before its next message is processed."""
         return self.is_blocked and self.budget.is_short(self)
 
-    def welcomed(self, name: str) -> None:
+    def welcomed(self, name: str, role: str) -> None:
         """It introduced itself, and may send anything from now on."""
-        self.name = name
+        self.name, self.is_copier = name, role == COPIER
         self.is_welcome = True
 
     def identified(self, identity: str) -> None:

@@ -76,7 +76,7 @@ class Reception:
             return
         if self._permissions is not None and not self._permissions.greet(item.token, peer):
             return
-        peer.welcomed(item.name)
+        peer.welcomed(item.name, item.role)
         peer.send(self._welcome)
 
     def take(self, item: Item, peer: PeerState, now: float) -> None:

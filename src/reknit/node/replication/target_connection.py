@@ -8,15 +8,19 @@ from reknit.config import Config
 from reknit.connection.node_connection import ConnectionUser, NodeConnection
 from reknit.transport import memory
 from reknit.transport.connection import Handler
+from reknit.wire.messages import COPIER
 
 
 class TargetConnection(NodeConnection):
-    """With a `handler`, the node of this process: the connection is within the process, and does not break."""
+    """With a `handler`, the node of this process: the connection is within the process, and does not break.
+
+    The node is told that these events are stored elsewhere, so that it does not refuse them for their times.
+    """
 
     def __init__(
         self, url: str, name: str, user: ConnectionUser, *, config: Config, handler: Handler | None = None
     ) -> None:
-        super().__init__(url if handler is None else memory.new_url(name), name, user, config)
+        super().__init__(url if handler is None else memory.new_url(name), name, user, config, role=COPIER)
         self._handler = handler
         self._stop_listening: Callable[[], None] | None = None
 

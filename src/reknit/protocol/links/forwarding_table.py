@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, Ledger, Series
 from reknit.protocol.dispatch.inputs import QueueKey
+from reknit.protocol.links.followed_topics import FollowedTopics
 from reknit.protocol.routing.routes import Interests, Routes
 from reknit.topic import Pattern
 
@@ -103,8 +104,10 @@ class ForwardingTable:
         ledger: Ledger,
         origins: Origins,
         distribution: Callable[[str], str],
+        followed: FollowedTopics | None = None,
     ) -> None:
         self.origins = origins
+        self.followed = followed or FollowedTopics({}, 0.0)
         self._routes = routes
         self._queues = queues
         self._ledger = ledger
@@ -125,7 +128,8 @@ class ForwardingTable:
 
     def changes(self) -> Interests | None:
         """The subscriptions of this node that came and went since the last call. Durable subscribers that are away
-        count."""
+        count, and so do readers of the journal.
+        """
         queues = self._queues
         signature = (len(queues), len(self._ledger.accounts))
         if not self._is_moved and signature == self._signature:
@@ -134,6 +138,7 @@ class ForwardingTable:
         accounts = self._ledger.accounts.items()
         wanted = {queue.pattern.text for queue in queues.values()}
         wanted |= {one.pattern.text for name, one in accounts if not name.startswith(ANYCAST)}
+        wanted |= self.followed.patterns()
         added = [(text, "journal") for text in sorted(wanted - self._announced)]
         removed = [(text, "journal") for text in sorted(self._announced - wanted)]
         self._announced = wanted

@@ -152,8 +152,11 @@ class LinkMachine:
                 self._receive_on_line(message, peer)
 
     def tick(self, now: float) -> None:
-        """Send heartbeats, and drop neighbours that send none."""
+        """Send heartbeats, and drop neighbours that send none. Forget topics that nobody reads any more."""
         self._now = now
+        if self.table.followed.expire(now):
+            self.table.subscriptions_changed()
+            self._effects.append(SaveLinks(is_urgent=False))
         self.routes.tick(now)
 
     def next_deadline(self) -> float | None:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class LinkMemory(msgspec.Struct):
-    """The content of `links.json`. `positions`, `first` and `origins` are changed by the link machine only."""
+    """The content of `links.json`. All but `added` is changed by the link machine only."""
 
     positions: dict[str, tuple[str, int]] = {}
     """By neighbour: its journal's epoch, and the position up to which everything from there is stored here."""
@@ -14,6 +14,8 @@ class LinkMemory(msgspec.Struct):
     """By neighbour: its journal's epoch, this journal's epoch, and the position here at which it was first linked."""
     origins: dict[str, str] = {}
     """By source, as hex: the node on which it is published."""
+    followed: dict[str, int] = {}
+    """By pattern that readers of this journal follow: the position here from which on they do."""
     added: dict[str, int] = {}
     """Links that were added at run time, and their costs."""
 

@@ -48,8 +48,9 @@ class Admission:
         self._topic_bytes_max = topic_bytes_max
         self.topics: set[str] = set()
         """Topics that are known to be valid."""
-        self.latest_us = TIME_US_MAX
-        """No event may have a time later than this."""
+        self._latest_us = TIME_US_MAX
+        self._copiers: set[Peer] = set()
+        """Peers that bring events which another node has stored."""
         self._permit = permit
         self._inspect = inspect
         self._permitted: dict[Peer, dict[bytes, str]] = {}
@@ -63,7 +64,17 @@ class Admission:
     def at(self, now: float) -> None:
         """Set the time to `now`."""
         if self._future_us:
-            self.latest_us = self._zero_us + int(now * 1e6) + self._future_us
+            self._latest_us = self._zero_us + int(now * 1e6) + self._future_us
+
+    def latest_us(self, peer: Peer) -> int:
+        """No event of a peer may have a time later than this. A copy is taken at any time: it may be this node's
+        clock that is wrong, and the event is acknowledged to its publisher.
+        """
+        return TIME_US_MAX if peer in self._copiers else self._latest_us
+
+    def copies(self, peer: Peer) -> None:
+        """A peer brings events that another node has stored."""
+        self._copiers.add(peer)
 
     def permitted(self, peer: Peer) -> dict[bytes, str] | None:
         """The topics on which a peer's sources may publish, as far as was asked; None if every peer may."""
@@ -86,7 +97,7 @@ class Admission:
             permitted[source] = topic
         return refusal
 
-    def malformed(self, batch: Batch) -> Refusal | None:
+    def malformed(self, batch: Batch, peer: Peer) -> Refusal | None:
         """Why no node would take this batch."""
         head = batch.head
         if head.topic not in self.topics:
@@ -103,7 +114,7 @@ class Admission:
         text = ""
         if head.count > self.events_max:
             text = f"a batch of {head.count} events is over limits.batch_events_max"
-        elif head.time_us > self.latest_us:
+        elif head.time_us > self.latest_us(peer):
             text = "an event from too far in the future (limits.future_s_max): set the publisher's clock"
         elif head.flags & FLAG_STREAM:
             text = "an event without its payload can't be published: send a stream's chunks after `Begin`"
@@ -118,3 +129,4 @@ class Admission:
     def forget(self, peer: Peer) -> None:
         """A peer's connection is gone."""
         self._permitted.pop(peer, None)
+        self._copiers.discard(peer)

@@ -130,6 +130,10 @@ class Intake:
         """The time of day at `now` 0, and how far in the future an event's time may be; 0: any."""
         self._admission.set_clock(zero_us, future_s_max)
 
+    def copies(self, peer: Peer) -> None:
+        """A peer brings events that another node has stored: refusing them for their times would lose them."""
+        self._admission.copies(peer)
+
     def expected(self, source: bytes) -> int:
         """The next seq that is taken of a known source."""
         return self._positions.expected(source)
@@ -231,7 +235,7 @@ class Intake:
         claims, admission = self._connections.claims, self._admission
         permitted = admission.permitted(peer)
         nexts, topics, advance = self._positions.next_seqs, admission.topics, self._positions.advance
-        events_max, latest_us = admission.events_max, admission.latest_us
+        events_max, latest_us = admission.events_max, admission.latest_us(peer)
         taken: list[Head] = []
         stops: dict[bytes, int] = {}
         at = taken_at = 0
@@ -311,7 +315,7 @@ class Intake:
 
     def _problem(self, batch: Batch, peer: Peer) -> Refusal | None:
         """Why this batch is never taken."""
-        if (refusal := self._admission.malformed(batch)) is not None:
+        if (refusal := self._admission.malformed(batch, peer)) is not None:
             return refusal
         if self._positions.is_over_limit(batch.source):
             return Refusal(Code.RESOURCE_EXHAUSTED, self._too_many_sources())

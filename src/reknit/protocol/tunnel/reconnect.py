@@ -26,6 +26,8 @@ class HeldJournal(msgspec.Struct, frozen=True):
     """Whether a batch with enough events begins at a place's position, or the journal ends there."""
     is_readable: Callable[[int], bool] = lambda position: True
     """Whether no event of the tunnel's topics after a position was found to be damaged."""
+    followed_since: int | None = 0
+    """The position from which on linked nodes have sent the tunnel's topics; None if they do not yet."""
 
 
 class ReconnectGranted(msgspec.Struct, frozen=True):
@@ -67,6 +69,10 @@ def since_checkpoint(text: str, held: HeldJournal) -> ReconnectGranted | Reconne
     if not held.is_readable(place.position):
         return ReconnectDenied(
             "404 Expired", "events after the checkpoint are lost: the journal is damaged there"
+        )
+    if held.followed_since is None or place.position < held.followed_since:
+        return ReconnectDenied(
+            "404 Expired", "linked nodes may have stopped sending these topics here while the client was away"
         )
     return ReconnectGranted(place, recovered=True)
 

@@ -17,6 +17,7 @@ class JournalFiles:
         self.layout = layout
         try:
             layout.root.mkdir(parents=True, exist_ok=True)
+            layout.root.chmod(0o700)  # events are nobody else's business
             self.lock = DirectoryLock(layout.lock)
         except OSError as error:
             raise explained(error, layout.root) from error

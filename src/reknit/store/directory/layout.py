@@ -85,7 +85,7 @@ class DirectoryLock:
     """Exclusive while it is open. The system releases it when the process ends, even in a crash."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if not self._acquired():
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
             os.close(self._fd)
@@ -131,7 +131,7 @@ class SharedEnd:
 
     def __init__(self, path: Path, writable: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
             if writable and os.fstat(fd).st_size < _END_BYTES:
                 os.pwrite(fd, bytes(_END_BYTES), 0)  # a hole could not be filled on a full disk

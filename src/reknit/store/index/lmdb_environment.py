@@ -43,7 +43,7 @@ class Environment:
     def _open(self, map_bytes: int) -> Any:
         options: dict[str, Any] = {"max_dbs": DATABASES_MAX, "max_readers": 512}
         if not self.readonly:
-            return lmdb.open(str(self.path), map_size=map_bytes, **options)
+            return lmdb.open(str(self.path), map_size=map_bytes, mode=0o600, **options)
         try:
             return lmdb.open(str(self.path), map_size=0, readonly=True, create=False, **options)
         except (lmdb.ReadonlyError, lmdb.LockError, lmdb.DiskError, PermissionError):

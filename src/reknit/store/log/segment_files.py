@@ -62,7 +62,7 @@ class Appender:
         self._broken: JournalError | None = None
         is_new = not path.exists()
         self._is_synced = is_new
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._allocated = os.fstat(self._fd).st_size
         if is_new:
             sync_directory(path.parent)

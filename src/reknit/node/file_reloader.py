@@ -1,0 +1,74 @@
+"""Reads files again while a node runs: on request (SIGHUP), and when one of them has changed.
+
+Whatever a node reads from files can join: it names its files, and reads them again in `reload`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from reknit.errors import ReknitError
+from reknit.transport.tls import FileState, file_state
+
+log = logging.getLogger("reknit.node")
+
+CHECK_S: Final = 2.0
+"""How often the files are compared with what was read."""
+
+
+class Reloadable(Protocol):
+    """Was read from files, and can be read again."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files."""
+
+    def reload(self) -> None:
+        """Read them again. Raises `ReknitError`; then everything stays as it was."""
+
+
+class FileReloader:
+    """Everything of one node that is read from files and may change."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Reloadable] = {}
+        self._states: dict[str, list[FileState]] = {}
+        self._check_at = 0.0
+
+    def add(self, name: str, part: Reloadable | None) -> None:
+        """From now on, read this again when it changes. `name` is for the log; None is nothing to reload."""
+        if part is not None:
+            self._parts[name] = part
+            self._states[name] = _states(part)
+
+    def reload(self) -> None:
+        """Read everything again, and log what came of it."""
+        if not self._parts:
+            log.warning("there is nothing to reload: no certificates are configured")
+        for name in self._parts:
+            self._reload(name)
+
+    def check(self, now: float) -> None:
+        """Read again what has changed since it was read."""
+        if now < self._check_at:
+            return
+        self._check_at = now + CHECK_S
+        for name, part in self._parts.items():
+            if _states(part) != self._states[name]:
+                self._reload(name)
+
+    def _reload(self, name: str) -> None:
+        part = self._parts[name]
+        self._states[name] = _states(part)
+        try:
+            part.reload()
+        except ReknitError as error:
+            log.error("%s stays as it was: %s", name, error)
+        else:
+            log.warning("%s was reloaded from %s", name, ", ".join(part.files))
+
+
+def _states(part: Reloadable) -> list[FileState]:
+    return [file_state(path) for path in part.files]

@@ -1,0 +1,110 @@
+"""The checks of a campaign: each finds what it is for, and nothing in a campaign that went well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reknit.processes.process import Process
+from reknit.testing.chaos.checks import findings
+from reknit.testing.chaos.fabric import Fabric, Publisher, Subscriber
+from reknit.testing.chaos.machine import Machine
+from reknit.testing.chaos.observation import Observation
+from reknit.testing.chaos.record import Published, Received, RecordFile
+
+MACHINE = Machine(False, False, False, frozenset())
+
+
+def ledger(**more: Any) -> dict[str, Any]:
+    row = {"published": 10, "accepted": 10, "dead_lettered": 0, "lost": 0, "in_flight": 0, "balanced": True}
+    return {**row, **more}
+
+
+def good(folder: Path) -> Observation:
+    """p1 published ten events, s1 got them, and node n1 and the pipeline agree."""
+    fabric = Fabric(folder, MACHINE, ())
+    fabric.publishers.append(Publisher("p1", "chaos/p1/in", once=True))
+    fabric.subscribers.append(Subscriber("s1", "n1", "chaos/**", "s1"))
+    fabric.clients["p1"] = Process("p1", ["true"], folder)
+    record = RecordFile(fabric.record("s1"))
+    record.write("got", "chaos/p1/in", "aa", 1, "p1", 1, 10)
+    seen = Observation(fabric)
+    seen.published["p1"] = Published(last=10, is_done=True)
+    seen.received["s1"] = Received.read(record.path)
+    key = ("n1", "s1", "chaos/p1/in")
+    seen.ledgers[key] = ledger()
+    seen.audit = {"problems": [], "lost": 0, "rows": [{**ledger(), **dict(zip(NAMES, key, strict=True))}]}
+    seen.tables["p1"] = seen.received["s1"].numbers["p1"].copy()
+    return seen
+
+
+NAMES = ("node", "subscriber", "topic")
+
+
+def names(seen: Observation) -> set[str]:
+    return {finding.partition(":")[0] for finding in findings(seen)}
+
+
+def test_a_campaign_that_went_well_has_no_finding(tmp_path: Path) -> None:
+    assert findings(good(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (ledger(in_flight=1, accepted=9), "everything_ended"),
+        (ledger(lost=1, accepted=9), "nothing_is_lost_without_cause"),
+        (ledger(balanced=False), "ledgers_balance"),
+        (ledger(accepted=9), "ledgers_agree_with_subscribers"),
+        (ledger(published=11), "ledgers_agree_with_publishers"),
+        (ledger(accepted=9, dead_lettered=1), "rejected_events_are_dead_letters"),
+        (ledger(accepted=8), "audit_agrees_with_ledgers"),
+    ],
+)
+def test_a_wrong_ledger_is_found(tmp_path: Path, row: dict[str, Any], found: str) -> None:
+    seen = good(tmp_path)
+    seen.ledgers["n1", "s1", "chaos/p1/in"] = row
+    assert found in names(seen)
+
+
+def test_an_event_that_never_arrived_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.received["s1"].numbers["p1"].discard(4, 5)
+    assert "every_event_arrived" in names(seen)
+
+
+def test_an_event_that_the_tables_lack_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.tables["p1"].discard(4, 5)
+    assert names(seen) == {"tables_have_every_event"}
+
+
+def test_a_publisher_that_is_told_less_than_before_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.published["p1"].complaints.append("resumes at 5, and 10 was stored")
+    assert names(seen) == {"stored_events_stay_stored"}
+
+
+def test_a_reader_that_gets_events_again_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.fabric.subscribers.append(Subscriber("sse", "n1", "chaos/**", "", has_ids=False))
+    record = RecordFile(seen.fabric.record("sse"))
+    for number in (*range(3, 11), 10):
+        record.write("read", "p1", number, "place")
+    seen.received["sse"] = Received.read(record.path)
+    assert names(seen) == {"readers_get_each_event_once"}
+
+
+def test_an_order_that_nobody_got_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.fabric.clients["order"] = Process("order", ["true"], tmp_path)
+    RecordFile(seen.fabric.record("order")).write("outcome", 1, "ACCEPTED")
+    assert names(seen) == {"accepted_orders_were_accepted"}
+
+
+def test_a_logged_error_is_found(tmp_path: Path) -> None:
+    seen = good(tmp_path)
+    seen.fabric.clients["p1"].log.write_text("Traceback (most recent call last):\n  oops\n")
+    assert names(seen) == {"no_traceback_is_logged"}
