@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from random import Random
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from reknit.frame import Buffer
 
@@ -62,6 +63,14 @@ class Worker(Protocol):
         """Finish what was put, and end."""
 
 
+class Process(NamedTuple):
+    """A process: its number, the time that it has computed, and the memory that it has."""
+
+    pid: int
+    cpu_s: float
+    rss_bytes: int
+
+
 class Environment:
     """The machine that a program runs on. The simulator overrides all of it."""
 
@@ -93,6 +102,11 @@ class Environment:
         opened.setblocking(False)
         return opened
 
+    def process(self) -> Process:
+        """The process that this is, and what it uses."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return Process(os.getpid(), usage.ru_utime + usage.ru_stime, _rss_bytes(usage.ru_maxrss * 1024))
+
     def start_worker(self, name: str) -> Worker:
         """A thread that does work in order."""
         return _ThreadWorker(name)
@@ -102,6 +116,15 @@ class Environment:
         context = copy_context()
         context.run(_current.set, self)
         return context.run(function, *args, **kwargs)
+
+
+def _rss_bytes(most: int) -> int:
+    """The memory that this process has; the most that it had, if the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return most
 
 
 _MACHINE: Final = Environment()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -82,15 +80,15 @@ class NodeFigures:
     def status(self) -> dict[str, Any]:
         """The node's state, as `reknit status` shows it."""
         config, core, journal = self._config, self._core, self._core.journal
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        process = environment.current().process()
         is_disk, requests = config.journal.kind == "disk", core.responses.watch
         return {
             **self._identity,
-            "pid": os.getpid(),
+            "pid": process.pid,
             "listen": list(self._urls),
             "uptime_s": environment.monotonic() - self._started_at,
-            "cpu_s": usage.ru_utime + usage.ru_stime,
-            "rss_bytes": _rss_bytes(),
+            "cpu_s": process.cpu_s,
+            "rss_bytes": process.rss_bytes,
             "data_dir": str(config.node.data_dir.absolute()) if is_disk else None,
             "journal": {"kind": config.journal.kind, **msgspec.to_builtins(journal.status())},
             "dead_letters": core.dead_letter_admin.counts(),
@@ -169,11 +167,3 @@ class NodeFigures:
                     if len(rows) == args.get("rows_max"):
                         break
         return rows
-
-
-def _rss_bytes() -> int:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -30,7 +30,16 @@ class HeldEvents:
     ([(1, 2), (3, 5)], [(2, 3)])
     """
 
-    __slots__ = ("_attempts", "_held", "_returning", "_revoked", "_unwanted", "deliver", "settle")
+    __slots__ = (
+        "_attempts",
+        "_held",
+        "_repeated",
+        "_returning",
+        "_revoked",
+        "_unwanted",
+        "deliver",
+        "settle",
+    )
 
     def __init__(self) -> None:
         self._held = SeriesSeqs()
@@ -44,6 +53,8 @@ class HeldEvents:
         """Those of them whose lease ran out: the application may still have them, and end them."""
         self._unwanted = SeriesSeqs()
         """Events on their way that have to wait for one that was given back."""
+        self._repeated = SeriesSeqs()
+        """Events that the application has, and that came again for a later attempt."""
         self._attempts: dict[Series, dict[int, int]] = {}
         """By series and seq: the attempt of events that were redelivered."""
 
@@ -84,6 +95,15 @@ class HeldEvents:
             self._unwanted.add(series, low, high)
         if max(start, expected) < stop:
             self._unwanted.add(series, max(start, expected), stop)
+
+    def repeat(self, series: Series, start: int, stop: int) -> None:
+        """Events came again. Where the application has them, its outcome is about the attempt that came last."""
+        for low, high in self._held.within(series, start, stop):
+            self._repeated.add(series, low, high)
+
+    def take_repeated(self, series: Series, start: int, stop: int) -> SeqSet:
+        """Events are settled; returns those that came again meanwhile."""
+        return SeqSet.from_ranges(self._repeated.take(series, start, stop))
 
     def take_unwanted(self, series: Series, start: int, stop: int) -> list[Range]:
         """Events came; returns those that are not wanted before an earlier one."""

@@ -231,6 +231,7 @@ class Subscriber:
         series = (batch.topic, batch.source)
         ranges = self._held.redeliver(series, batch.first, batch.stop)
         if self.name:  # what the application has, or ended without the node having stored it, is known
+            self._held.repeat(series, batch.first, batch.stop)
             known = self._held.held_of(series).union(self.node.outcomes.ended_of(series))
             ranges = known.missing(batch.first, batch.stop)
         if ranges:
@@ -399,9 +400,15 @@ class Subscriber:
         if said.outcome is Outcome.ACCEPTED:
             self.node.outcomes.accept(series, start, stop)
             return
-        if said.outcome in GIVEN_BACK:
-            self._held.give_back(series, start, stop)
-        self.node.outcomes.add(series, start, stop, said)
+        if said.outcome not in GIVEN_BACK:
+            self.node.outcomes.add(series, start, stop, said)
+            return
+        self._held.give_back(series, start, stop)
+        repeated = self._held.take_repeated(series, start, stop)
+        for bounds in repeated.ranges():
+            self.node.outcomes.add(series, *bounds, said._replace(attempt=0))
+        for bounds in repeated.missing(start, stop):
+            self.node.outcomes.add(series, *bounds, said)
 
     def _send_dead(self) -> None:
         """Recovered events become dead letters too: each batch in a message of its own, as it may be long."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar, cast
 
-from reknit.environment import Environment, Worker
+from reknit.environment import Environment, Process, Worker
 from reknit.testing.fabric.disk import VirtualDisk
 from reknit.testing.fabric.loop import VirtualLoop
 
@@ -121,6 +121,9 @@ class Life(Environment):
     def open_datagram_socket(self) -> socket.socket:
         assert self._loop.network is not None, "a network"
         return cast(socket.socket, self._loop.network.open_socket(self))
+
+    def process(self) -> Process:
+        return Process(self.host.lives, 0.0, 0)
 
     def start_worker(self, name: str) -> Worker:
         worker = VirtualWorker(self)
