@@ -30,6 +30,7 @@ from reknit.errors import (
     Released,
     RemoteError,
     RequestFailed,
+    TlsFailed,
     Undelivered,
     VersionMismatch,
 )
@@ -44,6 +45,7 @@ SAMPLES: list[ReknitError] = [
     Full("8 subscriptions are open", "limits.subscriptions_max"),
     Closed("journal data"),
     NotConnected("tcp://127.0.0.1:7440", "refused"),
+    TlsFailed("tls://plant:7441", "its certificate has expired"),
     MalformedFrame("bad magic", "byte 0"),
     VersionMismatch(1, 2),
     Aborted("films/new", "0a" * 16, "its publisher gave it up"),
@@ -95,6 +97,7 @@ def test_text_is_one_line_with_every_fact(error: ReknitError) -> None:
         (Full, (LocalError,)),
         (Closed, (LocalError,)),
         (NotConnected, (LocalError, ConnectionError)),
+        (TlsFailed, (NotConnected,)),
         (MalformedFrame, (RemoteError,)),
         (VersionMismatch, (RemoteError,)),
         (Refused, (RemoteError,)),

@@ -10,6 +10,7 @@
     │   ├── Full                a limit was reached and the caller chose not to wait
     │   ├── Closed              used after it was closed
     │   └── NotConnected        (also ConnectionError) there is no connection to use
+    │       └── TlsFailed       the TLS handshake failed, or a certificate can't be verified
     ├── RemoteError             the peer broke the protocol, or refused
     │   ├── MalformedFrame      received bytes are not a frame
     │   ├── VersionMismatch     no version of the protocol in common
@@ -36,7 +37,7 @@ __all__ = [
     "Aborted", "Closed", "Full", "Gone", "InvalidAddress", "InvalidAttributes", "InvalidCheckpoint", "InvalidConfig",
     "InvalidTopic", "JournalCorrupt", "JournalError", "JournalFull", "JournalLocked", "LocalError", "MalformedFrame",
     "Modified", "NotConnected", "Refused", "Rejected", "ReknitError", "Released", "RemoteError", "RequestFailed",
-    "Undelivered", "VersionMismatch",
+    "TlsFailed", "Undelivered", "VersionMismatch",
 ]  # fmt: skip
 
 _SHOWN_CHARS_MAX = 80
@@ -183,6 +184,17 @@ class NotConnected(LocalError, ConnectionError):
 
     def __str__(self) -> str:
         return f"not connected to {self.url}: {self.why}; check that a node listens there, or wait for it"
+
+
+class TlsFailed(NotConnected):
+    """There is no connection, because the two sides did not agree on TLS: most often a certificate is the cause.
+
+    >>> print(TlsFailed("tls://plant:7441", "its certificate has expired; renew it on the node"))
+    no TLS connection to tls://plant:7441: its certificate has expired; renew it on the node
+    """
+
+    def __str__(self) -> str:
+        return f"no TLS connection to {self.url}: {self.why}"
 
 
 class RemoteError(ReknitError):

@@ -131,6 +131,23 @@ class Attempts(_Tagged, frozen=True, tag="attempts"):
     rows: list[AttemptRow]
 
 
+class SourceOwned(_Tagged, frozen=True, tag="source-owned"):
+    """A source belongs to an identity: only this one may publish as it."""
+
+    topic: Topic
+    source: Source
+    owner: str
+    time_us: Time = 0
+
+
+class SubscriberOwned(_Tagged, frozen=True, tag="subscriber-owned"):
+    """A durable subscriber belongs to an identity: only this one may use its name."""
+
+    name: str
+    owner: str
+    time_us: Time = 0
+
+
 class DeadLettersRedriven(_Tagged, frozen=True, tag="redriven"):
     """Dead letters of a source were published again, as the events `[first, first + count)` that follow in the log."""
 
@@ -198,7 +215,7 @@ class TopicResumed(_Tagged, frozen=True, tag="resumed"):
 
 Record = (
     SubscriberOpened | SubscriberClosed | Outcomes | LossesKnown | Attempts | TopicPaused | TopicResumed
-    | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
+    | SourceOwned | SubscriberOwned | DeadLettersRedriven | DeadLettersDropped | DeadLettersBack | Skipped
 )  # fmt: skip
 
 OfAccount = Outcomes | LossesKnown | Attempts
@@ -251,6 +268,14 @@ def _count_attempts(ledger: Ledger, record: Attempts) -> None:
         ledger.tally(record.name, (row.topic, row.source), (row.start, row.stop), counts, last)
 
 
+def _own_source(ledger: Ledger, record: SourceOwned) -> None:
+    ledger.own_source(record.topic, record.source, record.owner)
+
+
+def _own_subscriber(ledger: Ledger, record: SubscriberOwned) -> None:
+    ledger.own_subscriber(record.name, record.owner)
+
+
 def _redrive(ledger: Ledger, record: DeadLettersRedriven) -> None:
     stop = record.first + record.count
     redriven = Redriven(record.ranges, record.topic, record.as_source, record.first, stop)
@@ -281,6 +306,8 @@ _APPLY: Final[dict[type[_Tagged], Callable[[Ledger, Any], None]]] = {
     Outcomes: _settle,
     LossesKnown: _learn,
     Attempts: _count_attempts,
+    SourceOwned: _own_source,
+    SubscriberOwned: _own_subscriber,
     DeadLettersRedriven: _redrive,
     DeadLettersDropped: _drop,
     DeadLettersBack: _put_back,

@@ -19,6 +19,7 @@ from reknit.dead_letter import DeadLetterFilter, read_letter
 from reknit.event import Event
 from reknit.outcome import Code, Reason
 from reknit.topic import Pattern
+from reknit.wire.messages import Revoked
 from tests.client.node_thread import ANY_PORT, serving
 
 PATIENCE_S = 30.0
@@ -105,6 +106,22 @@ def test_event_in_progress_is_kept_and_one_without_a_word_is_lost() -> None:
 
     dispatch = DispatchSettings(lease_s=1.0, retry_backoff_s_min=0.0, retry_backoff_s_max=0.001)
     with node(dispatch=dispatch) as url:
+        run(program(url))
+
+
+def test_events_that_the_node_took_back_are_neither_shown_nor_accepted() -> None:
+    async def program(url: str) -> None:
+        async with connect(url) as session:
+            async with session.subscribe("a", name="audit") as events:
+                await session.publish_many("a", [b"0", b"1", b"2"])
+                first = await next_of(events)
+                events.receive(Revoked(events.sub, "a", first.source, 2, 4))
+            [row] = await session.ledger()
+            assert (row["accepted"], row["in_flight"]) == (1, 2)
+            async with session.subscribe("a", name="audit") as events:
+                assert [(await next_of(events)).payload for _ in "12"] == [b"1", b"2"]
+
+    with node() as url:
         run(program(url))
 
 

@@ -169,3 +169,16 @@ def test_an_error_in_one_effect_does_not_stop_further_commits() -> None:
         await told.until(3)
 
     run(test)
+
+
+def test_a_commit_that_failed_is_not_tried_again_after_the_end() -> None:
+    async def test(disk: Disk, told: Told, made: CommitThread) -> None:
+        disk.failures = 1
+        disk.may_end.release()
+        made.request(1, True)
+        await told.until(0, failures=1)
+        await made.stop()
+        assert made._retrying is not None
+        assert made._retrying.cancelled()
+
+    run(test)

@@ -16,6 +16,7 @@ import pytest
 
 from reknit.client.session import connect
 from reknit.config import Config, load
+from reknit.errors import LocalError
 from reknit.processes.process import NodeProcess, ending, tied
 from tests.certificates import Certificates
 from tests.node.node_processes import run, until
@@ -130,3 +131,36 @@ def test_links_relays_and_routes_trust_and_show_what_the_configuration_names(
                 assert (await anext(aiter(over_the_link))).payload == b"by route"
 
     run(test, 200)
+
+
+def test_a_handshake_that_fails_says_why_on_both_sides(
+    made: Certificates, node: NodeProcess, tmp_path: Path
+) -> None:
+    """In the command's error, in the list of links, and in the logs of both nodes."""
+    north = NodeProcess(tmp_path, "--journal", "memory", "--link", node.url, name="north")
+    why = "its certificate is not from a trusted authority"
+
+    async def test() -> None:
+        with ending(north):
+            north.start()
+            await wait_for_link(north.url, "problem", why)
+            await until(lambda: f"the link to {node.url} waits: {why}" in north.output())
+
+    run(test, 200)
+    done = command("pub", "a/b", "hello", "--node", node.url, environ={})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: no TLS connection to {node.url}: {why}"), done.stderr
+    text = "no TLS connection with a client at 127.0.0.1: it does not trust the authority of this node's certificate"
+    assert text in node.output()
+
+
+def test_a_missing_certificate_is_named_with_its_setting(tmp_path: Path) -> None:
+    node = tls_node(
+        tmp_path, "--set", "transport.tls_cert_file=gone.pem", "--set", "transport.tls_key_file=gone.key"
+    )
+    with pytest.raises(LocalError, match="does not listen"):
+        node.start()
+    assert node.output().strip() == (
+        "error: setting transport.tls_cert_file (from flag) names gone.pem, which can't be read: "
+        "no such file or directory"
+    )

@@ -66,8 +66,9 @@ def test_a_file_that_can_not_be_used_is_named_with_its_setting(
 
 def test_every_context_needs_tls_1_2(made: Certificates) -> None:
     settings = TransportSettings(tls_cert_file=str(made.pem("node")), tls_key_file=str(made.key("node")))
-    for context in (server_tls(settings, refuse), client_tls(Config())):
-        assert context is not None
+    server = server_tls(settings, refuse)
+    assert server is not None
+    for context in (server.context, client_tls(Config())):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 

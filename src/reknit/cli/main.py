@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from reknit.cli import backup, config, journal, ledger, link, route, topic, trail
+from reknit.cli import backup, config, journal, ledger, link, owners, route, topic, trail
 from reknit.cli.dead_letters import commands as dead_letters
 from reknit.cli.demo import command as demo
 from reknit.cli.events import pub, sub
@@ -29,10 +29,12 @@ class Commands(TyperGroup):
     """Turns the errors that reknit raises into one line and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        from reknit.errors import NotConnected, ReknitError
+        from reknit.errors import NotConnected, ReknitError, TlsFailed
 
         try:
             return super().invoke(ctx)
+        except TlsFailed as error:
+            fail(error)
         except NotConnected as error:
             fail(f"no node at {error.url} ({error.why}): start one with `reknit up`")
         except ReknitError as error:
@@ -91,6 +93,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(link.app, name="link")
 app.add_typer(route.app, name="route")
 app.add_typer(topic.app, name="topic")
+app.add_typer(owners.app, name="owners")
 
 
 def main() -> None:

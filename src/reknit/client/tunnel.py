@@ -18,7 +18,7 @@ import msgspec
 from reknit import environment
 from reknit.client.http_request import http_request, tls_of
 from reknit.config import Config
-from reknit.errors import InvalidConfig, MalformedFrame, NotConnected, RemoteError
+from reknit.errors import InvalidConfig, MalformedFrame, NotConnected, RemoteError, TlsFailed
 from reknit.protocol.tunnel.client import (
     BytesHeard,
     ConnectionLost,
@@ -36,6 +36,7 @@ from reknit.protocol.tunnel.client import (
 from reknit.protocol.tunnel.client import TunnelState as State
 from reknit.protocol.tunnel.elements import CHECKPOINT, HASH, ID, LOCATION, PAYLOAD, ROUTED_FROM, STATUS
 from reknit.protocol.tunnel.simple_format import SimpleDecoder
+from reknit.transport.tls_failures import failure_of_node
 
 __all__ = ["State", "Tunnel", "TunnelEvent", "TunnelLost", "notify", "open"]
 
@@ -227,7 +228,8 @@ class Tunnel:
         except TimeoutError as error:
             why = str(error) or f"the server sent nothing for {self._quiet_s_max:.0f} s"
         except (OSError, MalformedFrame, InvalidConfig) as error:
-            why = str(error) or type(error).__name__
+            is_tls = isinstance(error, ssl.SSLError)
+            why = failure_of_node(error) if is_tls else str(error) or type(error).__name__
         self._last_cut = why
         self._machine.receive(ConnectionLost(why), "server", self._now())
 
@@ -317,6 +319,8 @@ async def notify(
         ):
             async for data in chunks:
                 found += decoder.feed(data)
+    except ssl.SSLError as error:
+        raise TlsFailed(url, failure_of_node(error)) from None
     except OSError as error:
         raise NotConnected(url, str(error) or "no answer came in time") from None
     if code != 200:

@@ -44,6 +44,9 @@ class AmqpSettings(Section):
     tls_ca_file: str = setting(
         "", "authorities that sign clients' certificates (PEM), for EXTERNAL; empty: ask for none"
     )
+    tls_needs_client_cert: bool = setting(
+        False, "refuse clients without a certificate from an authority in tls_ca_file"
+    )
     connections_max: int = setting(1_024, "AMQP connections to one node", low=1)
     sessions_max: int = setting(256, "sessions of one connection", low=1, high=32_768)
     links_max: int = setting(1_024, "links of one connection", low=1)

@@ -120,6 +120,10 @@ class Config:
             files = [f"{name}_cert_file", f"{name}_key_file"]
             if bool(self.get(files[0])) != bool(self.get(files[1])):
                 self._refuse(files, "needs both files or neither")
+        for name in ("transport", "amqp"):
+            needs, ca = f"{name}.tls_needs_client_cert", f"{name}.tls_ca_file"
+            if self.get(needs) and not self.get(ca):
+                self._refuse([needs], f"needs {ca}: the authorities that sign clients' certificates")
         if not self.transport.tls_cert_file and any(url.startswith("tls:") for url in self.node.listen):
             self._refuse(["node.listen"], "needs transport.tls_cert_file for tls://")
 

@@ -32,6 +32,9 @@ class TransportSettings(Section):
         "",
         "authorities to trust (PEM), for nodes and for clients' certificates; empty: the system's, no clients",
     )
+    tls_needs_client_cert: bool = setting(
+        False, "refuse clients on tls:// without a certificate from an authority in tls_ca_file"
+    )
     tls_client_cert_file: str = setting(
         "", "the certificate (PEM) that this node or program shows to nodes; empty: tls_cert_file, if set"
     )

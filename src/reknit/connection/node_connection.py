@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from reknit import environment
 from reknit.config import Config
 from reknit.connection.futures import fail_all
-from reknit.errors import MalformedFrame, NotConnected, Refused, ReknitError, VersionMismatch
+from reknit.errors import MalformedFrame, NotConnected, Refused, ReknitError, TlsFailed, VersionMismatch
 from reknit.frame import Buffer
 from reknit.outcome import Code
 from reknit.transport import memory, tcp
 from reknit.transport.connection import Connection
 from reknit.transport.tls import client_tls
+from reknit.transport.tls_failures import failure_of_node
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import VERSION, Bye, Hello, Message, Ping, Pong, Welcome
 
@@ -48,6 +49,7 @@ class NodeConnection:
         token: str = "",
         tls: ssl.SSLContext | None = None,
         role: str = "client",
+        on_problem: Callable[[str], None] | None = None,
     ) -> None:
         self.url = url
         self.welcome: Welcome | None = None
@@ -55,11 +57,14 @@ class NodeConnection:
         self._user = user
         self._config = config
         self._tls = tls
+        self._on_problem = on_problem
         self._connection: Connection | None = None
         self._ready: asyncio.Future[Welcome] | None = None
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._refusal: Exception | None = None
+        self.problem = ""
+        """Why there is no connection, while attempts to connect fail."""
         self._rng = environment.make_random()
         self._is_closing = False
 
@@ -93,10 +98,10 @@ class NodeConnection:
                 break
             except (OSError, NotConnected) as error:
                 attempt += 1
+                failure = self._failed(error)
                 left_s = deadline - asyncio.get_running_loop().time()
                 if left_s <= 0:
-                    why = getattr(error, "why", None) or getattr(error, "strerror", None) or str(error)
-                    raise NotConnected(self.url, why) from None
+                    raise failure from None
                 await asyncio.sleep(min(self._pause_s(attempt), left_s))
         self._task = asyncio.create_task(self._keep())
 
@@ -122,6 +127,16 @@ class NodeConnection:
         """The given context, or the one of `[transport]`, for an address with TLS. Raises `InvalidConfig`."""
         return (self._tls or client_tls(self._config)) if self.url.startswith("tls:") else None
 
+    def _failed(self, error: OSError | ReknitError) -> ReknitError:
+        """An attempt to connect failed: report it if the reason is new."""
+        failure = error if isinstance(error, ReknitError) else _failure(self.url, error)
+        why = failure.why if isinstance(failure, NotConnected) else str(failure)
+        if why != self.problem:
+            self.problem = why
+            if self._on_problem is not None:
+                self._on_problem(why)
+        return failure
+
     async def _keep(self) -> None:
         """Watch the connection, and open it again whenever it breaks."""
         while True:
@@ -134,6 +149,7 @@ class NodeConnection:
                     await self._connect()
                     log.info("reconnected to %s", self.url)
                 except (OSError, ReknitError) as error:
+                    self._failed(error)
                     log.debug("%s: attempt %d to reconnect failed: %s", self.url, attempt, error)
 
     async def _watch(self) -> None:
@@ -209,6 +225,7 @@ class NodeConnection:
             self.drop()
             return
         self.welcome = welcome
+        self.problem = ""
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(welcome)
         self._user.connected(welcome)
@@ -231,9 +248,7 @@ class NodeConnection:
         self._connection = None
         self.welcome = None
         self._gone.set()
-        self._fail(
-            self._refusal or NotConnected(self.url, "the connection was closed before a welcome arrived")
-        )
+        self._fail(self._refusal or self._loss(connection))
         if was_up:
             if not self._is_closing:
                 reason = self.goodbye_text
@@ -241,6 +256,14 @@ class NodeConnection:
                     "the connection to %s broke%s: reconnecting", self.url, f" ({reason})" if reason else ""
                 )
             self._user.disconnected()
+
+    def _loss(self, connection: Connection) -> NotConnected:
+        """Why a connection broke before the node's welcome. A node refuses a certificate after a client's handshake."""
+        failure = connection.failure if isinstance(connection, tcp.TcpConnection) else None
+        if isinstance(failure, ssl.SSLError):
+            return TlsFailed(self.url, failure_of_node(failure))
+        hint = "; if the node listens with TLS, connect to tls://" if self.url.startswith("tcp:") else ""
+        return NotConnected(self.url, f"the connection was closed before a welcome arrived{hint}")
 
     @property
     def goodbye_text(self) -> str:
@@ -252,3 +275,12 @@ class NodeConnection:
             fail_all(
                 [self._ready], error
             )  # nobody may await it: the connection was lost while the session was closed
+
+
+def _failure(url: str, error: OSError) -> NotConnected:
+    """Why a connection could not be opened."""
+    if url.startswith("tls:") and isinstance(
+        error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError
+    ):
+        return TlsFailed(url, failure_of_node(error))
+    return NotConnected(url, error.strerror or str(error))

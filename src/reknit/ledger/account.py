@@ -15,6 +15,8 @@ Series = tuple[str, bytes]
 """(topic, source): the events of one source on one topic, which have their own seqs without gaps."""
 ANYCAST: Final = "anycast/"
 """Accounts with this prefix belong to no subscriber: anycast delivers their events."""
+COPIES: Final = ("relay/", "route/")
+"""Accounts with these prefixes belong to a relay or a bridge, which copies events to another node."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class Account:
     ends: dict[Series, dict[FinalOutcome, SeqSet]] = field(default_factory=dict)
     tallies: dict[Series, dict[int, AttemptCount]] = field(default_factory=dict)
     """The attempts at events that came back and have not ended yet."""
+    owner: str = ""
+    """The identity that may use the name; empty while nobody owns it."""
     losses: dict[Series, dict[str, SeqSet]] = field(default_factory=dict)
     """Lost events, by series and reason, until the subscriber has confirmed that it knows of them."""
 

@@ -72,6 +72,8 @@ class Ledger:
         self.skipped: dict[Series, SeqSet] = {}
         """Events that exist but never arrived here, because no cache had them. Their series continue after them."""
         self.accounts: dict[str, Account] = {}
+        self.owners: dict[bytes, str] = {}
+        """By source: the identity that may publish as it."""
         self.letters: dict[bytes, HandledLetters] = {}
         """Which dead letters were handled, by the source of the dead letters."""
         self._changes = Changes.none()
@@ -145,6 +147,21 @@ class Ledger:
             self._changes.ends.update((name, series) for series in account.ends)
             for series, by_seq in account.tallies.items():
                 self._changes.tallies.update((name, series, seq) for seq in by_seq)
+
+    def own_source(self, topic: str, source: bytes, owner: str) -> None:
+        """A source belongs to an identity from now on; to nobody if that is empty."""
+        if owner:
+            self.owners[source] = owner
+        else:
+            self.owners.pop(source, None)
+        self._changes.series.add((topic, source))
+
+    def own_subscriber(self, name: str, owner: str) -> None:
+        """A durable subscriber belongs to an identity from now on; to nobody if that is empty."""
+        account = self.accounts.get(name)
+        if account is not None:
+            account.owner = owner
+            self._changes.accounts.add(name)
 
     def settle(
         self, name: str, topic: str, source: bytes, start: int, stop: int, end: FinalOutcome

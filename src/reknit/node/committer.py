@@ -52,6 +52,7 @@ class CommitThread:
         """The request that came meanwhile."""
         self._alone_at = 0.0
         """From this time on a commit counts as alone."""
+        self._retrying: asyncio.TimerHandle | None = None
         self._worker = environment.current().start_worker("reknit-commit")
 
     def request(self, number: int, sync: bool) -> None:
@@ -133,7 +134,7 @@ class CommitThread:
         if self._wanted is not None:
             number, sync = max(number, self._wanted[0]), sync or self._wanted[1]
         self._wanted = (number, sync)
-        self._loop.call_later(RETRY_S, self._retry)
+        self._retrying = self._loop.call_later(RETRY_S, self._retry)
 
     def _retry(self) -> None:
         wanted, self._wanted, self._is_held = self._wanted, None, False
@@ -141,5 +142,7 @@ class CommitThread:
             self._request(*wanted)
 
     async def stop(self) -> None:
-        """Finish the commit that runs, and end the thread."""
+        """Finish the commit that runs, and end the thread. One that failed is not tried again: nobody was told of it."""
         await self._worker.stop()
+        if self._retrying is not None:
+            self._retrying.cancel()

@@ -10,6 +10,7 @@ from reknit.node.peers.peers import PeerState
 from reknit.node.peers.reception import MessageTable
 from reknit.node.recovery.caches import CacheMessage, NodeCaches
 from reknit.node.replication.bridges import Bridges
+from reknit.protocol.routing.routes import SourceEntered
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import (
     Announce,
@@ -146,6 +147,8 @@ class NodeMessages:
 
     def _via(self, item: Via, peer: PeerState, now: float) -> None:
         self._bridges.visited.learn(item)
+        if self._core.intake.expected(item.source) == 1:
+            self._core.parts.give(SourceEntered(item.source, tuple(item.nodes)), peer.id, now)
 
     def _recovery(self, item: CacheMessage, peer: PeerState, now: float) -> None:
         self._caches.take(item, peer)

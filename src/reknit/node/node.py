@@ -123,11 +123,11 @@ class Node:
             await importer.start()
 
     def _make_core(self) -> None:
-        config, published = self.config, self.journal.ledger.published
+        config = self.config
         self.peers = Peers(config)
         self._containment = Containment(self.peers)
         self._permissions = (
-            None if self.gate.is_open else Permissions(config, self.gate, self.peers, published)
+            None if self.gate.is_open else Permissions(config, self.gate, self.peers, self.journal.ledger)
         )
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)

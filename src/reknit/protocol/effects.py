@@ -34,6 +34,8 @@ class Append(msgspec.Struct, frozen=True):
     number: int
     data: Buffer
     heads: Sequence[Head]
+    peer: Peer = None
+    """Whose they are."""
 
 
 class AppendRecord(msgspec.Struct, frozen=True):

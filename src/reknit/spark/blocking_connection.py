@@ -6,6 +6,7 @@ For Spark's workers, which do one thing at a time: an event loop would only add 
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from io import BufferedReader
 from types import TracebackType
@@ -13,11 +14,20 @@ from typing import Any, Final, Self, cast
 
 import msgspec
 
-from reknit.errors import Gone, InvalidConfig, MalformedFrame, NotConnected, Refused, VersionMismatch
+from reknit.errors import (
+    Gone,
+    InvalidConfig,
+    MalformedFrame,
+    NotConnected,
+    Refused,
+    TlsFailed,
+    VersionMismatch,
+)
 from reknit.frame import FRAME_BYTES_MAX, KIND_MESSAGE, PREFIX_BYTES, Buffer, peek
 from reknit.outcome import Code
 from reknit.transport.tcp import parse_url
 from reknit.transport.tls import NO_FILES, TlsFiles, client_context
+from reknit.transport.tls_failures import failure_of_node
 from reknit.wire.codec import AnyMessage, decode, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Bye, Hello, Message, Ping, Pong, Welcome
 
@@ -51,7 +61,7 @@ class BlockingConnection:
         try:
             self._socket = _connect(url, timeout_s, tls)
         except OSError as error:
-            raise NotConnected(url, error.strerror or str(error)) from None
+            raise _failure(url, error) from None
         self._reader = cast(BufferedReader, self._socket.makefile("rb", buffering=1 << 16))
         try:
             self.welcome = self._greet(token)
@@ -91,7 +101,7 @@ class BlockingConnection:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise NotConnected(self.url, error.strerror or str(error)) from None
+            raise _failure(self.url, error) from None
 
     def receive(self) -> AnyMessage:
         """The next message. Pings are answered here."""
@@ -124,7 +134,7 @@ class BlockingConnection:
             try:
                 count = self._reader.readinto(view[at:])
             except OSError as error:
-                raise NotConnected(self.url, error.strerror or str(error) or "it does not answer") from None
+                raise _failure(self.url, error) from None
             if not count:
                 raise NotConnected(self.url, "it closed the connection")
             at += count
@@ -192,6 +202,12 @@ class BlockingConnection:
             body = self.ask("records", position=position, stop=stop)
             yield from map(tuple, body["records"])
             position = body["next"]
+
+
+def _failure(url: str, error: OSError) -> NotConnected:
+    if isinstance(error, ssl.SSLError):
+        return TlsFailed(url, failure_of_node(error))
+    return NotConnected(url, error.strerror or str(error) or "it does not answer")
 
 
 def _connect(url: str, timeout_s: float, tls: TlsFiles) -> socket.socket:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections.abc import Callable
 from typing import Any
+
+from reknit.transport.tls_server import CurrentTls, TlsServer, listening_sockets
+
+Server = asyncio.Server | TlsServer
 
 
 async def open_server(
@@ -15,14 +18,17 @@ async def open_server(
     host: str,
     port: int,
     *,
-    tls: ssl.SSLContext | None = None,
+    tls: CurrentTls | None = None,
     backlog: int = 1024,
-) -> tuple[asyncio.Server, str]:
+) -> tuple[Server, str]:
     """Accept connections; gives the server and its actual address (port 0 takes a free port). Raises `OSError`."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(make, host, port, ssl=tls, backlog=backlog)
-    real = server.sockets[0].getsockname()[1]
-    return server, f"{scheme}://{f'[{host}]' if ':' in host else host}:{real}"
+    at = f"{scheme}://{f'[{host}]' if ':' in host else host}"
+    if tls is not None:
+        sockets = await listening_sockets(host, port, backlog)
+        url = f"{at}:{sockets[0].getsockname()[1]}"
+        return TlsServer(sockets, make, tls, url), url
+    server = await asyncio.get_running_loop().create_server(make, host, port, backlog=backlog)
+    return server, f"{at}:{server.sockets[0].getsockname()[1]}"
 
 
 def listen_failure(address: str, error: OSError) -> str:

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 from reknit.errors import InvalidConfig, MalformedFrame
 from reknit.frame import FRAME_BYTES_MAX, Buffer
 from reknit.transport.connection import Handler
-from reknit.transport.servers import common_name, open_server
+from reknit.transport.servers import Server, common_name, open_server
+from reknit.transport.tls_handshake import connect_tls
+from reknit.transport.tls_server import CurrentTls
 from reknit.wire.codec import HELLO_BYTES_MAX, Decoder
 
 DEFAULT_PORT: Final = 7440
@@ -54,6 +56,8 @@ class TcpConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.peer = "?"
         self.certified, self.is_inside = "", False
+        self.failure: Exception | None = None
+        """Why it broke, if that is known."""
         self.received_at = self.sent_at = 0.0
         self._handler = handler
         self._decoder = Decoder(bytes_max, lends, hello_bytes_max)
@@ -99,6 +103,7 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.failure = exc
         self._handler.lost(self)
 
     # -- called by the user of the connection
@@ -138,19 +143,18 @@ def _name(address: object) -> str:
 
 
 async def listen(
-    url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: ssl.SSLContext | None = None
-) -> tuple[asyncio.Server, str]:
+    url: str, handler: Handler, bytes_max: int = FRAME_BYTES_MAX, tls: CurrentTls | None = None
+) -> tuple[Server, str]:
     """Accept connections at `url`; returns the server and its actual address, as `open_server`."""
     scheme, host, port = parse_url(url)
     if scheme == "tls" and tls is None:
         raise InvalidConfig("node.listen", url, "needs transport.tls_cert_file and transport.tls_key_file")
-    context = tls if scheme == "tls" else None
     return await open_server(
         lambda: TcpConnection(handler, bytes_max, hello_bytes_max=HELLO_BYTES_MAX),
         scheme,
         host,
         port,
-        tls=context,
+        tls=tls if scheme == "tls" else None,
     )
 
 
@@ -159,12 +163,11 @@ async def connect(
 ) -> TcpConnection:
     """Open a connection; `tls` is for an address with TLS. Raises `OSError` if that fails."""
     scheme, host, port = parse_url(url)
-    assert tls is not None or scheme != "tls"
     loop = asyncio.get_running_loop()
+    if scheme == "tls":
+        assert tls is not None
+        return await connect_tls(lambda: TcpConnection(handler, bytes_max, lends=True), host, port, tls)
     _, protocol = await loop.create_connection(
-        lambda: TcpConnection(handler, bytes_max, lends=True),
-        host,
-        port,
-        ssl=tls if scheme == "tls" else None,
+        lambda: TcpConnection(handler, bytes_max, lends=True), host, port
     )
     return protocol

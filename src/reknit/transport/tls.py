@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from reknit.config import Config
 from reknit.errors import InvalidConfig
+from reknit.transport.tls_handshake import TlsContext
 
 log = logging.getLogger("reknit.transport")
 
@@ -33,6 +34,8 @@ class ServerTlsSettings(Protocol):
     def tls_key_file(self) -> str: ...
     @property
     def tls_ca_file(self) -> str: ...
+    @property
+    def tls_needs_client_cert(self) -> bool: ...
 
 
 class TlsFiles(NamedTuple):
@@ -68,17 +71,38 @@ def file_state(path: str) -> FileState:
 # -- for listeners
 
 
-def server_tls(settings: ServerTlsSettings, refuse: Refuse) -> ssl.SSLContext | None:
+class ServerTls:
+    """The TLS of a section's listeners. Connections that are accepted after `reload` get the files as they are then."""
+
+    def __init__(self, settings: ServerTlsSettings, refuse: Refuse) -> None:
+        self._settings = settings
+        self._refuse = refuse
+        self.files = [settings.tls_cert_file, settings.tls_key_file]
+        """What it is made from."""
+        if settings.tls_ca_file:
+            self.files.append(settings.tls_ca_file)
+        self.context = self._make()
+        """For the next connection."""
+
+    def reload(self) -> None:
+        """Read the files again. Raises `InvalidConfig`; then the context stays as it was."""
+        self.context = self._make()
+
+    def _make(self) -> ssl.SSLContext:
+        settings, refuse = self._settings, self._refuse
+        context = _context(ssl.PROTOCOL_TLS_SERVER)
+        names = ("tls_cert_file", "tls_key_file")
+        _show(context, settings.tls_cert_file, settings.tls_key_file, names, refuse)
+        if settings.tls_ca_file:
+            _trust(context, settings.tls_ca_file, "tls_ca_file", refuse)
+            is_required = settings.tls_needs_client_cert
+            context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        return context
+
+
+def server_tls(settings: ServerTlsSettings, refuse: Refuse) -> ServerTls | None:
     """TLS with the section's certificate; None without one. With `tls_ca_file`, clients may show certificates too."""
-    if not settings.tls_cert_file:
-        return None
-    context = _context(ssl.PROTOCOL_TLS_SERVER)
-    names = ("tls_cert_file", "tls_key_file")
-    _show(context, settings.tls_cert_file, settings.tls_key_file, names, refuse)
-    if settings.tls_ca_file:
-        _trust(context, settings.tls_ca_file, "tls_ca_file", refuse)
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
+    return ServerTls(settings, refuse) if settings.tls_cert_file else None
 
 
 # -- for everything that connects
@@ -146,7 +170,7 @@ def refusal(config: Config, setting: str, why: str) -> InvalidConfig:
 
 
 def _context(protocol: int) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
+    context = TlsContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 

@@ -71,3 +71,11 @@ def test_batches_behind_a_redelivered_one_leave_the_queue() -> None:
     assert queue.remove_behind(given_back) == [others[0], others[2]]
     assert queue.clear() == [others[1], others[3]]
     assert len(queue) == 0
+
+
+def test_what_the_node_took_back_is_removed() -> None:
+    queue = DeliveryQueue()
+    queue.add([batch(1), batch(2), batch(2, b"t" * 16), batch(3)])
+    removed = queue.remove_revoked(("plant/temp", b"s" * 16), 2, 4)
+    assert [one.first for one in removed] == [2, 3]
+    assert [(one.source[:1], one.first) for one in queue.clear()] == [(b"s", 1), (b"t", 2)]

@@ -271,8 +271,8 @@ def test_where_a_source_has_been_is_for_who_brings_it_to_say(tmp_path: Path) -> 
         run(program(node))
 
 
-def test_a_source_stays_with_its_topic_through_a_restart(tmp_path: Path) -> None:
-    allow = ("bob publish group/**",)
+def test_a_source_stays_with_its_owner_and_topic_through_a_restart(tmp_path: Path) -> None:
+    allow = ("bob publish group/**", "ann publish group/**")
     sources: list[bytes] = []
 
     async def first(node: Node) -> None:
@@ -285,9 +285,13 @@ def test_a_source_stays_with_its_topic_through_a_restart(tmp_path: Path) -> None
         async with as_("bob", node.urls[0]) as bob:
             told = brought(bob, "group/robots", source, 2)
             await until(lambda: bool(told))
-            assert "on another topic" in told[0]
+            assert "is not bob's" in told[0]
             args = {"topic": "group/robots", "source": source.hex(), "start": 2, "stop": 1 << 40}
             assert (await refusal(bob.ask("skip", **args))).code == Code.PERMISSION_DENIED
+        async with as_("ann", node.urls[0]) as ann:
+            told = brought(ann, "group/robots", source, 2)
+            await until(lambda: bool(told))
+            assert "on another topic" in told[0]
         async with as_("ann", node.urls[0], name="sensor") as ann:
             await ann.publish("plant/1", b"2")
         assert node.journal.ledger.published["plant/1", source].ranges() == [(1, 3)]
@@ -296,6 +300,69 @@ def test_a_source_stays_with_its_topic_through_a_restart(tmp_path: Path) -> None
     for program in (first, second):
         with guarded(tmp_path, allow=allow, node=place, journal=JournalSettings()) as node:
             run(program(node))
+
+
+def test_a_durable_name_stays_with_its_owner_through_a_restart(tmp_path: Path) -> None:
+    allow = ("ann subscribe chat/*", "bob subscribe chat/*")
+
+    async def first(node: Node) -> None:
+        async with as_("bob", node.urls[0]) as bob:
+            error = await refusal(bob.subscribe("plant/**", name="audit").__aenter__())
+            assert error.code == Code.PERMISSION_DENIED, "and nobody owns the name by that"
+        async with as_("ann", node.urls[0]) as ann, ann.subscribe("chat/*", name="audit"):
+            await until(lambda: node.journal.ledger.accounts["audit"].owner == "ann")
+
+    async def second(node: Node) -> None:
+        async with as_("bob", node.urls[0]) as bob:
+            error = await refusal(bob.subscribe("chat/*", name="audit").__aenter__())
+            assert "is not bob's" in error.text
+        async with as_("ann", node.urls[0]) as ann, ann.subscribe("chat/*", name="audit"):
+            pass
+
+    place = replace(ANY_PORT, data_dir=tmp_path / "data")
+    for program in (first, second):
+        with guarded(tmp_path, allow=allow, node=place, journal=JournalSettings()) as node:
+            run(program(node))
+
+
+def test_who_only_announces_a_source_does_not_own_it(url: str) -> None:
+    async def program() -> None:
+        async with as_("ann", url, name="sensor") as ann, as_("root", url) as root:
+            publisher = ann.publisher("plant/1")
+            await refused(ann, "nowhere", b"x")
+            assert await root.ask("owners") == {"sources": [], "subscribers": []}
+            await publisher.publish(b"1")
+            [row] = (await root.ask("owners"))["sources"]
+            assert (row["topic"], row["owner"]) == ("plant/1", "ann")
+
+    run(program())
+
+
+def test_an_admin_gives_a_source_and_a_name_to_somebody_else(tmp_path: Path) -> None:
+    allow = ("bob publish plant/**", "bob subscribe plant/**", "ann subscribe plant/**")
+
+    async def program(node: Node) -> None:
+        url = node.urls[0]
+        async with as_("ann", url, name="sensor") as ann, ann.subscribe("plant/**", name="audit"):
+            await ann.publish("plant/1", b"1")
+        async with as_("bob", url, name="sensor") as bob:
+            await refused(bob, "plant/1", b"2")
+            error = await refusal(bob.ask("own", subscriber="audit", owner="bob"))
+            assert error.code == Code.PERMISSION_DENIED
+        async with as_("root", url) as root:
+            [row] = (await root.ask("owners"))["sources"]
+            await root.ask("own", source=row["source"], owner="bob")
+            await root.ask("own", subscriber="audit", owner="bob")
+            for what in ({"subscriber": "nobody"}, {"source": "xyz"}, {"source": "00" * 16}):
+                assert (await refusal(root.ask("own", **what, owner="bob"))).code == Code.INVALID_ARGUMENT
+        async with as_("bob", url, name="sensor") as bob, bob.subscribe("plant/**", name="audit") as events:
+            await bob.publish("plant/1", b"2")
+            assert [(await anext(events)).payload for _ in range(2)] == [b"1", b"2"]
+        async with as_("ann", url, name="sensor") as ann:
+            await refused(ann, "plant/1", b"3")
+
+    with guarded(tmp_path, allow=allow) as node:
+        run(program(node))
 
 
 def test_an_identity_that_does_not_match_the_source_is_unauthenticated(url: str) -> None:

@@ -39,6 +39,15 @@ def test_publishers_wait_while_a_queue_is_full() -> None:
     assert withheld(bench.say(Outcome.ACCEPTED, 1, 5)) == [False]
 
 
+def test_publisher_does_not_wait_for_a_bridge() -> None:
+    """In a ring of bridges every node would wait for the next one."""
+    bench = Bench(topics=[TopicSettings(pattern=Pattern("plant/**"))], queue_events_max=10)
+    bench.subscribe("route/a/tcp://b/plant/**")
+    bench.give(PeerLeft())
+    assert withheld(bench.publish(1, 100)) == []
+    assert bench.dispatch.overflow.refuses("plant/a", 1) == ""
+
+
 def test_nothing_is_dead_lettered_while_publishers_wait() -> None:
     bench = limited("withhold")
     assert letters(bench.publish(1, 100)) == []

@@ -139,6 +139,17 @@ def test_an_old_source_that_is_declared_here_is_this_nodes() -> None:
     assert origins.told(ONE) == "b"
 
 
+def test_a_source_that_a_bridge_brings_back_is_not_claimed() -> None:
+    linked: set[str] = set()
+    origins = Origins({}, "b", linked=linked)
+    origins.entered(ONE, ("c", "outpost"))
+    assert origins.told(ONE) == "b", "it came from elsewhere, and enters here"
+    linked.add("c")
+    assert origins.told(ONE) is None
+    origins.learn(ONE, "a")
+    assert origins.told(ONE) == "a"
+
+
 def test_a_source_that_comes_over_a_link_without_its_origin_is_not_told_as_published_here() -> None:
     table = Middle().table
     table.came((TOPIC, ONE), told=())

@@ -82,14 +82,14 @@ def test_what_waits_when_the_source_is_gone_is_delivered_again() -> None:
 def test_events_of_the_target_do_not_go_back_to_it() -> None:
     route = Route()
     route.give(BatchesTaken([made(1, 3)]))
-    assert route.give(VisitedKnown({ANN: ["b"]}))[1:] == [AcceptAtSource([made(1, 3)])]
+    accepted = [AcceptAtSource([made(1, 3)])]
+    assert route.give(VisitedKnown({ANN: ["b"]})) == accepted, "and it is not told that they passed others"
 
 
 def test_events_of_a_target_that_was_away_do_not_go_back_to_it_either() -> None:
     route = Route(is_up=False)
     route.give(BatchesTaken([made(1, 3), made(1, 2, BOB)]), VisitedKnown({ANN: ["b"], BOB: []}))
     assert route.give(TargetUp("b")) == [
-        SendToTarget(Via(ANN, ["b", "a"])),
         SendToTarget(Via(BOB, ["a"])),
         AcceptAtSource([made(1, 3)]),
         SendBatches([made(1, 2, BOB)]),

@@ -101,6 +101,15 @@ def test_refused_batches_are_reported_and_forgotten() -> None:
     assert machine.unacked() == [made(3, 6)]
 
 
+def test_what_follows_an_event_that_is_not_valid_does_not_wait_for_it() -> None:
+    machine = publisher((1, 3), (3, 6))
+    assert effects_of(machine, Refuse(ANN, 1, 3, 3, "from the future")) == [
+        BatchesRefused(ANN, [made(1, 3)], 3, "from the future"),
+        ReportLost(SERIES, 1, 3, "from the future"),
+        SendBatches([made(3, 6)]),
+    ]
+
+
 def test_batches_that_are_withdrawn_are_not_sent_again() -> None:
     machine = publisher((1, 3))
     machine.put([made(1, 2, BOB)])

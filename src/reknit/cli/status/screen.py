@@ -13,7 +13,7 @@ from rich.text import Text
 from reknit.cli.output import duration, size
 from reknit.cli.running import connected
 from reknit.cli.tables import cell, table
-from reknit.errors import NotConnected
+from reknit.errors import NotConnected, TlsFailed
 
 INTERVAL_S = 1.0
 TOPICS_SHOWN_MAX = 30
@@ -34,8 +34,12 @@ async def watch_status(node: str) -> None:
                 try:
                     live.update(screen(await session.status()), refresh=True)
                 except NotConnected as error:
-                    live.update(Text(f"no node at {error.url}: waiting for one", style="red"), refresh=True)
+                    live.update(Text(_away(error), style="red"), refresh=True)
                 await asyncio.sleep(INTERVAL_S)
+
+
+def _away(error: NotConnected) -> str:
+    return str(error) if isinstance(error, TlsFailed) else f"no node at {error.url}: waiting for one"
 
 
 def screen(body: dict[str, Any]) -> RenderableType:

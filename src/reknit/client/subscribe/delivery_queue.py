@@ -8,6 +8,7 @@ from collections import deque
 from reknit.batch import Batch
 from reknit.connection.futures import resolve
 from reknit.errors import Closed, ReknitError
+from reknit.ledger import Series
 
 
 class DeliveryQueue:
@@ -45,6 +46,16 @@ class DeliveryQueue:
             self._batches.remove(one)
         return removed
 
+    def remove_revoked(self, series: Series, start: int, stop: int) -> list[Batch]:
+        """Remove the batches with events of `[start, stop)`: the node took those back, and delivers them again.
+
+        A batch of which a part was taken back is removed as a whole: the lease of its other events ends too.
+        """
+        removed = [one for one in self._batches if is_within(one, series, start, stop)]
+        for one in removed:
+            self._batches.remove(one)
+        return removed
+
     def clear(self) -> list[Batch]:
         """Remove every batch."""
         removed, self._batches = list(self._batches), deque()
@@ -55,6 +66,11 @@ class DeliveryQueue:
         if self.error is None:
             self.error = error
         resolve(self._wake)
+
+
+def is_within(batch: Batch, series: Series, start: int, stop: int) -> bool:
+    """Whether a batch has events of `[start, stop)` of a series."""
+    return (batch.topic, batch.source) == series and batch.first < stop and start < batch.stop
 
 
 def is_behind(one: Batch, other: Batch) -> bool:

@@ -15,6 +15,7 @@ from reknit.delivery import Delivery
 from reknit.errors import LocalError
 from reknit.event import FLAG_STREAM
 from reknit.fields import SECONDS_MAX
+from reknit.ledger import Series
 from reknit.outcome import Code, Outcome
 from reknit.protocol.subscribe.shared_subscriber import SharedSubscriber
 
@@ -133,6 +134,11 @@ class Settlement:
             machine.give_back_rest(series, start, batch.ordered_to, batch.attempt)
         self._on_given_back(batch)
         for one in self._queue.remove_behind(batch):
+            self._driver.taken(one)
+
+    def revoked(self, series: Series, start: int, stop: int) -> None:
+        """The node took events back whose lease ended. Those that the application has not seen will come again."""
+        for one in self._queue.remove_revoked(series, start, stop):
             self._driver.taken(one)
 
     def give_back(self, machine: SharedSubscriber, unread: tuple[Batch, int] | None) -> None:

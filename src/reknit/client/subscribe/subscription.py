@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from operator import length_hint
 
 from reknit import environment
@@ -13,13 +14,13 @@ from reknit.client.message_router import MessageRouter
 from reknit.client.options import SubscribeOptions
 from reknit.client.recovery.subscription_recovery import RecoveryAccess, SubscriptionRecovery, parse_history
 from reknit.client.streams import IncomingStreams
-from reknit.client.subscribe.delivery_queue import DeliveryQueue
+from reknit.client.subscribe.delivery_queue import DeliveryQueue, is_within
 from reknit.client.subscribe.driver import SubscriptionDriver
 from reknit.client.subscribe.settlement import Settlement
 from reknit.event import Event
 from reknit.outcome import Outcome
 from reknit.protocol.subscribe import subscriber as machines
-from reknit.wire.messages import Start
+from reknit.wire.messages import Revoked, Start
 from reknit.wire.streams import Abort, Piece
 
 
@@ -66,7 +67,9 @@ class Subscription:
         self._current: Batch | None = None
         """The batch that the application is reading."""
         self._events: Iterator[Event] = iter(())
-        """Its events that the application has not seen."""
+        """Its events that the application has not seen…"""
+        self._stop = 0
+        """…and where they end: earlier than the batch, if the node took the others back."""
 
     @property
     def sub(self) -> int:
@@ -76,7 +79,7 @@ class Subscription:
     def checkpoint(self) -> Checkpoint:
         """Everything up to here is settled: a portable place to resume from, without a loss."""
         if self._current is not None and self._auto_accept:
-            self._settlement.accept(self._current, self._current.stop - length_hint(self._events) - 1)
+            self._settlement.accept(self._current, self._unread - 1)
         settled = self._driver.machine.settled()
         return Checkpoint({bytes.fromhex(source): seq for source, seq in settled.items()})
 
@@ -94,7 +97,7 @@ class Subscription:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *args: object) -> None:
-        unread = (self._current, self._current.stop - length_hint(self._events)) if self._current else None
+        unread = (self._current, self._unread) if self._current else None
         if self._auto_accept and self._queue.error is None:
             self._accept_current(all_of_it=kind is None)
         shared = self._driver.shared
@@ -148,18 +151,24 @@ class Subscription:
         """Settle the current batch, and take the next one."""
         self._accept_current(all_of_it=True)
         batch = await self._take()
-        self._current = batch
+        self._current, self._stop = batch, batch.stop
         self._events = iter(batch.events())
+
+    @property
+    def _unread(self) -> int:
+        """The seq of the first event of the current batch that the application has not seen."""
+        return self._stop - length_hint(self._events)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The same events a batch at a time: `batch.payloads()` is the fastest way to all of them."""
         while True:
             self._accept_current(all_of_it=True)
             try:
-                self._current = await self._take()
+                self._current = batch = await self._take()
             except StopAsyncIteration:
                 return
-            yield self._current
+            self._stop = batch.stop
+            yield batch
 
     async def take_all(self, wait_s: float | None = None) -> list[Batch]:
         """Every batch that has come, at least one; an empty list at the end, or when none came within `wait_s`."""
@@ -185,7 +194,7 @@ class Subscription:
         batch, self._current = self._current, None
         if batch is None or not self._auto_accept:
             return
-        stop = batch.stop - length_hint(self._events) - (0 if all_of_it else 1)
+        stop = self._unread - (0 if all_of_it else 1)
         self._events = iter(())
         self._settlement.accept(batch, stop)
 
@@ -197,6 +206,15 @@ class Subscription:
         if batch is self._current:
             self._events = iter(())
 
+    def _on_revoked(self, message: Revoked) -> None:
+        """Show the application nothing that the node took back: it comes again, in its place."""
+        series, batch = (message.topic, message.source), self._current
+        self._settlement.revoked(series, message.start, message.stop)
+        if batch is not None and is_within(batch, series, max(message.start, self._unread), message.stop):
+            kept = max(message.start - self._unread, 0)
+            self._stop = self._unread + kept
+            self._events = iter(list(islice(self._events, kept)))
+
     # -- called by the router
 
     def receive(self, message: machines.Input) -> None:
@@ -205,6 +223,8 @@ class Subscription:
             self._queue.clear()
             self._streams.fail("the connection was lost")
         self._driver.receive(message)
+        if isinstance(message, Revoked):
+            self._on_revoked(message)
 
     def receive_piece(self, message: Piece | Abort) -> None:
         """A piece of a stream came, or its writer aborted it."""

@@ -17,7 +17,7 @@ from reknit.gateway.amqp.links.services import DeliveryCounts
 from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.node.api import GatewayNode
-from reknit.transport.servers import listen_failure, open_server
+from reknit.transport.servers import Server, listen_failure, open_server
 
 STOPS = "the node stops"
 
@@ -47,7 +47,7 @@ class AmqpServer:
             replies=self.replies,
             connections=self.connections,
         )
-        self._server: asyncio.Server | None = None
+        self._server: Server | None = None
 
     def _refusal(self, setting: str, why: str) -> InvalidConfig:
         name = f"amqp.{setting}"

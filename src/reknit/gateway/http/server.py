@@ -26,7 +26,7 @@ from reknit.gateway.http.publishers import HttpPublishers
 from reknit.gateway.http.room import TunnelRoom
 from reknit.node.api import GatewayNode
 from reknit.protocol.tunnel.server import TunnelServer
-from reknit.transport.servers import listen_failure, open_server
+from reknit.transport.servers import Server, listen_failure, open_server
 
 TICK_S = 0.5
 
@@ -72,7 +72,7 @@ class HttpServer:
             feed=self.feed,
             on_request=self.pages.answer,
         )
-        self._server: asyncio.Server | None = None
+        self._server: Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
 

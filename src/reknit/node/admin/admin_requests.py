@@ -13,6 +13,7 @@ from reknit.errors import Gone, LocalError, Refused
 from reknit.node.admin import positions
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.admin.journal_requests import JournalRequests, Reply
+from reknit.node.admin.owners import owners
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.core.core import Core
 from reknit.node.links.link_admin import LinkAdmin
@@ -25,7 +26,7 @@ from reknit.topic import check_topic
 from reknit.wire.codec import encode
 from reknit.wire.messages import Answer, Ask
 
-ORDERS = ("pause", "resume", "redrive", "drop_dead_letters")
+ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own")
 """Requests that change state, and are answered when the change is durable."""
 SKIP = "skip"
 """It changes state too: the loss that it reports is durable before it is answered."""
@@ -94,6 +95,7 @@ class AdminResponder:
         core = self._core
         return {
             "dead_letters": lambda args: (core.dead_letter_admin.page(args), []),
+            "owners": lambda args: (owners(core.journal.ledger, args), []),
             "paused": lambda args: (core.dispatch.pauses.patterns, []),
             "links": lambda args: (links.rows(), []),
             "link_add": lambda args: (links.ask_add(args), []),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import Gone, JournalError, LocalError
@@ -26,6 +28,7 @@ from reknit.node.core.redelivery import RedeliverySender
 from reknit.node.core.responses import Responses
 from reknit.node.core.retention import CoreRetention
 from reknit.node.core.shell import Edge, Shell
+from reknit.node.core.source_owners import SourceOwners
 from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
@@ -157,11 +160,19 @@ class Core:
             is_awaited=self._is_awaited,
             may_be=edge.may_be if edge is not None else lambda peer, address: True,
         )
+        self._owners: SourceOwners | None = None
+        if edge is not None:
+            write, next_number = self._writer.write, self.intake.next_number
+            self._owners = SourceOwners(journal.ledger, edge, write, next_number, now_us)
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
         self._orders = AdminOrders(
-            dispatch=self.dispatch, intake=self.intake, dead_letters=self.dead_letter_admin, output=self
+            ledger=journal.ledger,
+            dispatch=self.dispatch,
+            intake=self.intake,
+            dead_letters=self.dead_letter_admin,
+            output=self,
         )
         self.tail = JournalTail(journal)
         self._retention = CoreRetention(
@@ -270,6 +281,8 @@ class Core:
         except LocalError as error:
             self.say(peer, Unsubscribed(request.sub, Code.INVALID_ARGUMENT, str(error)))
             return
+        if request.name and self._edge is not None:
+            opened = replace(opened, owner=self._edge.owner(peer, request.pattern))
         self.dispatch.receive(opened, peer, now)
 
     # -- effects
@@ -308,6 +321,9 @@ class Core:
             case RefusedBatch(refusal=refusal) if not refusal.is_stored and self._edge is not None:
                 self._edge.refused(effect.peer, effect.batch, refusal)
                 self.responses.refused(effect, self._edge.may_be)
+            case Append(peer=peer, heads=heads) if self._owners is not None:
+                self._writer.write(effect, now)
+                self._owners.taken(peer, heads, now)
             case Append() | AppendRecord() | DeadLetter() | Mark() | RefusedBatch() | Respond():
                 self._writer.write(effect, now)
             case DeliverRuns(peer=peer, sub=sub, size=size, position=position, pieces=pieces):

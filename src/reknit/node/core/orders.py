@@ -1,16 +1,19 @@
-"""Admin requests that change state: pause or resume topics, redrive or drop dead letters."""
+"""Admin requests that change state: pause or resume topics, redrive or drop dead letters, give things to others."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 from reknit.errors import JournalFull, LocalError
+from reknit.ledger import Ledger
 from reknit.node.core.dead_letter_admin import DeadLetterAdmin
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import SetPaused
+from reknit.protocol.effects import AppendRecord
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.intake import Intake
+from reknit.records import SourceOwned, SubscriberOwned
 from reknit.topic import Pattern
 from reknit.wire.messages import Answer, Ask, Message
 
@@ -24,6 +27,9 @@ class OrderOutput(Protocol):
     def say_when_durable(self, peer: Peer, message: Message, now: float) -> None:
         """Send a message once everything that was staged before it is durable."""
 
+    def stage(self, effect: AppendRecord, now: float) -> None:
+        """Stage a record for the journal."""
+
     def mark(self, now: float) -> int:
         """A number that is durable when everything staged by now is."""
 
@@ -32,8 +38,15 @@ class AdminOrders:
     """Carries out orders. Each is answered when its change is durable."""
 
     def __init__(
-        self, *, dispatch: Dispatcher, intake: Intake, dead_letters: DeadLetterAdmin, output: OrderOutput
+        self,
+        *,
+        ledger: Ledger,
+        dispatch: Dispatcher,
+        intake: Intake,
+        dead_letters: DeadLetterAdmin,
+        output: OrderOutput,
     ) -> None:
+        self._ledger = ledger
         self._dispatch = dispatch
         self._intake = intake
         self._dead_letters = dead_letters
@@ -47,6 +60,8 @@ class AdminOrders:
                     pattern = Pattern(str(ask.args["pattern"])).text
                     self._dispatch.receive(SetPaused(ask.id, pattern, ask.what == "pause"), peer, now)
                     return
+                case "own":
+                    body = self._own(ask.args, now)
                 case "redrive":
                     body = self._redrive(ask.args, now)
                 case _:
@@ -58,6 +73,27 @@ class AdminOrders:
             self._output.say(peer, Answer(ask.id, Code.INVALID_ARGUMENT, f"{ask.what}: {error}"))
             return
         self._output.say_when_durable(peer, Answer(ask.id, Code.OK, "", body), now)
+
+    def _own(self, args: dict[str, Any], now: float) -> dict[str, Any]:
+        """Give a source or a durable subscriber to another identity."""
+        owner = str(args["owner"])
+        if owner.split() not in ([], [owner]):
+            raise ValueError(f"{owner!r} is not a name: it has spaces")
+        record: SourceOwned | SubscriberOwned
+        if "source" in args:
+            source = bytes.fromhex(str(args["source"]))
+            topic = next((topic for topic, known in self._ledger.published if known == source), None)
+            if topic is None:
+                raise ValueError(f"source {source.hex()!r} has published nothing here")
+            record = SourceOwned(topic, source, owner)
+            self._intake.owner_changed(source)
+        else:
+            name = str(args["subscriber"])
+            if name not in self._ledger.accounts:
+                raise ValueError(f"there is no durable subscriber {name!r}")
+            record = SubscriberOwned(name, owner)
+        self._output.stage(AppendRecord(self._intake.next_number(), record), now)
+        return {"owner": owner}
 
     def _redrive(self, args: dict[str, Any], now: float) -> dict[str, Any]:
         """Redrive dead letters. The intake knows the new events, in case that they come back over a bridge."""

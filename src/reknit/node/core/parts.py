@@ -58,6 +58,7 @@ TAKERS: Final[dict[type[Any], str]] = {
     # from publishing and dispatch
     routes.SubscriptionsChanged: "links",
     routes.SourceDeclared: "links",
+    routes.SourceEntered: "links",
 }
 """By type of message: the part that takes it from another part."""
 

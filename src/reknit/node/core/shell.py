@@ -40,6 +40,9 @@ class Edge(Protocol):
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
 
+    def owner(self, peer: Peer, topic: str) -> str:
+        """The identity that owns what a peer publishes on a topic; empty if nobody does."""
+
     def refused(self, peer: Peer, batch: Batch, refusal: Refusal) -> None:
         """Events were refused, and are not stored."""
 

@@ -117,7 +117,7 @@ class OutgoingLink(LinkConnection):
         self.problem = ""
         """Why there is no link, in the other node's words or ours."""
         self._owner = owner
-        self._link = NodeConnection(url, node_name, self, config, role="node")
+        self._link = NodeConnection(url, node_name, self, config, role="node", on_problem=self._waits_because)
         self._task: asyncio.Task[None] | None = None
 
     def url(self, announced: list[str]) -> str:
@@ -134,9 +134,13 @@ class OutgoingLink(LinkConnection):
                 await self._link.open(float("inf"))
                 return
             except (ReknitError, OSError) as error:
-                self.problem = str(error)
-                log.warning("the link to %s waits: %s", self.to, error)
+                self._waits_because(str(error))
             await asyncio.sleep(RETRY_S)
+
+    def _waits_because(self, why: str) -> None:
+        if why != self.problem:
+            self.problem = why
+            log.warning("the link to %s waits: %s", self.to, why)
 
     async def stop(self) -> None:
         """Disconnect, and do not reconnect."""

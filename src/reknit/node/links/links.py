@@ -92,6 +92,7 @@ class Links:
                     self._file.value.origins,
                     node_name,
                     {source for _, source in core.journal.ledger.published},
+                    self.routes.known,
                 ),
                 distribution=distribution,
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from reknit.address import Address
@@ -11,7 +11,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.envelope.columns import read_attributes
 from reknit.errors import InvalidTopic
-from reknit.ledger import Series
+from reknit.ledger import Ledger
 from reknit.node.peers.peers import Peers, PeerState
 from reknit.outcome import Code, Outcome, Reason
 from reknit.protocol.machine import Peer
@@ -69,17 +69,14 @@ _FREE: Final = frozenset(
 class Permissions:
     """Decides what each peer of one node may do."""
 
-    def __init__(self, config: Config, gate: Gate, peers: Peers, series: Iterable[Series] = ()) -> None:
+    def __init__(self, config: Config, gate: Gate, peers: Peers, ledger: Ledger) -> None:
         self._gate = gate
         self._peers = peers
+        self._ledger = ledger
+        """It has the owners of sources and durable subscribers."""
         self._sources_max = config.limits.sources_max
-        self._owners: dict[bytes, str] = {}
-        """By source: the name that first published as it, while the node runs."""
-        self._topics = {source: topic for topic, source in series}
+        self._topics = {source: topic for topic, source in ledger.published}
         """By source: the one topic that it publishes on, from the journal or as permitted since."""
-        self._subscribers: dict[str, str] = {}
-        """By durable subscriber: the name that first subscribed as it, while the node runs."""
-        self._subscribers_max = config.limits.subscriptions_max
         self._checks: dict[type[Any], Callable[[Any, PeerState], bool]] = {
             Subscribe: self._admits_subscribe,
             Recover: self._admits_recover,
@@ -114,12 +111,19 @@ class Permissions:
     # -- publishing
 
     def permit(self, peer: Peer, source: bytes, topic: str) -> Refusal | None:
-        """Why a peer may not publish as a source on a topic; if it may, it owns the source from now on."""
+        """Why a peer may not publish as a source on a topic."""
         name = self._name(peer)
         problem = self._objection(name, source, topic)
-        if problem is None and name != ITSELF:
-            self._claim(name, source, topic)
+        if problem is None and name != ITSELF and len(self._topics) < self._sources_max:
+            self._topics.setdefault(source, topic)
         return problem
+
+    def owner(self, peer: Peer, topic: str) -> str:
+        """The identity that owns what a peer publishes on a topic, or subscribes to it as; empty if nobody does.
+
+        Any member may publish a group's events.
+        """
+        return "" if topic.startswith("group/") else self._name(peer)
 
     def _objection(self, name: str, source: bytes, topic: str) -> Refusal | None:
         try:
@@ -136,17 +140,11 @@ class Permissions:
 
     def _not_theirs(self, name: str, source: bytes, topic: str) -> str:
         """Why a name may not publish as a source, or an empty text. Any member may publish a group's events."""
-        if self._owners.get(source, name) != name:
+        if self._ledger.owners.get(source, name) != name:
             return f"source {source.hex()} is not {name}'s: publish under a name of your own"
         if self._topics.get(source, topic) != topic:
             return f"source {source.hex()} publishes on another topic: use one source for each"
         return ""
-
-    def _claim(self, name: str, source: bytes, topic: str) -> None:
-        if len(self._topics) < self._sources_max:
-            self._topics.setdefault(source, topic)
-        if not topic.startswith("group/") and len(self._owners) < self._sources_max:
-            self._owners.setdefault(source, name)
 
     def may_be(self, peer: Peer, address: Address) -> bool:
         """Whether events from an address may come from a peer."""
@@ -216,7 +214,7 @@ class Permissions:
     def _admits_via(self, item: Via, peer: PeerState) -> bool:
         """Only a bridge, which publishes the events of a source, may say which nodes the source has passed."""
         name, source = peer.identity, item.source
-        is_theirs = name == ITSELF or self._owners.get(source, name) == name
+        is_theirs = name == ITSELF or self._ledger.owners.get(source, name) == name
         is_allowed = is_theirs and self._gate.rules.publishes(name)
         if not is_allowed:
             log.warning("%s may not report the nodes that source %s has passed: refused", name, source.hex())
@@ -242,17 +240,14 @@ class Permissions:
         return self._may(name, "subscribe", text)
 
     def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
-        """Why a subscription is not permitted, or an empty text. The name that opens a durable one first owns it."""
+        """Why a subscription is not permitted, or an empty text. Who opened a durable one first owns its name."""
         if not self._may_read(name, wanted.pattern):
             return f"{name} may not subscribe to {wanted.pattern!r}"
         if not wanted.name or self._gate.rules.is_admin(name):
             return ""
-        owner = self._subscribers.get(wanted.name)
-        if owner is None and len(self._subscribers) < self._subscribers_max:
-            owner = self._subscribers[wanted.name] = name
-        return (
-            "" if owner in (None, name) else f"subscriber {wanted.name!r} is not {name}'s: use another name"
-        )
+        account = self._ledger.accounts.get(wanted.name)
+        is_theirs = account is None or account.owner in ("", name)
+        return "" if is_theirs else f"subscriber {wanted.name!r} is not {name}'s: use another name"
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity

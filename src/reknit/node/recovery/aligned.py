@@ -41,6 +41,11 @@ class AlignedEvents:
         if config.journal.kind == "disk" and folder.exists():
             self._open()
 
+    @property
+    def journal(self) -> Journal | None:
+        """The second journal; None before anything is in it."""
+        return self._journal
+
     def _open(self) -> Journal:
         if self._journal is None:
             self._journal = open_journal(self._config)[0]

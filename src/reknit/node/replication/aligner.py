@@ -22,6 +22,7 @@ from reknit.node.recovery.remote_replies import RemoteReplies
 from reknit.node.replication.local_publisher import MakePublisher
 from reknit.node.replication.remote_session import ConnectSession
 from reknit.node.replication.replicator import Runner
+from reknit.node.replication.visited_nodes import VisitedReports
 from reknit.outcome import Code
 from reknit.protocol.machine import Peer
 from reknit.protocol.recovery.alignment import (
@@ -92,6 +93,7 @@ class Aligner:
         self._session = connect(url, config=config, token=token, wait_s=ask_s)
         self._cache = RemoteCache(url, f"aligner/{name}", config, token)
         self._publisher = make_publisher(f"aligner/{url}", lambda batch: None)
+        self._visited = VisitedReports(self._publisher.tell)
         self._now = asyncio.get_running_loop().time
         self._effects: list[Effect] = []
         self._steps: asyncio.Queue[Ask | SaveBeside | RoundEnded] = asyncio.Queue()
@@ -162,10 +164,20 @@ class Aligner:
         args: dict[str, Any] = {"level": level, "pattern": self._pattern.text, "buckets": buckets}
         answer = await self._session.ask("align", **args)
         try:
-            return msgspec.convert(answer, kind)
+            found = msgspec.convert(answer, kind)
         except UNREADABLE as error:
             text = f"the answer of {self.url} to `align` ({level}) is not valid: {error}"
             raise Refused(Code.INVALID_ARGUMENT, text) from None
+        await self._tell_visited(found)
+        return found
+
+    async def _tell_visited(self, found: Digest | BucketFingerprints | HeldSpans) -> None:
+        """Tell this node where the sources have been that it may get now for the first time."""
+        spans = (
+            found.hot if isinstance(found, Digest) else found.spans if isinstance(found, HeldSpans) else []
+        )
+        is_new = [span.source for span in spans if self._runner.core.intake.expected(span.source) == 1]
+        await self._visited.tell(self._session, is_new)
 
     def _feed(self, message: Input, peer: Peer = "") -> None:
         self._machine.receive(message, peer, self._now())

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from reknit import environment
 from reknit.config import Config
-from reknit.decoding import UNREADABLE
 from reknit.errors import Refused, ReknitError
 from reknit.node.replication.relay import RETRY_S, make_replication, retry_forever
 from reknit.node.replication.remote_session import ConnectSession, RemoteSession
 from reknit.node.replication.replicator import Replicator, Runner
+from reknit.node.replication.visited_nodes import ask_visited
 from reknit.outcome import Code
 from reknit.protocol.replication.batch_expiry import BatchExpiry
 from reknit.protocol.replication.bridge_replication import (
@@ -64,7 +64,7 @@ class Bridge:
         connect: ConnectSession,
     ) -> None:
         self.route = route
-        self.problem = ""
+        self._problem = ""
         self._config = config
         self._handler = handler
         self._connect = connect
@@ -120,6 +120,11 @@ class Bridge:
         if self._stop_listening is not None:
             self._stop_listening()
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is copied, if so: the reason at the source, or that at the target."""
+        return self._problem or self._replicator.problem
+
     async def begun(self) -> None:
         """Return when events published at the source from now on are owed to the target, or `problem` says why not."""
         await self._has_begun.wait()
@@ -161,7 +166,7 @@ class Bridge:
                 await self._replicator.open(float("inf"))
                 return
             except (ReknitError, OSError) as error:
-                self.problem = str(error)
+                self._problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _copy(self) -> None:
@@ -170,7 +175,7 @@ class Bridge:
             async with session:
                 await self._copy_from(session)
         except (ReknitError, OSError) as error:
-            self.problem = str(error)
+            self._problem = str(error)
             self._has_begun.set()
             raise
         finally:
@@ -180,7 +185,7 @@ class Bridge:
         source_node = session.connection.welcome.node if session.connection.welcome is not None else ""
         if source_node and source_node == self._machine.target:
             raise Refused(Code.INVALID_ARGUMENT, f"both ends are {source_node}")
-        self.problem = ""
+        self._problem = ""
         self._replicator.feed(SourceUp(source_node))
         wanted = session.subscribe(self._pattern.text, name=self._name, auto_accept=False, is_cache=True)
         async with wanted as events:
@@ -194,17 +199,4 @@ class Bridge:
         """Ask the source which nodes new sources have passed: their events wait for the answer."""
         while (question := self._replicator.question) is not None:
             self._replicator.question = None
-            found = await session.ask("vias", sources=[source.hex() for source in question.sources])
-            nodes = dict(zip(question.sources, _nodes(found, len(question.sources)), strict=True))
-            self._replicator.feed(VisitedKnown(nodes))
-
-
-def _nodes(found: Any, count: int) -> list[list[str]]:
-    """The answer of another node, checked. Raises `Refused`."""
-    try:
-        nodes = msgspec.convert(found, list[list[str]])
-    except UNREADABLE as error:
-        raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` is not valid: {error}") from None
-    if len(nodes) != count:
-        raise Refused(Code.INVALID_ARGUMENT, f"an answer to `vias` has {len(nodes)} rows for {count} sources")
-    return nodes
+            self._replicator.feed(VisitedKnown(await ask_visited(session, question.sources)))

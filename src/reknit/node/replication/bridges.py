@@ -73,7 +73,7 @@ class Bridges:
         self._runner = runner
         self._report_loss = report_loss
         self._file = StateFile(config, FILE, BridgeState)
-        self.visited = VisitedNodes(self._file.value.vias, self._file.save_soon)
+        self.visited = VisitedNodes(self._file.value.vias, self._file.save_soon, node_name=node_name)
         self._bridges: dict[BridgeRoute, Bridge] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 

@@ -26,6 +26,7 @@ from reknit.protocol.replication.replica_publisher import (
 )
 from reknit.transport.connection import Handler
 from reknit.wire.codec import Frames, Item
+from reknit.wire.links import Via
 from reknit.wire.messages import Ack, Declare, Expect, Go, Hold, Refuse, Welcome
 
 log = logging.getLogger("reknit.node")
@@ -95,6 +96,10 @@ class LocalPublisher:
         """Give these to the node, in this order."""
         self._machine.put(batches)
         self._perform()
+
+    def tell(self, via: Via) -> None:
+        """Tell the node which nodes a source has passed, before its batches."""
+        self._connection.send(via)
 
     def put_before(self, batches: list[Batch]) -> None:
         """Give these to the node before the unacknowledged ones of their source: they were missing."""

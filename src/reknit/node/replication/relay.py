@@ -16,6 +16,7 @@ from reknit.config import Config
 from reknit.errors import InvalidConfig, LocalError, ReknitError
 from reknit.node.replication.remote_session import ConnectSession
 from reknit.node.replication.replicator import Replicator, Runner
+from reknit.node.replication.visited_nodes import VisitedReports
 from reknit.protocol.replication.batch_expiry import BatchExpiry
 from reknit.protocol.replication.replication import Replication
 from reknit.topic import Pattern
@@ -93,6 +94,7 @@ class Relay:
             handler=node,
             token=node.config.security.token,
         )
+        self._visited = VisitedReports(self._replicator.tell)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -117,5 +119,6 @@ class Relay:
             )
             async with wanted as events:
                 while batches := await events.take_all():
+                    await self._visited.tell(session, [batch.source for batch in batches])
                     self._replicator.take(batches)
                     await self._replicator.room()

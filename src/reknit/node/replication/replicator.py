@@ -32,7 +32,7 @@ from reknit.protocol.replication.replication import (
 )
 from reknit.transport.connection import Handler
 from reknit.wire.codec import Frames, Item
-from reknit.wire.links import Skip
+from reknit.wire.links import Skip, Via
 from reknit.wire.messages import Ack, Expect, Go, Hold, Refuse, Welcome
 
 log = logging.getLogger("reknit.node")
@@ -102,6 +102,11 @@ class Replicator:
         self._key = f"{name} of {source_url}"
         runner.core.parts.add(self._key, self)
 
+    @property
+    def problem(self) -> str:
+        """Why the target can't be reached; empty while it can."""
+        return self._target.problem
+
     async def open(self, wait_s: float = 1.0) -> None:
         """Connect to the target, trying for `wait_s`. Raises `NotConnected`, `RemoteError`."""
         await self._target.open(wait_s)
@@ -117,6 +122,10 @@ class Replicator:
     def take(self, batches: list[Batch]) -> None:
         """The source delivered these."""
         self.feed(BatchesTaken(batches))
+
+    def tell(self, via: Via) -> None:
+        """Tell the target which nodes a source has passed, before its batches."""
+        self._target.send(via)
 
     async def room(self) -> None:
         """Return when there is room for more."""

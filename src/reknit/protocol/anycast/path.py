@@ -53,14 +53,20 @@ class CreditBalance:
 
 
 class UnsettledDeliveries:
-    """The deliveries that were sent along one path and are not settled, by series and in seq order."""
+    """The deliveries that were sent along one path and are not settled, by series and in seq order.
 
-    __slots__ = ("_sent", "bytes", "events")
+    Two of them may have the same events: a neighbour that was lost, or another one, sent them again. The subscriber
+    settles both at once, as it knows an event by its id.
+    """
+
+    __slots__ = ("_overlapping", "_sent", "bytes", "events")
 
     def __init__(self) -> None:
         self.events = 0
         self.bytes = 0
         self._sent: dict[Series, list[AnycastDelivery]] = {}
+        self._overlapping: set[Series] = set()
+        """Series of which two deliveries have the same events."""
 
     def __iter__(self) -> Iterator[AnycastDelivery]:
         return (delivery for sent in self._sent.values() for delivery in sent)
@@ -73,28 +79,24 @@ class UnsettledDeliveries:
         sent = self._sent.get(series)
         if sent is None:
             self._sent[series] = [delivery]
-        elif not sent or sent[-1].start < delivery.start:
+        elif not sent or sent[-1].stop <= delivery.start:
             sent.append(delivery)
         else:
-            sent.insert(bisect_left(sent, delivery.start, key=_start), delivery)
+            at = bisect_left(sent, delivery.start, key=_start)
+            sent.insert(at, delivery)
+            is_cut = at + 1 < len(sent) and sent[at + 1].start < delivery.stop
+            if is_cut or (at and sent[at - 1].stop > delivery.start):
+                self._overlapping.add(series)
 
     def take(self, series: Series, start: int, stop: int) -> list[AnycastDelivery]:
         """Remove and return what of `[start, stop)` is unsettled. Deliveries that reach beyond it are split."""
         sent = self._sent.get(series)
         if not sent:
             return []
-        low = bisect_left(sent, start, key=_start)
-        if low and sent[low - 1].stop > start:
-            sent.insert(low, sent[low - 1].split(start))
-        high = low
-        while high < len(sent) and sent[high].start < stop:
-            if sent[high].stop > stop:
-                sent.insert(high + 1, sent[high].split(stop))
-            high += 1
-        taken = sent[low:high]
-        del sent[low:high]
+        taken = (_take_each if series in self._overlapping else _take_run)(sent, start, stop)
         if not sent:
             del self._sent[series]
+            self._overlapping.discard(series)
         for delivery in taken:
             self.events -= delivery.stop - delivery.start
             self.bytes -= delivery.size
@@ -104,8 +106,36 @@ class UnsettledDeliveries:
         """Remove and return everything, in order."""
         taken = list(self)
         self._sent.clear()
+        self._overlapping.clear()
         self.events = self.bytes = 0
         return taken
+
+
+def _take_run(sent: list[AnycastDelivery], start: int, stop: int) -> list[AnycastDelivery]:
+    """Take `[start, stop)` out of deliveries that are in order and do not overlap."""
+    low = bisect_left(sent, start, key=_start)
+    if low and sent[low - 1].stop > start:
+        sent.insert(low, sent[low - 1].split(start))
+    high = low
+    while high < len(sent) and sent[high].start < stop:
+        if sent[high].stop > stop:
+            sent.insert(high + 1, sent[high].split(stop))
+        high += 1
+    taken = sent[low:high]
+    del sent[low:high]
+    return taken
+
+
+def _take_each(sent: list[AnycastDelivery], start: int, stop: int) -> list[AnycastDelivery]:
+    """The same for deliveries that overlap, which is rare."""
+    taken: list[AnycastDelivery] = []
+    kept: list[AnycastDelivery] = []
+    for delivery in sent:
+        rest = [delivery]
+        taken += _take_run(rest, start, stop)
+        kept += rest
+    sent[:] = sorted(kept, key=_start)
+    return taken
 
 
 def _start(delivery: AnycastDelivery) -> int:

@@ -28,6 +28,8 @@ class OpenSubscription(msgspec.Struct, frozen=True):
     """By source: the seqs up to which nothing is wanted, now or later."""
     seen: dict[bytes, int] = {}
     """By source: the seqs up to which a subscriber without a name got everything that the journal holds now."""
+    owner: str = ""
+    """The identity to which a durable subscriber belongs from now on, if it belongs to nobody; empty: to nobody."""
 
 
 class JournalGrown(msgspec.Struct, frozen=True):

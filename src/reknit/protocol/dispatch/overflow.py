@@ -1,7 +1,8 @@
 """Limits of queues: how much may wait for one durable subscriber, by count and by bytes, and what happens beyond that.
 
-`withhold`: publishers wait. `refuse_newest` and `drop_oldest`: the newest or the oldest events become dead letters. A
-part of every queue is reserved for CS5 and CS6. Without a limit nothing is counted.
+`withhold`: publishers wait, but not for a relay or a bridge: what it has to copy waits in the journal. In a ring of
+bridges each node would otherwise wait for the next one. `refuse_newest` and `drop_oldest`: the newest or the oldest
+events become dead letters. A part of every queue is reserved for CS5 and CS6. Without a limit nothing is counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reknit.batch import Head
-from reknit.ledger import ANYCAST, Ledger, Series
+from reknit.ledger import ANYCAST, COPIES, Ledger, Series
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import Withhold
 from reknit.records import OutcomeRow
@@ -144,7 +145,7 @@ class Overflow:
 
     def _judge(self, load: QueueLoad) -> None:
         limit = self.limit(load, RESERVED_FROM - 1)
-        if load.events >= limit:
+        if load.events >= limit and not load.name.startswith(COPIES):
             self.full.add(load.name)
         elif load.events * 100 <= limit * AGAIN_PERCENT:
             self.full.discard(load.name)

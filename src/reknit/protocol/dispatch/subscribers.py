@@ -14,7 +14,7 @@ from reknit.protocol.dispatch.overflow import Overflow
 from reknit.protocol.dispatch.queue import Queue
 from reknit.protocol.dispatch.state import DispatchState
 from reknit.protocol.machine import Peer
-from reknit.records import SubscriberClosed, SubscriberOpened
+from reknit.records import SubscriberClosed, SubscriberOpened, SubscriberOwned
 from reknit.seqset import SeqSet
 from reknit.wire.messages import Subscribed, Unsubscribed
 
@@ -100,6 +100,8 @@ class Subscribers:
         if not queue.is_durable and 0 <= position < self._losses.start:
             self._losses.report_removed_since(queue, position)
         if account is not None:
+            if message.owner and not account.owner:
+                state.append(SubscriberOwned(queue.name, message.owner, state.time_us))
             self._losses.report_unknown(queue, account)
             if not resumed:
                 self._losses.lose_removed(queue.name)

@@ -195,8 +195,8 @@ class OutgoingFlow:
                 source = entry.head.source
                 stops[entry.head.topic, source] = entry.head.stop
                 origin = None if source in self._origins_told else self._table.origins.told(source)
-                self._origins_told.add(source)
                 if origin is not None:
+                    self._origins_told.add(source)
                     origins.append((source, origin))
                 continue
             if low >= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Final, Protocol
 
 from reknit.ledger import ANYCAST, Ledger, Series
@@ -31,10 +31,22 @@ class Origins:
 
     After a crash the newest of these may be forgotten. So the origin of an `old` source, one that the journal had when
     the node started, is told to other nodes only if it is in the file, or comes up again: they may know better.
+
+    A bridge may bring a source back to the nodes that it came from, before the links do. This node is not its origin
+    then, although nobody has told it another one. `linked` has the nodes that it knows by links.
     """
 
-    def __init__(self, known: dict[str, str], node_name: str, old: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self,
+        known: dict[str, str],
+        node_name: str,
+        old: Iterable[bytes] = (),
+        linked: Container[str] = (),
+    ) -> None:
         self._known = known
+        self._linked = linked
+        self._entered: dict[bytes, tuple[str, ...]] = {}
+        """Sources that came over a bridge first, and the nodes that they had passed."""
         self._unsure = {source for source in old if source.hex() not in known}
         self._node_name = node_name
         self.is_full = False
@@ -46,7 +58,15 @@ class Origins:
 
     def told(self, source: bytes) -> str | None:
         """What other nodes are told about the origin of a source; None if it may be forgotten."""
-        return None if source in self._unsure else self.of(source)
+        is_back = source.hex() not in self._known and any(
+            node in self._linked for node in self._entered.get(source, ())
+        )
+        return None if is_back or source in self._unsure else self.of(source)
+
+    def entered(self, source: bytes, nodes: tuple[str, ...]) -> None:
+        """A bridge brings a source that was not here before."""
+        if len(self._entered) < ORIGINS_MAX:
+            self._entered[source] = nodes
 
     def learn(self, source: bytes, origin: str) -> bool:
         """A source is published on another node; returns whether that is to be saved."""
@@ -68,6 +88,7 @@ class Origins:
     def forget(self, source: bytes) -> bool:
         """A source is published here now; returns whether it was published elsewhere before."""
         self._unsure.discard(source)
+        self._entered.pop(source, None)
         return self._known.pop(source.hex(), None) is not None
 
 

@@ -15,7 +15,8 @@ A line is one connection. The first one to a neighbour counts, and another one t
     Pull, Got          -> Carry, as far as the window allows
     Returned, Recorded, Piece, Room, Abort   -> anycast and streams
     from other parts: Interests, SubscriptionsChanged -> Announce to all; ForwardBatch -> Forward; ReturnOutcome ->
-                      Returned; SendToNeighbour; SourceDeclared: the source is published here now
+                      Returned; SendToNeighbour; SourceDeclared: the source is published here now;
+                      SourceEntered: it came over a bridge
     MadeDurable, NextTurn          -> Carry of what is new
 
 A message that is not valid dismisses its line. Messages of a line that was dismissed, or before its Link, are ignored.
@@ -139,6 +140,8 @@ class LinkMachine:
                 self.table.subscriptions_changed()
             case routing.SourceDeclared(source=source):
                 self._declared(source)
+            case routing.SourceEntered(source=source, nodes=nodes):
+                self.table.origins.entered(source, nodes)
             case anycast.ForwardBatch():
                 self._forward(message)
             case anycast.ReturnOutcome():

@@ -69,6 +69,11 @@ class Admission:
         """The topics on which a peer's sources may publish, as far as was asked; None if every peer may."""
         return None if self._permit is None else self._permitted.setdefault(peer, {})
 
+    def ask_again(self, source: bytes) -> None:
+        """Ask again who may publish as a source."""
+        for permitted in self._permitted.values():
+            permitted.pop(source, None)
+
     def denied(self, source: bytes, topic: str, peer: Peer) -> Refusal | None:
         """Why a peer may not publish as a source on a topic; asked once."""
         if self._permit is None:

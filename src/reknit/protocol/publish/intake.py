@@ -214,6 +214,10 @@ class Intake:
                 self._drop_expects(source)
                 self._unacked.append((self._number, peer, {source: self._positions.expected(source)}))
 
+    def owner_changed(self, source: bytes) -> None:
+        """A source belongs to somebody else: whoever publishes as it is asked for the right to."""
+        self._admission.ask_again(source)
+
     def _too_many_sources(self) -> str:
         return f"the node already knows {self._positions.sources_max} sources (limits.sources_max)"
 
@@ -262,7 +266,7 @@ class Intake:
             return
         number = self.next_number()
         self._unacked.append((number, peer, stops))
-        self._effects.append(Append(number, data, heads))
+        self._effects.append(Append(number, data, heads, peer))
 
     def _take_other(self, head: Head, data: Buffer, peer: Peer) -> None:
         """A batch that is not simply the next of a known source."""

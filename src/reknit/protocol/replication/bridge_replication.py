@@ -131,10 +131,16 @@ class BridgeReplication:
     def _learn(self, nodes: Mapping[bytes, list[str]], now: float) -> None:
         for source, passed in nodes.items():
             self._visited[source] = [*passed, self.source]
-            self._effects.append(SendToTarget(Via(source, self._visited[source])))
+            self._tell(source)
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._take(waiting, now)
+
+    def _tell(self, source: bytes) -> None:
+        """Tell the target which nodes a source has passed. Of what came from there it knows that better."""
+        nodes = self._visited[source]
+        if self.target not in nodes:
+            self._effects.append(SendToTarget(Via(source, nodes)))
 
     def _pass_on(self, batches: list[Batch], now: float) -> None:
         wanted: list[Batch] = []
@@ -152,7 +158,8 @@ class BridgeReplication:
     def _target_up(self, node: str) -> None:
         """The target's name was not known while it was away."""
         self.target = node
-        self._effects += [SendToTarget(Via(source, nodes)) for source, nodes in self._visited.items()]
+        for source in self._visited:
+            self._tell(source)
         for source in self.publisher.unacked_sources():
             if node in self._visited.get(source, ()):
                 self.copy.accept(self.publisher.withdraw(source))

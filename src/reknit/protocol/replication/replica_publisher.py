@@ -5,7 +5,7 @@
     Ack             durable there: BatchesStored
     Expect          the node misses events before those that it got: SendBatches, or GapFound if they are not here
     fill, skip      what was found of a gap is put in; what was not is ReportLost
-    Refuse          the node will never take them: BatchesRefused
+    Refuse          the node will never take them: BatchesRefused; it continues after those that no node would take
     Hold, Go        the node asks to wait, and to go on: everything is sent again
     hold, resend    the same for a node that is away, and there again
 
@@ -21,6 +21,7 @@ import msgspec
 
 from reknit.batch import Batch
 from reknit.ledger import Series
+from reknit.outcome import Code
 from reknit.protocol.machine import Machine, Peer
 from reknit.protocol.recovery.loss_reports import TEXT
 from reknit.protocol.replication.unacked_batches import UnackedBatches
@@ -173,15 +174,21 @@ class ReplicaPublisher:
                     self._effects.append(BatchesStored(stored))
             case Expect(source=source, seq=seq):
                 self._expected(source, seq)
-            case Refuse(source=source, stop=stop, code=code, text=text):
-                refused = self._unacked.remove(source, stop)
-                self._effects.append(BatchesRefused(source, refused, code, text))
+            case Refuse():
+                self._refused(message)
             case Hold():
                 self._is_held = True
             case Go():
                 self.resend()
             case _:
                 assert_never(message)
+
+    def _refused(self, message: Refuse) -> None:
+        """Events that are not valid there are dead letters there, and later ones of their source must not wait."""
+        refused = self._unacked.remove(message.source, message.stop)
+        self._effects.append(BatchesRefused(message.source, refused, message.code, message.text))
+        for batch in refused if message.code == Code.INVALID_ARGUMENT else ():
+            self.skip((batch.topic, batch.source), batch.first, batch.stop, [], message.text)
 
     def _expected(self, source: bytes, seq: int) -> None:
         wanted = [batch for batch in self._unacked.of(source) if batch.stop > seq]

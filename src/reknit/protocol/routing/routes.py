@@ -65,6 +65,13 @@ class SourceDeclared(msgspec.Struct, frozen=True):
     source: bytes
 
 
+class SourceEntered(msgspec.Struct, frozen=True):
+    """A bridge brings a source that was not on this node before, and that has passed these nodes."""
+
+    source: bytes
+    nodes: tuple[str, ...]
+
+
 class SendToNeighbour(msgspec.Struct, frozen=True):
     """Send a message to a neighbour."""
 

@@ -85,11 +85,21 @@ class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     span_max: int
     published: list[Range]
     skipped: list[Range] = []
+    owner: str = ""
 
     @classmethod
-    def of(cls, series: SeriesExtents, published: SeqSet | None, skipped: SeqSet | None = None) -> SeriesRow:
-        known = (series.topic, series.source, series.first_held, series.last, series.span_max)
-        return cls(*known, *(seqs.ranges() if seqs else [] for seqs in (published, skipped)))
+    def of(cls, series: SeriesExtents, ledger: Ledger) -> SeriesRow:
+        key = (series.topic, series.source)
+        published, skipped = ledger.published.get(key), ledger.skipped.get(key)
+        return cls(
+            *key,
+            series.first_held,
+            series.last,
+            series.span_max,
+            published.ranges() if published else [],
+            skipped.ranges() if skipped else [],
+            ledger.owners.get(series.source, ""),
+        )
 
     def load(self, number: int, table: SeriesTable, ledger: Ledger) -> SeriesExtents:
         series = table.make(self.topic, self.source, number)
@@ -98,6 +108,8 @@ class SeriesRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
             ledger.restore_published((self.topic, self.source), SeqSet.from_ranges(self.published))
         if self.skipped:
             ledger.skipped[self.topic, self.source] = SeqSet.from_ranges(self.skipped)
+        if self.owner:
+            ledger.owners[self.source] = self.owner
         return series
 
 
@@ -110,6 +122,7 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
     floor: int
     losses: list[tuple[str, bytes, str, list[Range]]] = []
     """Topic, source, reason and ranges of losses that the subscriber has to learn."""
+    owner: str = ""
 
     @classmethod
     def of(cls, account: Account) -> AccountRow:
@@ -119,13 +132,14 @@ class AccountRow(msgspec.Struct, frozen=True, array_like=True):
             for series, by_reason in account.losses.items()
             for reason, seqs in by_reason.items()
         ]
-        return cls(account.name, account.pattern.text, since, account.floor, losses)
+        return cls(account.name, account.pattern.text, since, account.floor, losses, account.owner)
 
     def load(self, ledger: Ledger) -> Account:
         since = {(topic, source): seq for topic, source, seq in self.since}
         account = ledger.open(self.name, Pattern(self.pattern), since, self.floor)
         for topic, source, reason, ranges in self.losses:
             account.losses.setdefault((topic, source), {})[reason] = SeqSet.from_ranges(ranges)
+        account.owner = self.owner
         return account
 
 

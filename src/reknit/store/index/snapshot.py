@@ -63,8 +63,7 @@ def fill(
     unknown = {series for series in named if table.get(*series) is None}
     for key in unsaved.series | unknown:
         series = table.make(*key)
-        skipped = ledger.skipped.get(key)
-        snapshot.series[series.number] = SeriesRow.of(series, ledger.published.get(key), skipped)
+        snapshot.series[series.number] = SeriesRow.of(series, ledger)
     for name in unsaved.accounts:
         account = ledger.accounts.get(name)
         snapshot.accounts[numbers.of(name)] = None if account is None else AccountRow.of(account)

@@ -21,6 +21,7 @@ from reknit.testing.fabric.rest_checks import REST_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
     is_dead_letter,
+    is_refused,
     losses_are_counted,
     may_be_withheld,
 )
@@ -39,9 +40,10 @@ def owed_events_arrive(scene: Scene) -> Iterator[str]:
 
 
 def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
-    """The events that a subscriber has to get."""
+    """The events that a subscriber has to get: not those that a feed may miss, from an outpost or to one."""
     pattern = Pattern(seen.pattern)
-    if seen.node in scene.outposts and not feeds_owe(scene.plan):
+    are_fed = feeds_owe(scene.plan)
+    if seen.node in scene.outposts and not are_fed:
         return
     if not seen.is_durable and _is_forgotten(scene, seen):
         return
@@ -49,7 +51,8 @@ def owed(scene: Scene, seen: Seen) -> Iterator[Sent]:
         return
     for sent in scene.record.sent.values():
         is_owed = sent.is_stored and sent.put_at > seen.ready_at and pattern.matches(sent.topic)
-        if is_owed and not _may_be_gone(scene, sent):
+        is_fed = are_fed or scene.homes.get(sent.publisher) not in scene.outposts
+        if is_owed and is_fed and not _may_be_gone(scene, sent):
             yield sent
 
 
@@ -85,11 +88,12 @@ def _is_told_lost(seen: Seen, sent: Sent) -> bool:
 def nothing_is_lost(scene: Scene) -> Iterator[str]:
     """No event is lost to a durable subscriber as long as retention removes nothing that is owed.
 
-    An event of a group is lost to a node if no member brings it in time.
+    An event of a group is lost to a node if no member brings it in time. One that a node refuses is a dead letter
+    there, and lost to its subscribers.
     """
     is_promised = protects_owed(scene.plan) and not scene.replaced
     for seen in scene.record.seen.values() if is_promised else ():
-        lost = [row for row in seen.lost if row[0] != TOPIC]
+        lost = [row for row in seen.lost if row[0] != TOPIC and not is_refused(scene, *row)]
         if seen.is_durable and lost:
             yield f"{seen.name} was told of losses: {lost[:3]}"
 

@@ -69,7 +69,6 @@ class Faults:
     async def _repeat(self, rate: float, fault: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(self._rng.expovariate(rate))
-            self._running = [task for task in self._running if not task.done()]
             self._running.append(asyncio.ensure_future(fault()))
 
     def _nodes(self) -> list[FabricNode]:

@@ -48,10 +48,10 @@ class FabricNode:
         """Start, as the first thing in a new life of the host if it crashed."""
         life = self.host.life if self.host.is_alive else self.host.start()
         assert life is not None
+        self.starts += 1
         self.node = life.call(build_node, self.config)
         await life.create_task(self.node.start())
         self.is_up = True
-        self.starts += 1
 
     async def stop(self) -> None:
         """Stop in order, as a service manager would ask it to."""
@@ -68,7 +68,9 @@ class FabricNode:
 
     def release(self) -> None:
         """Let go of what the system would have taken back: descriptors, maps and locks."""
-        journal = getattr(getattr(self, "node", None), "journal", None)
-        if isinstance(journal, DiskJournal) and not journal.state.is_closed:
-            journal.state.close()
-            journal.files.close()
+        node = getattr(self, "node", None)
+        caches = getattr(node, "caches", None)
+        for journal in (getattr(node, "journal", None), caches.aligned.journal if caches else None):
+            if isinstance(journal, DiskJournal) and not journal.state.is_closed:
+                journal.state.close()
+                journal.files.close()

@@ -31,6 +31,8 @@ class Sent:
     stored_at: float = float("inf")
     result: str = ""
     """What a sender was told: ACCEPTED, RELEASED, REJECTED, MODIFIED; empty while it waits, or without an outcome."""
+    ended_at: float = 0.0
+    """When a sender was told that."""
     copies_max: int = 1
     """How often it may be stored: a program without a source of its own repeats what was not confirmed."""
 
@@ -86,7 +88,9 @@ class Film:
 class Record:
     """Collects what all programs did and saw, and problems that show at once."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(
+        self, now: Callable[[], float], is_sent_since: Callable[[EventId, float], bool] = lambda *_: False
+    ) -> None:
         self.problems: list[str] = []
         self.sent: dict[bytes, Sent] = {}
         self.seen: dict[str, Seen] = {}
@@ -107,7 +111,7 @@ class Record:
         self.is_forgetful = False
         """Whether a node lost its disk: it may deliver again what it had known to be accepted."""
         self._letters_read: dict[str, int] = {}
-        self._now = now
+        self._now, self._is_sent_since = now, is_sent_since
 
     def blame(self, problem: str) -> None:
         """Record a problem."""
@@ -129,12 +133,16 @@ class Record:
         """A sender was told the outcome of its event."""
         if sent.result:
             self.blame(f"{sent.payload!r} ended twice: {sent.result}, then {result}")
-        sent.result = result
+        sent.result, sent.ended_at = result, self._now()
 
     # -- subscribers
 
     def received(self, seen: Seen, topic: str, source: bytes, seq: int, payload: bytes) -> None:
-        """A subscriber got an event."""
+        """A subscriber got an event.
+
+        A worker whose connection the node gave up may find an event in its socket that another one has accepted by
+        then. What no node may do is to send it once its sender was told.
+        """
         sent = self.sent.get(payload)
         if sent is None or sent.topic != topic:
             self.blame(f"{seen.name} received {payload!r} on {topic}, which nobody published there")
@@ -147,7 +155,8 @@ class Record:
             )
         if sent.id not in (None, event_id) and sent.copies_max == 1:
             self.blame(f"{seen.name} received {payload!r} as seq {seq}, which was {sent.id}")
-        if sent.result == "ACCEPTED" and not self.is_forgetful:
+        is_late = sent.result == "ACCEPTED" and self._is_sent_since(event_id, sent.ended_at)
+        if is_late and not self.is_forgetful:
             self.blame(f"{seen.name} received {payload!r} after its sender was told that it is accepted")
         sent.id = event_id
         seen.received[payload] = seen.received.get(payload, 0) + 1

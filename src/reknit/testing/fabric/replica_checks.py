@@ -8,6 +8,7 @@ from typing import Final
 from reknit.seqset import SeqSet
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Scene
+from reknit.testing.fabric.record import REDRIVEN
 
 
 def nothing_is_stored_twice(scene: Scene) -> Iterator[str]:
@@ -38,7 +39,10 @@ def nothing_goes_in_circles(scene: Scene) -> Iterator[str]:
     if len(scene.plan.feeds) != 1 or scene.plan.feeds[0] not in ("push", "pull") or scene.plan.nodes > 1:
         return
     outpost = scene.fabric.nodes["o0"].node
-    published = sum(scene.homes.get(sent.publisher) == "o0" for sent in scene.record.sent.values())
+    published = sum(
+        sent.publisher == REDRIVEN or scene.homes.get(sent.publisher) == "o0"
+        for sent in scene.record.sent.values()
+    )
     for row in outpost.bridges.rows():
         if row["in"] == "here" and row["events"] > published:
             yield f"o0 sent {row['events']} events back, of {published} that were published there"

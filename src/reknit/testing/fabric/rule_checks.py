@@ -21,8 +21,20 @@ def is_dead_letter(scene: Scene, seen: Seen, sent: Sent) -> bool:
             scene.record.read_letters(node)
     if (seen.name, sent.payload) in scene.record.ends:
         return True
+    if scene.plan.step_rate and ("", sent.payload) in scene.record.ends:
+        return (
+            True  # a node refuses events from too far in the future, also those that its neighbour has stored
+        )
     ends = scene.record.ends if scene.feeds else ()  # a relay or a bridge was not allowed to wait
     return any(name.startswith(("relay/", "route/")) and sent.payload == payload for name, payload in ends)
+
+
+def is_refused(scene: Scene, topic: str, source: bytes, start: int, stop: int) -> bool:
+    """Whether a node refused events as too far in the future, after the clock of a host was set."""
+    for node in scene.fabric.nodes.values() if scene.plan.step_rate else ():
+        scene.record.read_letters(node)
+    refused = {(one.topic, one.id) for one in scene.record.letters.values() if not one.subscriber}
+    return all((topic, f"{source.hex()}:{seq}") in refused for seq in range(start, stop))
 
 
 def may_be_withheld(scene: Scene, seen: Seen, sent: Sent) -> bool:

@@ -36,6 +36,8 @@ _TIMES: Final = ("absolute-expiry-time", "creation-time")
 SECTIONS_HEADER: Final = "amqp-body"
 """The header of an event whose payload is a body in AMQP's encoding: neither text nor bytes."""
 TOPIC_ANNOTATION: Final = Symbol("x-opt-reknit-topic")
+REDRIVEN: Final = "redriven"
+"""The header of a redriven event, and how its other headers about that begin."""
 _TEXT, _BYTES, _DATA, _SECTIONS = b"vbdx"
 _SHORT: Final = {_TEXT: b"\x00\x53\x77\xa1", _BYTES: b"\x00\x53\x77\xa0", _DATA: b"\x00\x53\x75\xa0"}
 _LONG: Final = {_TEXT: b"\x00\x53\x77\xb1", _BYTES: b"\x00\x53\x77\xb0", _DATA: b"\x00\x53\x75\xb0"}
@@ -235,7 +237,8 @@ def encode_messages(batch: Batch, now_us: int, with_topic: bool = False) -> list
         meta = metas[at] if metas else meta_of(headers[at] if headers else None)
         ttl_ms = ttls[at] if ttls else batch.head.ttl_ms
         left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
-        made.append(_front(meta, batch.attempt, topic, left_ms) + body(meta, payload))
+        notes = _notes(topic, headers[at] if headers and metas else None)
+        made.append(_front(meta, batch.attempt, notes, left_ms) + body(meta, payload))
     return made
 
 
@@ -249,7 +252,7 @@ def encode_start(batch: Batch, now_us: int, with_topic: bool) -> tuple[bytes, in
         meta = meta_of(headers)
     ttl_ms = batch.head.ttl_ms
     left_ms = max(1, ttl_ms - max(0, now_us - batch.time_us) // 1000) if ttl_ms else 0
-    made = _front(meta, batch.attempt, batch.topic if with_topic else "", left_ms)
+    made = _front(meta, batch.attempt, _notes(batch.topic if with_topic else ""), left_ms)
     is_announced = type(size) is int and 0 <= size < 1 << 32
     return made, meta[0] if meta[0] in b"vbd" else _DATA, size if is_announced else None
 
@@ -286,10 +289,19 @@ def body(meta: bytes, payload: bytes) -> bytes:
 @lru_cache(4096)
 def front(meta: bytes, attempt: int, topic: str) -> bytes:
     """Everything before the body of an event that does not expire. Mostly the same from event to event."""
-    return _front(meta, attempt, topic, 0)
+    return _front(meta, attempt, _notes(topic), 0)
 
 
-def _front(meta: bytes, attempt: int, topic: str, ttl_ms: int) -> bytes:
+def _notes(topic: str, headers: Any = None) -> list[tuple[Symbol, str]]:
+    """The annotations of a message: its topic, if that is wanted, and why a redriven message comes again."""
+    notes = [(TOPIC_ANNOTATION, topic)] if topic else []
+    if isinstance(headers, dict) and REDRIVEN in headers:
+        texts = {str(key): str(value) for key, value in headers.items()}
+        notes += [(Symbol(f"x-opt-reknit-{key}"), texts[key]) for key in texts if key.startswith(REDRIVEN)]
+    return notes
+
+
+def _front(meta: bytes, attempt: int, notes: list[tuple[Symbol, str]], ttl_ms: int) -> bytes:
     meta = meta if _is_meta(meta) else NATIVE
     mark = meta[1]
     fields = [b"\x41" if mark & _DURABLE else b"\x42"]
@@ -300,21 +312,19 @@ def _front(meta: bytes, attempt: int, topic: str, ttl_ms: int) -> bytes:
     if attempt > 1:
         fields += [b"\x42", b"\x70" + min(attempt - 1, TTL_MS_MAX).to_bytes(4, "big")]
     sections = meta[2:]
-    return b"\x00\x53\x70" + listed(fields) + (_with_topic(sections, topic) if topic else sections)
+    return b"\x00\x53\x70" + listed(fields) + (_annotated(sections, notes) if notes else sections)
 
 
-def _with_topic(sections: bytes, topic: str) -> bytes:
-    """The sections with the topic added to the annotations. The bare message stays unchanged."""
-    pair = encode(TOPIC_ANNOTATION) + encode(topic)
+def _annotated(sections: bytes, notes: list[tuple[Symbol, str]]) -> bytes:
+    """The sections with further annotations. The bare message stays unchanged."""
+    added = [encode(one) for note in notes for one in note]
     if sections[:3] != b"\x00\x53\x72":
-        return (
-            b"\x00\x53\x72" + listed([pair[: len(encode(TOPIC_ANNOTATION))], encode(topic)], 0xC1) + sections
-        )
+        return b"\x00\x53\x72" + listed(added, 0xC1) + sections
     stop = skip(sections, 3)
     is_short = sections[3] == 0xC1
     count = sections[5] if is_short else int.from_bytes(sections[8:12], "big")
-    elements = sections[6 if is_short else 12 : stop] + pair
-    size = (len(elements) + 4).to_bytes(4, "big") + (count + 2).to_bytes(4, "big")
+    elements = sections[6 if is_short else 12 : stop] + b"".join(added)
+    size = (len(elements) + 4).to_bytes(4, "big") + (count + len(added)).to_bytes(4, "big")
     return b"\x00\x53\x72\xd1" + size + elements + sections[stop:]
 
 

@@ -235,7 +235,9 @@ def _decode(data: bytes, pattern: str, tag: str) -> ReceivedMessage:
 
     message = Message()
     message.decode(data)
-    topic = (message.annotations or {}).get("x-opt-reknit-topic", pattern)
+    annotations = {str(name): value for name, value in (message.annotations or {}).items()}
+    topic = annotations.pop("x-opt-reknit-topic", pattern)
     source = base64.urlsafe_b64decode(tag[:SOURCE_CHARACTERS] + "==")
-    headers = {str(name): str(value) for name, value in (message.properties or {}).items()}
+    headers = {name.removeprefix("x-opt-reknit-"): str(value) for name, value in annotations.items()}
+    headers |= {str(name): str(value) for name, value in (message.properties or {}).items()}
     return ReceivedMessage(bytes(message.body), str(topic), source, int(tag[SOURCE_CHARACTERS:], 16), headers)

@@ -59,7 +59,7 @@ class PostingProgram(Program):
         sent = self._next()
         lives: set[int] = set()
         while True:
-            lives.add(self.node.host.lives)
+            lives.add(self.node.starts)
             sent.copies_max = len(lives)
             try:
                 async with asyncio.timeout(20.0):

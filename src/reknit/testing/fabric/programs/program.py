@@ -13,7 +13,7 @@ from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.hosts import Host
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.plan import FabricPlan
-from reknit.testing.fabric.record import Record
+from reknit.testing.fabric.record import EventId, Record
 from reknit.testing.fabric.replacements import Replacement
 
 AGAIN_S: Final = 0.3
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, fabric: Fabric, plan: FabricPlan) -> None:
         self.fabric, self.plan = fabric, plan
-        self.record = Record(lambda: fabric.loop.now)
+        self.record = Record(lambda: fabric.loop.now, self._is_sent_since)
         self.homes: dict[str, str] = {}
         """The node of each program."""
         self.outposts: list[str] = []
@@ -49,6 +49,16 @@ class Scene:
         """When the faults were over, and when every node reached every other one again."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
+
+    def _is_sent_since(self, event_id: EventId, at: float) -> bool:
+        """Whether a node sent an event to a worker after a moment, and waits for the outcome."""
+        topic, source, seq = event_id
+        return any(
+            one.series == (topic, source) and one.start <= seq < one.stop and one.sent_at > at
+            for node in self.fabric.nodes.values()
+            for path in node.node.anycast.machine.paths()
+            for one in path
+        )
 
 
 class Program:
