@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim sim-coverage mutants lock docs clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz lock docs clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ sim-coverage: setup ## Print which part of the code the simulations run: SEEDS=5
 
 mutants: setup ## Plant faults one at a time, and say after how many seeds each is found; ONLY=ack-before-sync runs one
 	@$(BIN)/python -m reknit.testing.mutants $(addprefix --only ,$(ONLY)) $(if $(WRITE),--write docs/explanation/proof.md)
+
+fuzz: setup ## Send mutated messages, requests and files to a node, with a canary beside: INPUTS=1000000 TARGET=tcp SEED=1 MINUTES=10
+	@$(BIN)/python -m reknit.testing.fuzz --target $(or $(TARGET),all) --seed $(or $(SEED),0) $(if $(INPUTS),--inputs $(INPUTS)) \
+	  $(if $(MINUTES),--minutes $(MINUTES))
 
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py

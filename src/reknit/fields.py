@@ -30,6 +30,8 @@ Position = Annotated[int, Meta(ge=-1, le=NUMBER_MAX)]
 """A place in a journal, or -1 for none."""
 Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
 """A seq, or 0 for none."""
+FirstSeq = Annotated[int, Meta(ge=1, le=SEQ_MAX)]
+"""A seq at which events begin. Seqs start at 1."""
 Time = Annotated[int, Meta(ge=0, le=TIME_US_MAX)]
 """Microseconds since 1970."""
 Seconds = Annotated[float, Meta(ge=0.0, le=SECONDS_MAX)]

@@ -29,6 +29,7 @@ PAGES = [
     "docs/how-to/blocking.md",
     "docs/how-to/dead-letters.md",
     "docs/how-to/backup.md",
+    "docs/how-to/fuzz.md",
     "docs/how-to/limits.md",
     "docs/how-to/retries.md",
     "docs/how-to/rpc.md",

@@ -143,6 +143,14 @@ def test_a_cloudevent_that_is_none_is_refused(changes: dict[str, Any]) -> None:
         from_json(json.dumps({**PUBLISHED, **changes}))
 
 
+@pytest.mark.parametrize("form", [{}, {"pformat": 2}, {"pformat": 7}])
+def test_data_that_is_not_utf_8_is_refused(form: dict[str, int]) -> None:
+    """It was an internal error, or was passed on as JSON."""
+    text = json.dumps({**PUBLISHED, **form, "data": "ab"}).encode()
+    with pytest.raises(InvalidAttributes, match="UTF-8"):
+        from_json(text.replace(b'"ab"', b'"\xff\xfe"'))
+
+
 @given(st.binary(max_size=60) | st.text(max_size=60))
 def test_any_text_is_a_cloudevent_or_refused(data: bytes | str) -> None:
     with pytest.raises(InvalidAttributes):

@@ -320,6 +320,7 @@ def test_position_at_a_time_is_never_too_late(maker: Maker) -> None:
         assert journal.position_at(time_us) == position
         assert journal.position_at(time_us - 1) <= position
     assert journal.position_at(0) == 0
+    assert journal.position_at(-(10**16)) == 0
     assert journal.position_at(maker.clock.us + 1) == journal.end
     journal.close()
 

@@ -23,7 +23,11 @@ def trail(
     from reknit.cli.running import run
 
     source, _, seq = event.rpartition(":")
-    if len(source) != 32 or not seq.isdigit() or not set(source) <= set("0123456789abcdef"):
+    if (
+        len(source) != 32
+        or not (seq.isascii() and seq.isdigit())
+        or not set(source) <= set("0123456789abcdef")
+    ):
         fail(f"invalid event id {event!r}: write SOURCE:SEQ, where SOURCE is 32 hexadecimal digits")
     rows = run(_follow(node, source, int(seq)))
     if json:

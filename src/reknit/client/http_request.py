@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
@@ -14,6 +15,9 @@ from reknit.errors import MalformedFrame
 from reknit.transport.tls import client_tls
 
 READ_BYTES: Final = 64 << 10
+_CODE: Final = re.compile(r"[1-9][0-9][0-9]")
+_CHUNK: Final = re.compile(rb"\s*([0-9A-Fa-f]{1,15})\s*(;[^\n]*)?\r\n")
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
 HEAD_S: Final = 30.0
 """How long connecting may take, and how long the head of a response may take to come."""
 
@@ -66,7 +70,7 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
         ) from None
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not _CODE.fullmatch(words[1]):
         raise MalformedFrame(f"{first[:40]!r} is not an HTTP/1 response", "the start of the response")
     pairs = (line.partition(":") for line in lines if line)
     return int(words[1]), {name.lower(): value.strip() for name, _, value in pairs}
@@ -79,28 +83,41 @@ async def read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) ->
             yield data
     except asyncio.IncompleteReadError:
         raise ConnectionResetError("the server closed the connection in the middle of its answer") from None
-    except ValueError as error:
-        raise MalformedFrame(f"the length of an HTTP response can't be read: {error}", "its body") from None
+    except asyncio.LimitOverrunError:
+        raise MalformedFrame("the length of a chunk does not end", "the body of an HTTP response") from None
 
 
 async def _parts(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            while size:
-                data = await reader.read(min(size, READ_BYTES))
-                if not data:
-                    raise asyncio.IncompleteReadError(b"", size)
-                size -= len(data)
+        while size := _chunk_bytes(await reader.readuntil(b"\r\n")):
+            async for data in _exactly(reader, size):
                 yield data
             await reader.readexactly(2)
     elif "content-length" in headers:
-        left = int(headers["content-length"])
-        while left:
-            data = await reader.read(min(left, READ_BYTES))
-            if not data:
-                raise asyncio.IncompleteReadError(b"", left)
-            left -= len(data)
+        async for data in _exactly(reader, _length_bytes(headers["content-length"])):
             yield data
     else:
         while data := await reader.read(READ_BYTES):
             yield data
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+    while size:
+        data = await reader.read(min(size, READ_BYTES))
+        if not data:
+            raise asyncio.IncompleteReadError(b"", size)
+        size -= len(data)
+        yield data
+
+
+def _chunk_bytes(line: bytes) -> int:
+    found = _CHUNK.fullmatch(line)
+    if found is None:
+        raise MalformedFrame(f"{line[:40]!r} is not the length of a chunk", "the body of an HTTP response")
+    return int(found[1], 16)
+
+
+def _length_bytes(text: str) -> int:
+    if not _LENGTH.fullmatch(text):
+        raise MalformedFrame(f"{text[:40]!r} is not a Content-Length", "the head of an HTTP response")
+    return int(text)

@@ -18,7 +18,7 @@ def _check_links(texts: tuple[str, ...]) -> None:
     for text in texts:
         url, _, cost = text.partition("=")
         check_urls((url,))
-        if cost and not (cost.isdigit() and 1 <= int(cost) <= LINK_COST_MAX):
+        if cost and not (cost.isascii() and cost.isdigit() and 1 <= int(cost) <= LINK_COST_MAX):
             raise ValueError(
                 f"{cost!r} in {text!r} is not a cost from 1 to {LINK_COST_MAX}; write tcp://host:port=10"
             )

@@ -240,11 +240,22 @@ def _payload(found: dict[str, Any], content: bytes | None) -> tuple[Format, byte
         if number:
             raise InvalidAttributes("pformat", "is set, but there is no data")
         return Format.UNSPECIFIED, b""
+    if not _is_utf8(content):
+        raise InvalidAttributes("data", "is not UTF-8")
     if number == Format.TEXT:
         return Format.TEXT, _utf8(_json.decode(content))
     if number not in (None, 0, Format.JSON):
         raise InvalidAttributes("data", f"must be in data_base64 for pformat {number}")
     return Format.JSON, content
+
+
+def _is_utf8(content: bytes) -> bool:
+    """msgspec checks a text when it decodes it, and `data` is passed on as it came."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _utf8(text: Any) -> bytes:

@@ -105,7 +105,7 @@ def read_boolean(text: str) -> bool:
 
 def read_positive(text: str) -> int:
     """A whole number above 0."""
-    if not text.isdigit() or not int(text):
+    if not (text.isascii() and text.isdigit()) or not int(text):
         raise ValueError("is not a whole number above 0")
     return int(text)
 

@@ -158,7 +158,11 @@ class JournalReader:
             on_removed=follower.relist,
         )
         self._queries = LogQueries(self._state, archive, environment.time_us)
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:  # the index can't be read, for example
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

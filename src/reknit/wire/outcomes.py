@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from reknit.fields import CodeNumber, Number, OutcomeNumber, Seq, Source, Topic, check_range
+from reknit.fields import CodeNumber, FirstSeq, Number, OutcomeNumber, Seq, Source, Topic, check_range
 from reknit.wire.messages import Message
 
 
@@ -15,7 +15,7 @@ class Want(Message, frozen=True, tag=40):
     source: Source
     topic: Topic
     resend: bool
-    first: Seq
+    first: FirstSeq
     """The first seq without a known outcome."""
     kept: Seq
     """The last seq that is known to be stored."""

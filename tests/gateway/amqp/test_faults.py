@@ -281,3 +281,43 @@ def test_an_unsettled_message_gets_an_outcome_when_the_node_comes_back(tmp_path:
             assert again.outcome == "accepted"
             assert b"first, again" in receiver.bodies
         node.stop()
+
+
+# -- found by `make fuzz`
+
+
+def attach(name: bytes, container: bytes, is_sender: bool, initial: int) -> bytes:
+    """Open, begin and attach, with fields that proton would not write."""
+    source, target = described(0x28, [encode("plant/temp"), uint(2)]), described(0x29, [encode("plant/temp")])
+    fields = [
+        b"\xa1" + bytes([len(name)]) + name,
+        uint(0),
+        encode(not is_sender),
+        b"\x40",
+        b"\x40",
+        source,
+        target,
+    ]
+    fields += [b"\x40", b"\x40", uint(initial)]
+    opened = described(0x10, [b"\xa1" + bytes([len(container)]) + container])
+    begun = described(0x11, [b"\x40", uint(0), uint(100), uint(100)])
+    return AMQP_HEADER + b"".join(framed(one) for one in (opened, begun, described(0x12, fields)))
+
+
+def described(code: int, fields: list[bytes]) -> bytes:
+    return bytes((0x00, 0x53, code)) + listed(fields)
+
+
+def framed(body: bytes) -> bytes:
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_container_whose_name_is_not_utf_8_may_receive(node: Node) -> None:
+    shout(node, attach(b"in", b"\xff\xfe", is_sender=False, initial=0))
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_sender_may_begin_to_count_anywhere(node: Node) -> None:
+    for initial in (1 << 31, (1 << 32) - 1):
+        shout(node, attach(b"out", b"c", is_sender=True, initial=initial))

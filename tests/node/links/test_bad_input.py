@@ -78,6 +78,10 @@ NUMBER_REASON = (
     "malformed frame: a message can't be read (Expected `int` >= -1 - at `$[1]`), at 3 bytes; the sender is not reknit "
     "or is broken"
 )
+SEQ_REASON = (
+    "malformed frame: a message can't be read (Expected `int` >= 1 - at `$[4]`), at 32 bytes; the sender is not reknit "
+    "or is broken"
+)
 LOGGED: list[tuple[str, list[Message | bytes], str, list[str]]] = [
     ("nothing before a link", [LinkState("x", 1, 1, {}), FORWARD, bytes(BATCH.data), Got(3), Pull("", -1)], "", []),
     ("a name that is none", [Link("", 1, 1, False, [], "")], NAME_REASON, []),
@@ -92,7 +96,8 @@ LOGGED: list[tuple[str, list[Message | bytes], str, list[str]]] = [
     ("batches without a word", [HELLO, bytes(BATCH.data)], "", [UNANNOUNCED]),
     ("a delivery that nobody wants", [HELLO, FORWARD, bytes(BATCH.data)], "", []),
     ("a carry", [HELLO, Carry(BATCH.head.length, 7, [(b"x" * 16, "y")]), bytes(BATCH.data), Carry(0, -1, [])], "", []),
-    ("odd wants", [Want(b"w" * 16, "a//b", True, 0, 1 << 60), Want(b"x" * 16, "orders/x", True, 9, 3)], "", []),
+    ("a want from seq 0", [Want(b"w" * 16, "orders/x", True, 0, 1)], SEQ_REASON, []),
+    ("odd wants", [Want(b"w" * 16, "a//b", True, 1, 1 << 60), Want(b"x" * 16, "orders/x", True, 9, 3)], "", []),
     ("odd bridges", [Via(b"v" * 16, ["x"] * 100), Skip("plain/x", SOURCE, 5, 5, ""), Skip("a//b", SOURCE, 1, 2, "")],
      "", []),
     ("a number that is none", [HELLO, wrap(KIND_MESSAGE, msgspec.msgpack.encode([52, -5]))], NUMBER_REASON, []),

@@ -376,7 +376,7 @@ def test_nobody_makes_two_views_that_seem_the_same() -> None:
     b, c, d = (lan.start(name) for name in "bcd")
     made = View(5, b.me.id, (c.me, b.me, d.me))
     for machine in (b, d):
-        machine.receive(GroupInstall(made), b"another", lan.now)
+        machine.receive(GroupInstall(made), c.me.id, lan.now)
     b.receive(GroupInstall(View(5, c.me.id, (c.me,))), c.me.id, lan.now)
     assert b.view is not None
     assert b.view.key > made.key
@@ -427,3 +427,19 @@ def test_a_leaving_member_evicts_nobody() -> None:
     a.evict(b.me.id, "took nothing", lan.now)
     lan.run(3.0)
     assert lan.left == {"a": ""}
+
+
+def test_a_view_that_a_stranger_repeats_changes_nothing() -> None:
+    """It put a member out of the group, which missed events for as long as the others did not hear of it."""
+    lan = Lan()
+    for name in "abc":
+        lan.start(name)
+    lan.run(10.0)
+    b = lan.machines["b"]
+    view = b.view
+    assert view is not None
+    without = View(view.counter + 4, view.ids[1], view.members[1:])
+    b.receive(GroupInstall(without), b"a stranger's id!", lan.now)
+    assert b.view == view
+    b.receive(GroupInstall(without), view.ids[1], lan.now)
+    assert b.view == without

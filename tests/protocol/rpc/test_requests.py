@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from reknit.address import Address
 from reknit.envelope.attributes import Attributes, Kind, response_to
 from reknit.envelope.ids import make_id
 from reknit.outcome import Code, Reason
@@ -67,6 +68,17 @@ def test_a_duplicate_response_is_counted_and_dropped() -> None:
         requests.receive(response(one), "node", 1.0)
     assert len(requests.take_effects()) == 1
     assert (requests.duplicates, requests.late, requests.strays) == (2, 0, 0)
+
+
+def test_a_response_from_another_address_is_counted_and_the_request_still_waits() -> None:
+    requests, id_ = Requests(), make_id(1, 1)
+    requests.receive(RequestSent(id_, 10.0, REQUEST.sink), "client", 0.0)
+    true = response(id_)
+    forged = structs.replace(true.attributes, source=Address.parse("//mallory/1/1/7"))
+    requests.receive(ResponseReceived(forged, b"x"), "node", 1.0)
+    assert (requests.take_effects(), requests.strangers, len(requests)) == ([], 1, 1)
+    requests.receive(true, "node", 1.0)
+    assert requests.take_effects() == [SettleRequest(id_, true)]
 
 
 def test_a_late_response_is_counted_and_dropped() -> None:
@@ -198,6 +210,15 @@ def test_a_request_that_went_to_another_node_is_left_to_it_for_a_while() -> None
     watch.receive(ResponseAccepted(one.id), "node", 5.1)
     watch.tick(5.0 + FORWARDED_S)
     assert answers(watch) == [(two.id, Code.DEADLINE_EXCEEDED)]
+
+
+def test_a_request_that_a_stranger_answered_is_still_open() -> None:
+    watch = OpenRequests(10)
+    one = ask(watch, is_handed=True)
+    watch.receive(ResponseAccepted(one.id, Address.parse("//mallory/1/1/7")), "stranger", 1.0)
+    assert len(watch) == 1
+    watch.receive(ResponseAccepted(one.id, one.sink), "server", 1.0)
+    assert len(watch) == 0
 
 
 def test_an_answered_request_is_not_answered_by_the_node() -> None:

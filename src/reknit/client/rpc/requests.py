@@ -89,7 +89,7 @@ class Caller:
         due = self._loop.time() + attributes.ttl_ms / 1000 + self._settings.grace_s
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[attributes.id] = (future, attributes)
-        self.requests.receive(RequestSent(attributes.id, due), "", self._loop.time())
+        self.requests.receive(RequestSent(attributes.id, due, attributes.sink), "", self._loop.time())
         self._perform()
         try:
             await self._listen(future)

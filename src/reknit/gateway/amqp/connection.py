@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -78,13 +79,14 @@ class AmqpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._sasl is not None:
             data = self._authenticate(self._sasl, data)
-        if data and self._engine is not None:
-            self._engine.push(data)
+        engine = self._engine
+        if data and engine is not None:
+            self._contain(lambda: engine.push(data))
             self._turn()
 
     def eof_received(self) -> bool:
         if self._engine is not None:
-            self._engine.end_input()
+            self._contain(self._engine.end_input)
             self._turn()
         return False
 
@@ -155,8 +157,12 @@ class AmqpConnection(asyncio.Protocol):
     def _turn(self) -> None:
         """Let links do what is due, then send the result."""
         self._turns.begin()
+        self._contain(self._work)
+
+    def _contain(self, work: Callable[[], None]) -> None:
+        """An error of the gateway itself ends this connection, and no other."""
         try:
-            self._work()
+            work()
         except Exception:
             log.exception("an internal error of the gateway closes the connection of %s", self._user)
             self._transport.abort()
@@ -180,6 +186,10 @@ class AmqpConnection(asyncio.Protocol):
 
     def _tick(self) -> None:
         """Send heartbeats, and check those of the client."""
+        self._timer = None
+        self._contain(self._beat)
+
+    def _beat(self) -> None:
         engine = self._engine
         if engine is not None:
             now = self._loop.time()

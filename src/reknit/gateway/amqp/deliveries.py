@@ -48,10 +48,11 @@ def condition(handle: Handle) -> tuple[str, str]:
     """A condition's name and description; both empty without a condition."""
     if not handle or not lib.pn_condition_is_set(handle):
         return "", ""
-    return _text(lib.pn_condition_get_name(handle)), _text(lib.pn_condition_get_description(handle))
+    return text_of(lib.pn_condition_get_name(handle)), text_of(lib.pn_condition_get_description(handle))
 
 
-def _text(pointer: Any) -> str:
+def text_of(pointer: Any) -> str:
+    """A C string as text. Bytes that are not UTF-8 are replaced."""
     return str(ffi.string(pointer), "utf-8", "replace") if pointer else ""
 
 
@@ -100,7 +101,7 @@ def _terminus(handle: Handle) -> Terminus:
         or lib.pn_terminus_get_expiry_policy(handle) == lib.PN_EXPIRE_NEVER
     )
     capabilities = _symbols(lib.pn_terminus_capabilities(handle))
-    return Terminus(_text(address), bool(lib.pn_terminus_is_dynamic(handle)), is_durable, capabilities)
+    return Terminus(text_of(address), bool(lib.pn_terminus_is_dynamic(handle)), is_durable, capabilities)
 
 
 # -- links
@@ -113,7 +114,7 @@ def is_sender(link: Handle) -> bool:
 
 def link_name(link: Handle) -> str:
     """The name that the client gave it."""
-    return _text(lib.pn_link_name(link))
+    return text_of(lib.pn_link_name(link))
 
 
 def source(link: Handle) -> Terminus:

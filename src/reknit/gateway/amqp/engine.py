@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import cproton
 from cproton_ffi import ffi, lib
 
-from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition
+from reknit.gateway.amqp.deliveries import Handle, condition, put_symbols, set_condition, text_of
 
 
 class ConnectionListener(Protocol):
@@ -184,7 +184,7 @@ class ProtonEngine:
 
     @property
     def remote_container(self) -> str:
-        return str(cproton.pn_connection_remote_container(self._connection) or "")
+        return text_of(lib.pn_connection_remote_container(self._connection))
 
     def open(self, session_bytes_max: int, capabilities: tuple[str, ...] = ()) -> None:
         """Open our side."""

@@ -135,12 +135,12 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
             self._services.connections.awaits(self)
 
     def _refuse(self, status: int, why: str) -> None:
-        self.answer(status, [TEXT], f"{why}\n".encode(), keep_alive=False)
+        self.answer(status, [TEXT], _line(why), keep_alive=False)
 
     def answer_text(self, request: HttpRequest, status: int, text: str) -> None:
         """Answer a request with plain text."""
         headers = [TEXT, *self._services.origins.cors(request)]
-        self.answer(status, headers, f"{text}\n".encode(), request.keep_alive)
+        self.answer(status, headers, _line(text), request.keep_alive)
 
     def answer(
         self,
@@ -192,10 +192,12 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         """Send: straight to the socket unless earlier bytes are still buffered.
 
         A transport collects writes until the end of the event loop's turn: the first of thousands would wait for the
-        last.
+        last. Nothing is sent on a connection that is closed: its client left before the answer was ready.
         """
         transport = self._transport
-        if transport.get_write_buffer_size() or transport.is_closing():
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size():
             transport.write(data)
             return
         try:
@@ -252,3 +254,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
                         pass
         except RemoteProtocolError as error:
             self.end(str(error))
+
+
+def _line(text: str) -> bytes:
+    """A line of an answer. It may quote bytes of the request that are not UTF-8."""
+    return f"{text}\n".encode("utf-8", "surrogateescape")

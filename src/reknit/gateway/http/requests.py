@@ -10,6 +10,8 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 import httptools
 import msgspec
 
+from reknit.protocol.tunnel.elements import PAYLOAD
+
 HEADERS_BYTES_MAX: Final = 32 << 10
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden",
@@ -43,7 +45,9 @@ Form = list[tuple[str, str]]
 
 
 def parse_form(text: str | bytes) -> Form:
-    """The pairs of a query or form in UTF-8, separated by `;` or `&`.
+    """The pairs of a query or form in UTF-8, separated by `;` or `&`. Bytes that are not UTF-8 are replaced.
+
+    A payload may have any bytes: those that are not UTF-8 are escaped in it, as surrogates.
 
     >>> parse_form("kn_to=/what/chat;kn_payload=hi+there&kn_payload=2")
     [('kn_to', '/what/chat'), ('kn_payload', 'hi there'), ('kn_payload', '2')]
@@ -54,12 +58,18 @@ def parse_form(text: str | bytes) -> Form:
     for pair in _PAIRS.split(text):
         name, equals, value = pair.partition("=")
         if name or equals:
-            form.append((_text(name), _text(value)))
+            known = _unescaped(name)
+            form.append((known, _text(value) if known == PAYLOAD else _unescaped(value)))
     return form
 
 
 def _text(quoted: str) -> str:
     return unquote_plus(quoted, errors="surrogateescape")
+
+
+def _unescaped(quoted: str) -> str:
+    text = _text(quoted)
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def first(form: Form, name: str, default: str = "") -> str:

@@ -181,7 +181,7 @@ def _pipelines(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 def serve_metrics(figures: NodeFigures, address: str, gate: Gate) -> WSGIServer:
     """Answer Prometheus at HOST:PORT, if it may observe the node. Raises `InvalidConfig`."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()):
         raise InvalidConfig("--metrics", "flag", f"{address!r} is not a valid address; write HOST:PORT")
     registry = CollectorRegistry(auto_describe=False)
     # Registering would scrape at once, on the same event loop that has to answer. So nothing is described beforehand.

@@ -112,7 +112,7 @@ class Responses:
         for seq, one in enumerate(several, batch.first):
             if one.type is Kind.RESPONSE:
                 if one.reqid is not None:
-                    self.watch.receive(ResponseAccepted(one.reqid), JOURNAL, now)
+                    self.watch.receive(ResponseAccepted(one.reqid, one.source), JOURNAL, now)
                 continue
             deadline = self._deadline(one)
             if not is_delivered or deadline > now:

@@ -17,7 +17,7 @@ def parse_link(text: str, cost: int = 1) -> tuple[str, int]:
     """
     url, _, given = text.partition("=")
     parse_url(url)
-    if given and not (given.isdigit() and 0 < int(given) <= LINK_COST_MAX):
+    if given and not (given.isascii() and given.isdigit() and 0 < int(given) <= LINK_COST_MAX):
         raise InvalidConfig(
             "links.to", text, f"has no cost from 1 to {LINK_COST_MAX}: write tcp://HOST:PORT=10"
         )

@@ -41,11 +41,13 @@ class OutgoingLinks:
     def start(self) -> None:
         """Link to the nodes that the configuration names, and to those that were added before.
 
-        A configured link that was removed and added again is among both, and has the cost that it was given then.
+        A configured link that was removed and added again is among both, and has the cost that it was given then. The
+        node listens by now, so a client may have added one of them already.
         """
         configured = dict(parse_link(text, self._settings.cost) for text in self._settings.to)
         for url, cost in {**configured, **self._added}.items():
-            self.add(url, cost, is_lasting=False)
+            if url not in self._connections:
+                self.add(url, cost, is_lasting=False)
 
     async def stop(self) -> None:
         """Disconnect from all of them."""

@@ -108,7 +108,7 @@ class AlignedEvents:
                     floor = journal.first_held(*series)
                     seqs_left = seqs.copy()
                     seqs_left.discard(0, floor)
-                    held[series] = seqs_left.union(held.get(series, SeqSet()))
+                    held[series] = held[series].union(seqs_left) if series in held else seqs_left
                     floors[series] = max(floor, floors.get(series, 0))
         return held, floors
 

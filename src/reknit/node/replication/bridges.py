@@ -80,7 +80,8 @@ class Bridges:
     def start(self) -> None:
         """Resume the routes that there were."""
         for route in self._file.value.routes:
-            self._begin(route)
+            if route not in self._bridges:  # the node listens by now, so a client may have added it just now
+                self._begin(route)
 
     async def stop(self) -> None:
         """Stop them; they resume when the node starts again."""

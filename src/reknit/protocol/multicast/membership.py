@@ -260,6 +260,8 @@ class Membership:
 
     def _other_view(self, view: View, peer: bytes, now: float) -> None:
         """A peer sent a view. The later one wins. Another group's view is merged with ours if we asked for it."""
+        if peer not in view and peer != view.coordinator:
+            return  # a stranger repeats what it overheard
         if self.me.id in view and (self.view is None or view.key > self.view.key):
             self._install(view, now)
             self._effects.append(SendToGroup(view.coordinator, self._own_beat()))

@@ -22,6 +22,7 @@ from uuid import UUID
 
 import msgspec
 
+from reknit.address import Address
 from reknit.envelope.attributes import Attributes
 from reknit.ledger import Series
 from reknit.outcome import Code, Reason
@@ -101,6 +102,8 @@ class ResponseAccepted(msgspec.Struct, frozen=True):
     """A response to this id was accepted."""
 
     reqid: UUID
+    source: Address | None = None
+    """Whose it is. It answers only a request to this address; None: any."""
 
 
 class RequestsUndeliverable(msgspec.Struct, frozen=True):
@@ -188,13 +191,15 @@ class OpenRequests:
             case RequestsForwarded(series=series, start=start, stop=stop):
                 for id_ in self._between(series, start, stop):
                     self._open[id_].forward()
-            case ResponseAccepted(reqid=reqid):
-                self._forget(reqid)
+            case ResponseAccepted(reqid=reqid, source=source):
+                one = self._open.get(reqid)
+                if one is not None and source in (None, one.accepted.request.sink):
+                    self._forget(reqid)
             case RequestsUndeliverable(series=series, start=start, stop=stop):
                 for id_ in self._between(series, start, stop):
-                    one = self._open[id_]
+                    dead = self._open[id_]
                     self._respond(
-                        one, answer_code(message.reason, message.code, one.is_delivered), message.text
+                        dead, answer_code(message.reason, message.code, dead.is_delivered), message.text
                     )
             case _:
                 assert_never(message)

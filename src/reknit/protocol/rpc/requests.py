@@ -1,10 +1,10 @@
 """A client's side of RPC: requests that wait for their responses.
 
 A request is an event on a method's topic, its response an event on the requester's topic. Each request is settled once,
-by the first response to its id. Late and duplicate responses are counted and dropped.
+by the first response to its id from the address that it went to. Other responses are counted and dropped.
 
     RequestSent        the request is open until `due`; an id that is open already raises
-    ResponseReceived   SettleRequest, or counted: late, a duplicate, or of no known request
+    ResponseReceived   SettleRequest, or counted: late, a duplicate, a stranger's, or of no known request
     RequestsFailed     SettleRequest for those that are open
     tick               SettleRequest with DEADLINE_EXCEEDED for those that are due
 """
@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from reknit.address import Address
 from reknit.envelope.attributes import Attributes
 from reknit.outcome import Code
 from reknit.protocol.machine import Machine, Peer
@@ -29,6 +30,8 @@ class RequestSent(msgspec.Struct, frozen=True):
 
     id: UUID
     due: float
+    sink: Address | None = None
+    """Only a response from this address counts; None: from any."""
 
 
 class ResponseReceived(msgspec.Struct, frozen=True):
@@ -74,7 +77,9 @@ class Requests:
         """Responses that came after another one."""
         self.strays = 0
         """Responses to requests that are not known here: sent before a restart, or settled long ago."""
-        self._open: dict[UUID, float] = {}
+        self.strangers = 0
+        """Responses from another address than the request went to. The request still waits."""
+        self._open: dict[UUID, Address | None] = {}
         self._due: list[tuple[float, UUID]] = []
         self._ended: OrderedDict[UUID, bool] = OrderedDict()
         """The requests that ended last, and whether by a response."""
@@ -87,19 +92,24 @@ class Requests:
     def receive(self, message: Input, peer: Peer, now: float) -> None:
         """A request was sent, was answered, or will not be."""
         match message:
-            case RequestSent(id=id_, due=due):
+            case RequestSent(id=id_, due=due, sink=sink):
                 assert id_ not in self._open, "an id is used once"
-                self._open[id_] = due
+                self._open[id_] = sink
                 heapq.heappush(self._due, (due, id_))
             case ResponseReceived(attributes=attributes):
-                self._answered(message, attributes.reqid)
+                self._answered(message, attributes)
             case RequestsFailed(ids=ids):
                 for id_ in ids:
                     self._end(id_, message)
             case _:
                 assert_never(message)
 
-    def _answered(self, message: ResponseReceived, reqid: UUID | None) -> None:
+    def _answered(self, message: ResponseReceived, attributes: Attributes) -> None:
+        reqid = attributes.reqid
+        sink = None if reqid is None else self._open.get(reqid)
+        if sink is not None and attributes.source != sink:
+            self.strangers += 1
+            return
         if reqid is not None and self._end(reqid, message):
             return
         was_answered = None if reqid is None else self._ended.get(reqid)
@@ -112,8 +122,9 @@ class Requests:
 
     def _end(self, id_: UUID, answer: ResponseReceived | RequestsFailed) -> bool:
         """Settle a request, once."""
-        if self._open.pop(id_, None) is None:
+        if id_ not in self._open:
             return False
+        del self._open[id_]
         self._ended[id_] = isinstance(answer, ResponseReceived)
         if len(self._ended) > self._remembered_max:
             self._ended.popitem(last=False)

@@ -98,10 +98,11 @@ def _matched(
     """
     there = {start for start in starts if start >= state.start}
     held = [one for one in known if one.start in there or one.start == one.end == state.indexed_to]
-    for one in known:
-        if held and held[0].start < one.start < held[-1].start and one.start not in there:
-            raise _misfit(directory, one.start, "the file is missing")
     newer = sorted(there - {one.start for one in held})
+    last = max([*newer, *(one.start for one in held)], default=0)
+    for one in known:
+        if held and held[0].start < one.start < last and one.start not in there:
+            raise _misfit(directory, one.start, "the file is missing")
     if newer and newer[0] < state.indexed_to:
         raise _misfit(directory, newer[0], "the index does not know this file")
     return held + [Segment(start, start) for start in newer]

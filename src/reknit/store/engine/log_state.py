@@ -128,6 +128,8 @@ class LogState:
                 raise self.gone()
             if position < segments[at].end:
                 return segments[at], position
-            if at + 1 < len(segments) and segments[at + 1].start < stop:
-                return segments[at + 1], segments[at + 1].start
+            later = (one for one in segments[at + 1 :] if one.start < one.end)
+            following = next(later, None)
+            if following is not None and following.start < stop:
+                return following, following.start
         return None

@@ -198,6 +198,8 @@ class LogQueries:
         state = self._state
         if time_us > self._now_us():
             return state.end
+        if time_us < 0:  # an age from before 1970
+            return state.start
         with state.lock:
             index = bisect_right(state.marks, time_us, key=_time) - 1
             position = state.marks[index][1] if index >= 0 else None

@@ -52,6 +52,7 @@ from reknit.store.index.rows import (
     load_letters,
     load_outcomes,
     seal,
+    unpack_key,
     unseal,
 )
 from reknit.store.index.series import Extent, SeriesExtents, SeriesTable
@@ -304,7 +305,7 @@ class Index:
             there = cursor.set_range(low)
             while there:
                 key = cursor.key()
-                number, first, position = EXTENT_KEY.unpack(key)
+                number, first, position = unpack_key(EXTENT_KEY, "extents", key)
                 if number != series.number or first >= stop:
                     break
                 extent_stop, end = EXTENT.unpack(self._row("extents", key, cursor.value()))
@@ -318,7 +319,7 @@ class Index:
         found: list[tuple[int, int, int, int, int]] = []
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
             there = cursor.set_range(NUMBER.pack(low))
-            while there and (position := NUMBER.unpack(key := cursor.key())[0]) < high:
+            while there and (position := unpack_key(NUMBER, "places", key := cursor.key())[0]) < high:
                 found.append((position, *PLACE.unpack(self._row("places", key, cursor.value()))))
                 there = cursor.next()
         return found
@@ -337,17 +338,18 @@ class Index:
             if there and cursor.key() == NUMBER.pack(position):
                 return position
             there = cursor.prev() if there else cursor.last()
-            return NUMBER.unpack(cursor.key())[0] if there else None
+            return unpack_key(NUMBER, "places", cursor.key())[0] if there else None
 
     def place_after(self, position: int) -> int | None:
         """The first known start of a batch after a position."""
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["places"]) as cursor:
-            return NUMBER.unpack(cursor.key())[0] if cursor.set_range(NUMBER.pack(position + 1)) else None
+            there = cursor.set_range(NUMBER.pack(position + 1))
+            return unpack_key(NUMBER, "places", cursor.key())[0] if there else None
 
     def last_mark_us(self) -> int:
         """The time of the last mark, or 0."""
         with self._environment.reading() as txn, txn.cursor(db=self._dbs["marks"]) as cursor:
-            return NUMBER.unpack(cursor.key())[0] if cursor.last() else 0
+            return unpack_key(NUMBER, "marks", cursor.key())[0] if cursor.last() else 0
 
     def mark_before(self, time_us: int) -> int:
         """The position of the last mark at or before a time, or 0."""

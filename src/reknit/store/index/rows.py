@@ -60,6 +60,17 @@ def unseal(database: str, key: bytes, sealed: bytes) -> bytes:
     return row
 
 
+def unpack_key(form: struct.Struct, database: str, key: bytes) -> tuple[int, ...]:
+    """The numbers in a key that was not compared with its row's checksum yet. Raises `RowDamaged`.
+
+    >>> unpack_key(NUMBER, "places", NUMBER.pack(7))
+    (7,)
+    """
+    if len(key) != form.size:
+        raise RowDamaged(f"a key of {database} has {len(key)} bytes")
+    return form.unpack(key)
+
+
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
     """Which part of the log the index covers."""
 

@@ -96,7 +96,7 @@ def replay(
         file_end = segment.start + files.size(segment.start)
         following = segments[index + 1].start if index + 1 < len(segments) else None
         stop = file_end if following is None else min(file_end, following)
-        if stop <= position and following is not None:
+        if following is not None and following <= position:
             continue
         try:
             reached = max(position, segment.start)

@@ -23,6 +23,8 @@ UNREACHABLE_S: Final = 3.0
 """How long it takes to notice that a machine is off."""
 FIRST_PORT: Final = 40_000
 
+HostPort = tuple[str, int]
+
 
 class FabricNetwork:
     """All connections of one simulation."""
@@ -39,6 +41,8 @@ class FabricNetwork:
         """A checksum of everything that was sent and arrived, and when: the same for the same steps."""
         self.lines: list[str] | None = None
         """The same as text, if it is wanted."""
+        self.tap: Callable[[HostPort, HostPort, bytes], None] | None = None
+        """Called with everything that is written: from where, to where, and the bytes."""
         self.datagrams = DatagramNetwork(self, datagram_rng)
         self._rng = rng
         self._servers: dict[tuple[str, int], VirtualServer] = {}
@@ -65,6 +69,11 @@ class FabricNetwork:
 
     def checksum(self, data: bytes) -> int:
         return 0 if self.folder in data else zlib.crc32(data)
+
+    def wrote(self, here: HostPort, there: HostPort, data: bytes) -> None:
+        self.trace(here, "writes", self.checksum(data))
+        if self.tap is not None:
+            self.tap(here, there, data)
 
     def trace(self, *what: object) -> None:
         line = f"{self.loop.now:.6f} {what}"

@@ -41,11 +41,11 @@ class Wire(Protocol):
     def pieces(self, data: bytes) -> Iterable[bytes]:
         """The pieces in which bytes arrive."""
 
-    def checksum(self, data: bytes) -> int:
-        """The same for the same whole messages in two runs of a simulation."""
-
     def trace(self, *what: object) -> None:
         """Something happened."""
+
+    def wrote(self, here: tuple[str, int], there: tuple[str, int], data: bytes) -> None:
+        """A protocol wrote bytes, from one address to another."""
 
     def closed(self, end: StreamEnd) -> None:
         """One side of a connection is gone."""
@@ -131,7 +131,7 @@ class StreamEnd(asyncio.Transport):
         if not data or self._is_closing or self._has_ended:
             return
         data = bytes(data)
-        self._wire.trace(self.here, "writes", self._wire.checksum(data))
+        self._wire.wrote(self.here, self.there, data)
         for piece in self._wire.pieces(data):
             self._unread += len(piece)
             self._send(piece)

@@ -229,7 +229,9 @@ class AmqpIncomingLink:
         has_path = not self._topic or self._offers[self._topic].has_path
         if self._services.intake.is_stopping or not has_path:
             return
-        left = deliveries.credit(self.handle)
+        left = max(
+            0, deliveries.credit(self.handle)
+        )  # proton counts wrongly from an initial count of 2^31 on
         room = self._services.settings.unsettled_events_max - self.unsettled
         wanted = min(self._credit_max, room) - left
         if wanted * 4 >= self._credit_max or (wanted > 0 and not left):
