@@ -74,14 +74,14 @@ def test_every_event_is_accounted_for(chunk: int) -> None:
 @pytest.mark.parametrize("seed", OLDER_SEEDS)
 def test_older_seed_that_once_failed_is_good(seed: int) -> None:
     defaults = {name: getattr(FaultPlan(seed=0), name) for name in NEWEST_FIELDS}
-    verdict = run_plan(replace(FaultPlan.from_seed(seed), **defaults))
+    verdict = run_plan(replace(FaultPlan.drawn(seed), **defaults))
     assert verdict.is_good, describe(verdict)
 
 
 @pytest.mark.parametrize("seed", FOUND_SEEDS)
 def test_seed_that_once_failed_is_good(seed: int) -> None:
     defaults = {name: getattr(FaultPlan(seed=0), name) for name in GAP_FIELDS}
-    verdict = run_plan(replace(FaultPlan.from_seed(seed), **defaults))
+    verdict = run_plan(replace(FaultPlan.drawn(seed), **defaults))
     assert verdict.is_good, describe(verdict)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Literal
+
+from reknit.testing.fault_families import family_fields
 
 TOPICS: Final = ("plant/a", "plant/b", "car/1")
 ORDERED_TOPIC: Final = "plant/a"
@@ -145,6 +147,11 @@ class FaultPlan:
 
     @classmethod
     def from_seed(cls, seed: int) -> FaultPlan:
+        """The plan of a seed: drawn field by field, or with the fields of its family."""
+        return replace(cls.drawn(seed), **family_fields(seed))
+
+    @classmethod
+    def drawn(cls, seed: int) -> FaultPlan:
         """A plan that has each kind of fault or not: a few faults at a time find more bugs than all at once."""
         draw = PlanDraw(seed)
         # The order of the draws is part of every seed. New fields are drawn last, so that old seeds keep their plans.

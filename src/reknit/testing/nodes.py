@@ -13,9 +13,11 @@ from reknit.frame import Buffer
 from reknit.node.core.core import Core
 from reknit.protocol.machine import Peer
 from reknit.store.log.retention import Retention
+from reknit.testing.checks.ledgers import EXPIRY_S_MAX
 from reknit.testing.checks.rest import (
     cores_forget,
     deadlines_are_met,
+    orders_are_answered,
     pauses_end,
     queues_are_those_of_subscriptions,
     room_is_used,
@@ -28,6 +30,7 @@ from reknit.topic import Pattern
 from reknit.wire.codec import Decoder, Frames, Item, encode
 from reknit.wire.messages import (
     VERSION,
+    Answer,
     Ask,
     Bye,
     Credit,
@@ -42,6 +45,8 @@ from reknit.wire.messages import (
 from reknit.wire.recovery import Recover
 
 COMMIT_RETRY_S = 0.1
+OPERATOR = "admin"
+"""The peer that gives orders."""
 MEMORY_RULE = TopicSettings(pattern=Pattern("plant/b"), durability="memory")
 ORDERED_RULE = TopicSettings(
     pattern=Pattern(ORDERED_TOPIC), order="source", attempts_max=ORDERED_ATTEMPTS_MAX
@@ -85,6 +90,7 @@ class SimNode:
         )
         self.core: Core
         self._life = 0
+        self._orders_given = 0
 
     # -- life
 
@@ -93,6 +99,8 @@ class SimNode:
         self._life += 1
         self._peers: dict[int, tuple[ConnectionEnd, Decoder]] = {}
         self._out: dict[int, list[Buffer]] = {}
+        self._orders: dict[int, str] = {}
+        """Orders without an answer."""
         self._is_committing = False
         self._wanted: tuple[int, bool] | None = None
         self._timer: Timer | None = None
@@ -101,8 +109,9 @@ class SimNode:
         clock = self._world.clock
         parts = (self.name, f"{self.name}'s journal", self.journal, self.config, self, self._rng)
         self.core = self._world.parts.core(*parts, zero_us=START_US, now_us=clock.now_us)
-        self.is_up = True
+        self.is_up, self._up_at = True, self._world.clock.now
         self._world.network.listen(self.name, self)
+        self._world.witness.node_started(self.name)
         self._after(self._world.plan.trim_s, self._trim)
         self._world.tell(self.name, "is up, its journal ends at", self.journal.end)
 
@@ -143,7 +152,9 @@ class SimNode:
     def order(self, what: str, **args: Any) -> None:
         """Tell the node what an operator wants."""
         self._world.tell(self.name, what, args)
-        self.core.order(Ask(0, what, args), "admin", self._world.clock.now)
+        self._orders_given += 1
+        self._orders[self._orders_given] = what
+        self.core.order(Ask(self._orders_given, what, args), OPERATOR, self._world.clock.now)
         self._run()
 
     @property
@@ -154,6 +165,7 @@ class SimNode:
         """Check that the core is back at its resting size; `subscriptions` is how many programs have one here."""
         witness, queues = self._world.witness, len(self.core.dispatch.queues)
         witness.blame_all(self.name, cores_forget(self.name, self.core, len(self._peers)))
+        witness.blame_all(self.name, orders_are_answered(self.name, self._orders))
         witness.blame_all(self.name, queues_are_those_of_subscriptions(self.name, queues, subscriptions))
 
     # -- connections
@@ -177,6 +189,8 @@ class SimNode:
                 self.send(end.number, [encode(welcome)])
             case Frames() | Declare() | Credit() | Settle() | Unsubscribe() | Subscribe():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
+                if isinstance(item, Subscribe):
+                    self._world.witness.subscribed(item.name)
                 self.core.receive(item, end.number, self._world.clock.now)
             case Recover():
                 self._world.tell(f"{self.name} < {end.other.host}", item)
@@ -202,7 +216,11 @@ class SimNode:
 
     def send(self, peer: Peer, buffers: Sequence[Buffer]) -> None:
         """Collect the messages of one turn, and send them together, as on a real connection."""
-        if isinstance(peer, int) and peer in self._peers:
+        if peer == OPERATOR:
+            for item in Decoder().feed(b"".join(buffers)):
+                if isinstance(item, Answer):
+                    self._orders.pop(item.id, None)
+        elif isinstance(peer, int) and peer in self._peers:
             self._out.setdefault(peer, []).extend(buffers)
 
     def _run(self) -> None:
@@ -230,6 +248,8 @@ class SimNode:
         start = self.journal.start
         self._world.witness.letters.read(self)
         self._world.archive.fill(self.journal)
+        if self._world.clock.now > self._up_at + EXPIRY_S_MAX:
+            self._world.witness.check_expiry(self)
         self.core.trim(self._world.clock.now)
         if self.journal.start != start:
             self._world.tell(self.name, "removed entries before", self.journal.start)

@@ -39,6 +39,10 @@ class PublishedEvents:
         put = self._put.get(series, {}).get(seq, [])
         return bool(put) if payload is None else payload in put
 
+    def last_put(self, series: Series, seq: int) -> float:
+        """When an event with this seq was published for the last time."""
+        return max(self.put_at[payload] for payload in self._put[series][seq])
+
     def first_put(self, series: Series, seq: int) -> float:
         """When an event with this seq was published for the first time."""
         return min(self.put_at[payload] for payload in self._put[series][seq])

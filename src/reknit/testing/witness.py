@@ -8,6 +8,7 @@ hold is in `checks/`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 
 from reknit.batch import Batch
@@ -55,6 +56,8 @@ class Witness:
         self._nodes: dict[str, JudgedNode] = {}
         self._paused: dict[str, dict[Pattern, float]] = {}
         """By node: the patterns that are paused, each with the time since then."""
+        self._away: dict[str, float] = {}
+        """Durable subscribers that are away, each with the time since then."""
         is_bounded = not plan.partition_rate  # a partition holds bytes back for longer
         self._late_s = plan.delay_s_max + 0.01 if is_bounded else float("inf")
         """The longest time for which bytes are on their way."""
@@ -186,6 +189,44 @@ class Witness:
             if not self._is_known((letter.topic, letter.source), letter.seq, of):
                 self.blame(f"{name} received a dead letter of an event that nobody published: {letter}")
 
+    def node_started(self, node: str) -> None:
+        """A node started: nobody is connected to it."""
+        for name, seen in self.subscribers.items():
+            if seen.kind.node == node:
+                self._away[name] = self.clock.now
+
+    def subscribed(self, name: str) -> None:
+        """A subscriber asked a node for its events."""
+        self._away.pop(name, None)
+
+    def check_expiry(self, node: JudgedNode) -> None:
+        """Report events that wait past their ttl for a subscriber that is away. The node has been up for a while."""
+        ttl_s, queues = self._plan.ttl_ms / 1000, node.core.dispatch.queues.values()
+        if not ttl_s or node.core._writer.has_deferred:
+            return  # without room, the journal does not have the dead letters yet
+        here = {queue.name for queue in queues}
+        for name, account in node.journal.ledger.accounts.items():
+            seen = self.subscribers.get(name)
+            if seen is None or seen.opened_at is None or name in here:
+                self.subscribed(name)
+                continue
+            away_at = self._away.setdefault(name, self.clock.now)
+            for series, seqs in node.journal.ledger.published.items():
+                if series not in self.published.node_of or not account.pattern.matches(series[0]):
+                    continue
+                waiting = account.owed(series, seqs).difference(account.ended(series))
+                late = partial(self._lives_until, series, ttl_s, seen.opened_at, away_at)
+                self.blame_all(name, ledgers.waiting_events_expire(series, waiting, late, self.clock.now))
+
+    def _lives_until(self, series: Series, ttl_s: float, opened_at: float, away_at: float, seq: int) -> float:
+        """When an event expires that a subscriber does not have, and need not get as history.
+
+        It may finish an event that it had when the ttl ran out, also after a reconnection.
+        """
+        put_at = self.published.last_put(series, seq)
+        is_sure = put_at > opened_at and put_at + ttl_s > away_at
+        return put_at + ttl_s if is_sure else float("inf")
+
     # -- at the end
 
     def judge(self) -> list[str]:
@@ -250,6 +291,11 @@ class Witness:
         if seen.kind.durable and account is None:
             self.blame(f"{node.name} no longer knows {seen.name}")
             return
+        if seen.is_alive and not seen.kind.durable:
+            came = deliveries.returned_events_came(
+                seen.record, lambda series: self.letters.seqs_of("", series)
+            )
+            self.blame_all(seen.name, came)
         for series, its_node in self.published.node_of.items():
             if its_node != node.name or not seen.kind.pattern.matches(series[0]):
                 continue

@@ -307,6 +307,9 @@ class Subscriber:
         if self._recovery is None or not self._recovery.caches:
             self._lose(series, start, stop, reason)
         else:
+            # The application had these and gave them back: nobody searches for events that came.
+            for bounds in self._progress.lose(series, self._held.lose(series, start, stop)):
+                self.node.emit(LossReport(*series, *bounds, reason))
             self._progress.miss(series, stop, reason)
             self._recovery.miss(series, start, stop, now)
             self._recover()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from reknit.batch import Batch
 from reknit.ledger import Series
@@ -13,6 +14,7 @@ from reknit.testing.checks.promise import promise
 from reknit.topic import Pattern
 
 Seqs = dict[Series, SeqSet]
+DEAD_LETTER_TOPIC: Final = "reknit/dead-letters"
 
 
 @dataclass(slots=True)
@@ -110,7 +112,13 @@ def retried_events_are_not_overtaken(record: ApplicationRecord, batch: Batch) ->
         yield from _named(batch, left, f"is to be tried again, and was overtaken by {batch.first}")
 
 
+@promise("An event does not come after it was reported as lost.")
+def lost_events_stay_away(record: ApplicationRecord, batch: Batch) -> Iterator[str]:
+    yield from _named(batch, overlap(record.lost, batch), "came after it was reported as lost")
+
+
 EACH_DELIVERY = (
+    lost_events_stay_away,
     ended_events_stay_away,
     no_event_comes_twice,
     sources_keep_their_order,
@@ -145,6 +153,18 @@ def nothing_recoverable_is_lost(report: LossReport, held: SeqSet) -> Iterator[st
 
 EACH_LOSS = (losses_are_reported_once, losses_come_in_their_place)
 """The checks of every report of a loss."""
+
+
+@promise(
+    "An event that a subscriber without a name gave back comes again, or ends as a dead letter or a loss."
+)
+def returned_events_came(record: ApplicationRecord, lettered: Callable[[Series], SeqSet]) -> Iterator[str]:
+    """At rest; `lettered` says which events of a series have a dead letter."""
+    for series, seqs in record.returned.items():
+        if series[0] == DEAD_LETTER_TOPIC:
+            continue  # there is no dead letter of a dead letter
+        for start, stop in seqs.difference(lettered(series)).ranges():
+            yield f"{name_of(series)} [{start}, {stop}) was given back, and did not come again"
 
 
 @promise("Events of a paused topic are not delivered.")

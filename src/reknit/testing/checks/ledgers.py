@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Final
 
 from reknit.ledger import Ledger, Series
 from reknit.outcome import FinalOutcome
@@ -11,6 +12,8 @@ from reknit.testing.checks.deliveries import name_of
 from reknit.testing.checks.promise import promise
 
 Ends = Mapping[FinalOutcome, SeqSet]
+EXPIRY_S_MAX: Final = 1.0
+"""How long after its ttl an event may wait."""
 
 
 @promise(
@@ -78,6 +81,17 @@ def dead_letters_have_an_outcome(series: Series, ends: Ends, lettered: SeqSet) -
     """This holds while no node crashes between a dead letter and its outcome."""
     for start, stop in lettered.difference(ends.get(FinalOutcome.DEAD_LETTERED, SeqSet())).ranges():
         yield f"{name_of(series)} [{start}, {stop}) has a dead letter, and did not end as one"
+
+
+@promise("An event becomes a dead letter soon after its ttl, also if its subscriber is away.")
+def waiting_events_expire(
+    series: Series, waiting: SeqSet, due_s: Callable[[int], float], now: float
+) -> Iterator[str]:
+    """`waiting` has the events that did not end for a subscriber that is away; `due_s` says until when each lives."""
+    for start, stop in waiting.ranges():
+        for seq in range(start, stop):
+            if now > due_s(seq) + EXPIRY_S_MAX:
+                yield f"{name_of(series)} {seq} still waits {now - due_s(seq):.1f} s after its ttl"
 
 
 @promise("Only retention loses events, and it spares those that are owed if it is told to.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from reknit.node.core.core import Core
@@ -104,6 +104,13 @@ def pauses_end(pauses: Pauses) -> Iterator[str]:
 def queues_are_those_of_subscriptions(name: str, queues: int, subscriptions: int) -> Iterator[str]:
     if queues != subscriptions:
         yield f"{name} has {queues} queues for {subscriptions} subscriptions"
+
+
+@promise("An operator's order is answered.")
+def orders_are_answered(name: str, orders: Mapping[int, str]) -> Iterator[str]:
+    """`orders` are those that have no answer."""
+    for number, what in orders.items():
+        yield f"{name} never answered order {number}: {what}"
 
 
 @promise("The memory of a subscriber returns to its resting size.")

@@ -44,6 +44,11 @@ class FabricNode:
         )
         self.config = replace(config, node=own, http=http, amqp=amqp)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its host is neither down nor frozen."""
+        return self.host.life is not None and self.host.life.is_alive and self.host.life.is_running
+
     async def start(self) -> None:
         """Start, as the first thing in a new life of the host if it crashed."""
         life = self.host.life if self.host.is_alive else self.host.start()

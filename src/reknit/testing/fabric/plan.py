@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
+
+from reknit.testing.fabric.plan_families import family_fields
 
 Shape = Literal["mesh", "chain", "ring", "star"]
 Order = Literal["none", "source", "key"]
@@ -30,6 +32,8 @@ class FabricPlan:
     # the fabric
     nodes: int = 1
     shape: Shape = "mesh"
+    heal_s: float = 60.0
+    """How far nodes look back for events when routes change."""
     cost_max: int = 1
     """Links have a random cost up to this one."""
     memory_share: float = 0.0
@@ -184,7 +188,12 @@ class FabricPlan:
 
     @classmethod
     def from_seed(cls, seed: int) -> FabricPlan:
-        """The plan of a seed. Each fault is absent from some seeds, so that the others can be seen alone."""
+        """The plan of a seed: drawn field by field, or with the fields of its family."""
+        return replace(cls.drawn(seed), **family_fields(seed))
+
+    @classmethod
+    def drawn(cls, seed: int) -> FabricPlan:
+        """A plan without a family. Each fault is absent from some seeds, so that the others can be seen alone."""
         draw, administration = _Draw(Random(f"fabric plan {seed}")), _Draw(Random(f"administration {seed}"))
         return cls(
             seed=seed,

@@ -23,6 +23,7 @@ from reknit.config import (
 )
 from reknit.testing.fabric import gateways
 from reknit.testing.fabric.checks import judge, owed_events_arrive
+from reknit.testing.fabric.commit_checks import CommitWatch
 from reknit.testing.fabric.fabric import Fabric
 from reknit.testing.fabric.faults import Faults
 from reknit.testing.fabric.gateway_checks import is_hostile, tunnels_resume
@@ -91,6 +92,7 @@ class FabricSimulation:
         self.scene = Scene(fabric, plan)
         self.programs: list[Program] = []
         self._listeners: list[Listening] = []
+        self._commits = CommitWatch(fabric.nodes)
 
     async def run(self) -> list[str]:
         """The problems, at the end."""
@@ -144,7 +146,7 @@ class FabricSimulation:
                 to=tuple(f"{url}={rng.randint(1, self.plan.cost_max)}" for url in links),
                 beat_s=0.5,
                 timeout_s=2.0,
-                heal_s=60.0,
+                heal_s=self.plan.heal_s,
             ),
             dispatch=DispatchSettings(retry_backoff_s_min=0.05, retry_backoff_s_max=0.5),
             recovery=RecoverySettings(ask_timeout_s=0.5),
@@ -229,6 +231,7 @@ class FabricSimulation:
             await asyncio.sleep(LOOK_S)
             if not self.scene.linked_at and self.is_linked():
                 self.scene.linked_at = self.fabric.loop.now
+            self.scene.record.problems += self._commits.look(self.fabric.loop.now)
             if self._busy() == "":
                 await asyncio.sleep(GRACE_S)
                 if self._busy() == "":

@@ -29,17 +29,9 @@ MUTANTS: Final = (
     Mutant(
         name="failed-commit-is-not-retried",
         module=COMMITTER,
-        old="        self._loop.call_later(RETRY_S, self._retry)",
+        old="        self._retrying = self._loop.call_later(RETRY_S, self._retry)",
         new="        pass",
         breaks="a node whose disk was full takes events again",
-        simulation="fabric",
-    ),
-    Mutant(
-        name="commit-request-is-lost",
-        module=COMMITTER,
-        old="            wanted, self._wanted, self._is_held = self._wanted, None, False\n\n    def _is_alone",
-        new="            wanted, self._wanted, self._is_held = None, None, False\n\n    def _is_alone",
-        breaks="what is staged during a commit is committed next",
         simulation="fabric",
     ),
     Mutant(

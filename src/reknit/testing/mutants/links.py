@@ -14,11 +14,11 @@ ROUTES: Final = "reknit.protocol.routing.routes"
 
 MUTANTS: Final = (
     Mutant(
-        name="link-acknowledges-before-the-sync",
+        name="run-of-one-batch-is-not-sent",
         module=FLOWS,
-        old="        part.batches_open += len(batches)",
-        new="        part.batches_open += 0",
-        breaks="a node acknowledges a neighbour's events when they are durable",
+        old="        if low >= 0:\n            pieces.append(run.cut(low, len(run.entries)))",
+        new="        if low > 0:\n            pieces.append(run.cut(low, len(run.entries)))",
+        breaks="a neighbour gets every event that is wanted there",
         simulation="fabric",
     ),
     Mutant(
@@ -40,8 +40,8 @@ MUTANTS: Final = (
     Mutant(
         name="origin-is-guessed",
         module=TABLE,
-        old="        return None if source in self._unsure else self.of(source)",
-        new="        return self.of(source)",
+        old="        return None if is_back or source in self._unsure else self.of(source)",
+        new="        return None if is_back else self.of(source)",
         breaks="a node tells no origin that a crash may have undone",
         simulation="fabric",
     ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from reknit.testing.fabric.commit_checks import stored_events_are_durable
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
 from reknit.testing.fabric.record import Sent, key_of
@@ -38,7 +40,7 @@ class PublishingProgram(Program):
                     self._publish(publisher, waiting)
                     await asyncio.sleep(self.rng.expovariate(plan.put_rate))
 
-    def _publish(self, publisher: object, waiting: asyncio.TaskGroup) -> None:
+    def _publish(self, publisher: Any, waiting: asyncio.TaskGroup) -> None:
         plan, record = self.scene.plan, self.scene.record
         burst = [
             record.put(self._payload(), self.topic, self.name)
@@ -47,16 +49,18 @@ class PublishingProgram(Program):
         self._open |= {sent.payload: sent for sent in burst}
         if plan.order == "key" and self.topic.startswith("plant/"):
             keys = [key_of(sent.payload) for sent in burst]
-            stored = publisher.publish_many([sent.payload for sent in burst], keys)  # type: ignore[attr-defined]
-            waiting.create_task(self._stored(stored, burst))
+            stored = publisher.publish_many([sent.payload for sent in burst], keys)
+            waiting.create_task(self._stored(publisher, stored, burst))
         elif self.rng.random() < 0.5:
-            waiting.create_task(self._stored(publisher.publish_many([sent.payload for sent in burst]), burst))  # type: ignore[attr-defined]
+            stored = publisher.publish_many([sent.payload for sent in burst])
+            waiting.create_task(self._stored(publisher, stored, burst))
         else:
             for sent in burst:
-                waiting.create_task(self._stored(publisher.publish(sent.payload), [sent]))  # type: ignore[attr-defined]
+                waiting.create_task(self._stored(publisher, publisher.publish(sent.payload), [sent]))
 
-    async def _stored(self, stored: asyncio.Future[None], burst: list[Sent]) -> None:
+    async def _stored(self, publisher: Any, stored: asyncio.Future[None], burst: list[Sent]) -> None:
         await stored
+        self.scene.record.problems += stored_events_are_durable(self.scene, self.node, publisher, burst[-1])
         for sent in burst:
             self._open.pop(sent.payload, None)
             self.scene.record.stored(sent)

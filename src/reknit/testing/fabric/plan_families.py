@@ -1,0 +1,150 @@
+"""Families of plans for whole fabrics: each makes one situation that independent fields hardly ever meet.
+
+Every tenth seed belongs to a family. Each has a random generator of its own, so that all other seeds keep their plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+FAMILY_EVERY: Final = 10
+FAMILY_SEED: Final = 6
+"""The seeds of families are this one, and every tenth one after it."""
+
+QUIET: Final[dict[str, Any]] = {
+    "shape": "chain",
+    "cost_max": 1,
+    "memory_share": 0.0,
+    "senders": 0,
+    "requesters": 0,
+    "release": 0.0,
+    "fail": 0.0,
+    "reject": 0.0,
+    "leave_share": 0.0,
+    "reset_rate": 0.0,
+    "cut_rate": 0.0,
+    "slow_rate": 0.0,
+    "crash_rate": 0.0,
+    "freeze_rate": 0.0,
+    "program_crash_rate": 0.0,
+    "step_rate": 0.0,
+    "sync_failure_rate": 0.0,
+    "stall_s_max": 0.0,
+    "full_rate": 0.0,
+    "pause_rate": 0.0,
+    "redrive_rate": 0.0,
+    "drop_rate": 0.0,
+    "link_rate": 0.0,
+    "order": "none",
+    "lease_s": 0.0,
+    "hang": 0.0,
+    "ttl_ms": 0,
+    "queue_events_max": 0,
+    "retain_events_max": 0,
+    "retain_bytes_max": 0,
+    "retain_s_max": 0.0,
+    "feeds": (),
+    "is_ring": False,
+    "stream_writers": 0,
+    "posters": 0,
+    "tunnels": 0,
+    "web_readers": 0,
+    "amqp_senders": 0,
+    "amqp_receivers": 0,
+    "hostiles": 0,
+    "members": 0,
+    "replace_rate": 0.0,
+}
+"""No faults but those of the family."""
+
+
+def weak_receivers(rng: Random) -> dict[str, Any]:
+    """Nodes lose their power while they store what a neighbour sends, on slow disks."""
+    return {
+        **QUIET,
+        "nodes": 2,
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 3,
+        "lasting_share": 0.0,
+        "put_rate": 8.0,
+        "burst_max": 2,
+        "payload_bytes_max": 2000,
+        "durables": 3,
+        "ephemerals": 0,
+        "crash_rate": rng.uniform(0.6, 1.2),
+        "power_share": 1.0,
+        "stop_share": 0.0,
+        "down_s_max": 0.2,
+        "stall_s_max": 2.0,
+    }
+
+
+def spare_lines(rng: Random) -> dict[str, Any]:
+    """Nodes have two lines to each other, and one of them is closed."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((2, 3)),
+        "run_s": rng.uniform(5.0, 8.0),
+        "publishers": 2,
+        "put_rate": 8.0,
+        "durables": 2,
+        "ephemerals": 2,
+        "link_rate": 3.0,
+        "away_s_max": 0.5,
+    }
+
+
+def long_absence(rng: Random) -> dict[str, Any]:
+    """A node at the end of a chain is away for longer than others look back."""
+    return {
+        **QUIET,
+        "nodes": rng.choice((3, 4)),
+        "run_s": rng.uniform(8.0, 12.0),
+        "publishers": 3,
+        "put_rate": 3.0,
+        "durables": 3,
+        "ephemerals": 0,
+        "crash_rate": 0.25,
+        "power_share": 0.0,
+        "stop_share": 0.0,
+        "down_s_max": 8.0,
+        "heal_s": 0.5,
+    }
+
+
+def deaf_senders(rng: Random) -> dict[str, Any]:
+    """Senders publish, and do not hear what became of their events until they connect again."""
+    return {
+        **QUIET,
+        "nodes": 1,
+        "run_s": rng.uniform(6.0, 10.0),
+        "publishers": 1,
+        "put_rate": 6.0,
+        "burst_max": 2,
+        "durables": 0,
+        "ephemerals": 0,
+        "senders": 2,
+        "workers": 1,
+        "think_s_max": 0.0,
+        "cut_rate": 1.0,
+        "cut_s_max": 4.0,
+        "one_way_share": 1.0,
+    }
+
+
+FAMILIES: Final[tuple[Callable[[Random], dict[str, Any]], ...]] = (
+    weak_receivers,
+    spare_lines,
+    long_absence,
+    deaf_senders,
+)
+
+
+def family_fields(seed: int) -> dict[str, Any]:
+    """The fields that a seed's family sets; none if it belongs to none."""
+    if seed % FAMILY_EVERY != FAMILY_SEED:
+        return {}
+    family = FAMILIES[seed // FAMILY_EVERY % len(FAMILIES)]
+    return family(Random(f"{family.__name__} {seed}"))
