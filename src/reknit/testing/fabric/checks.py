@@ -17,6 +17,7 @@ from reknit.testing.fabric.programs.program import Scene
 from reknit.testing.fabric.record import Seen, Sent
 from reknit.testing.fabric.replacements import is_forgotten, may_be_gone
 from reknit.testing.fabric.replica_checks import REPLICA_CHECKS
+from reknit.testing.fabric.rest_checks import REST_CHECKS
 from reknit.testing.fabric.rule_checks import (
     RULE_CHECKS,
     is_dead_letter,
@@ -189,6 +190,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *REPLICA_CHECKS,
     *GATEWAY_CHECKS,
     *GROUP_CHECKS,
+    *REST_CHECKS,
 )
 
 

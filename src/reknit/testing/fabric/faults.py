@@ -32,8 +32,9 @@ class Faults:
         datagrams = self._network.datagrams
         datagrams.loss_share, datagrams.copy_share = plan.datagram_loss_share, plan.datagram_copy_share
         datagrams.full_share = plan.datagram_full_share
+        drifts = self._scene.fabric.rng("drifts")
         for host in self._hosts() if plan.drift_max else ():
-            host.drift_clock(self._rng.uniform(-1.0, 1.0) * plan.drift_max)
+            host.drift_clock(drifts.uniform(-1.0, 1.0) * plan.drift_max)
         for node in self._nodes():
             node.host.disk.stall_s_max = plan.stall_s_max
         for rate, fault in (

@@ -41,6 +41,7 @@ from reknit.testing.fabric.programs.streams import film_makers
 from reknit.testing.fabric.programs.subscribers import SubscribingProgram
 from reknit.testing.fabric.programs.workers import SendingProgram, WorkingProgram
 from reknit.testing.fabric.replicas import start_outposts
+from reknit.testing.fabric.rest_checks import nodes_forget
 from reknit.testing.fabric.rules import with_rules
 from reknit.testing.shrink import replay_settings
 from reknit.topic import Pattern
@@ -110,6 +111,7 @@ class FabricSimulation:
             await asyncio.sleep(self.plan.run_s)
             self.scene.is_calm = True
             await faults.stop()
+            self.scene.calm_at = self.fabric.loop.now
             if not await self._rest():
                 self.scene.record.blame(f"the fabric was not at rest after {REST_S:.0f} s: {self._busy()}")
         except Exception as error:
@@ -227,6 +229,8 @@ class FabricSimulation:
         deadline = self.fabric.loop.now + REST_S
         while self.fabric.loop.now < deadline and not self.scene.record.problems:
             await asyncio.sleep(LOOK_S)
+            if not self.scene.linked_at and self.is_linked():
+                self.scene.linked_at = self.fabric.loop.now
             self.scene.record.problems += self._commits.look(self.fabric.loop.now)
             if self._busy() == "":
                 await asyncio.sleep(GRACE_S)
@@ -244,7 +248,7 @@ class FabricSimulation:
                 if row.in_flight and not is_hostile(row.topic):
                     return f"{node.name} has events in flight: {row}"
         if self.is_linked():
-            waited = (owed_events_arrive, tunnels_resume, *GROUP_CHECKS)
+            waited = (owed_events_arrive, tunnels_resume, *GROUP_CHECKS, nodes_forget)
             return next((problem for check in waited for problem in check(self.scene)), "")
         return "not every node is reachable"
 

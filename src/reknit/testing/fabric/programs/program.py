@@ -45,6 +45,8 @@ class Scene:
         """Every member of a group that there ever was: see `programs/groups.py`."""
         self.replaced: list[Replacement] = []
         """The nodes that lost their disk."""
+        self.calm_at = self.linked_at = 0.0
+        """When the faults were over, and when every node reached every other one again."""
         self.is_calm = False
         """The faults are over: nobody publishes any more, and every event is accepted."""
 
