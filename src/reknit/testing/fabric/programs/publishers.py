@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from reknit.testing.fabric.commit_checks import stored_events_are_durable
 from reknit.testing.fabric.nodes import FabricNode
 from reknit.testing.fabric.programs.program import Program, Scene
+from reknit.testing.fabric.programs.stored_events import stored_events_are_durable
 from reknit.testing.fabric.record import Sent, key_of
 
 
