@@ -30,7 +30,7 @@ def said(node: Web, request: bytes) -> bytes:
 
 
 def posted(form: bytes, path: bytes = b"/kn") -> bytes:
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     return head % (path, len(form)) + form
 
 

@@ -100,7 +100,7 @@ class HttpTarget(PortTarget):
             case 2:
                 return _cloudevents(rng)
             case 3:
-                return b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % rng.choice(PATHS).encode()
+                return b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % rng.choice(PATHS).encode()
             case _:
                 return _asked(rng)
 
@@ -115,9 +115,13 @@ def _asked(rng: Random) -> bytes:
     ]
     form = rng.choice("&;").join(pairs).encode("utf-8", "surrogatepass")
     if rng.random() < 0.4:
-        return b"POST /kn HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(form), form)
+        return b"POST /kn HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(form), form)
     path = rng.choice((b"/kn", b"/kn", b"/sse", b"/ws", b"/kn/evil/x"))
-    return b"GET %b?%b HTTP/1.1\r\nHost: x\r\n%b\r\n" % (path, form, UPGRADE if path == b"/ws" else b"")
+    return b"GET %b?%b HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % (
+        path,
+        form,
+        UPGRADE if path == b"/ws" else b"",
+    )
 
 
 def _quoted(rng: Random, value: str) -> str:
@@ -136,7 +140,7 @@ def _cloudevents(rng: Random) -> bytes:
     if rng.random() < 0.1:
         body = mutate_bytes(rng, body)
     kind = b"application/cloudevents%b+json" % (b"-batch" if is_batch else b"")
-    head = b"POST /cloudevents HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /cloudevents HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
     return head % (kind, len(body)) + body
 
 
