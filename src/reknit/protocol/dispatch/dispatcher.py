@@ -136,7 +136,6 @@ class Dispatcher:
             case MadeDurable(number=number):
                 self._state.made_durable(number)
                 self.settlement.confirm(number)
-                self._losses.made_durable(number)
                 self.subscribers.made_durable(number)
             case JournalScanned(key=key, run=run):
                 if key == SWEEP:

@@ -46,8 +46,6 @@ class Losses:
         self._removed: deque[tuple[int, Removed]] = deque()
         """The ranges that retention removed last, with the journal's start after that. Complete from
         `_removed_from` on."""
-        self._recording: list[tuple[int, str, OutcomeRow]] = []
-        """Losses of subscribers that are away, until they are in the ledger: (record number, subscriber, loss)."""
         for name in sorted(state.ledger.accounts):
             self.lose_removed(name)
 
@@ -157,14 +155,6 @@ class Losses:
                 queue.end((row.topic, row.source), row.start, row.stop)
             self._send_lost(queue, rows)
         self._recorder.record(name, rows, floor)
-        if queue is None:
-            number = self._recorder.last_record(name)
-            self._recording += [(number, name, row) for row in rows]
-
-    def made_durable(self, number: int) -> None:
-        """Records up to this number are in the ledger."""
-        if self._recording:
-            self._recording = [one for one in self._recording if one[0] > number]
 
     def _send_lost(self, queue: Queue, rows: list[OutcomeRow]) -> None:
         for row in rows:
@@ -177,8 +167,6 @@ class Losses:
             for reason, seqs in sorted(by_reason.items()):
                 for start, stop in seqs.ranges():
                     self._state.send(queue.peer, Lost(queue.sub, *series, start, stop, reason))
-        recording = [row for _, name, row in self._recording if name == queue.name]
-        self._send_lost(queue, [row for row in recording if not _is_known(account, row)])
 
     def report_removed_since(self, queue: Queue, position: int) -> None:
         """Retention removed events after `position` while the subscriber was not connected."""
@@ -215,8 +203,3 @@ class Losses:
             self._lose(queue.name, rows, queue.move_floor(self._state.end))
         else:
             self._send_lost(queue, rows)
-
-
-def _is_known(account: Account, row: OutcomeRow) -> bool:
-    """Whether the ledger has this loss already, and so it is told from there."""
-    return account.has_losses((row.topic, row.source), row.start, row.stop)

@@ -84,7 +84,7 @@ class DispatchSettlement:
 
     def _learn(self, queue: Queue, lost: list[SeriesRange]) -> None:
         """A durable subscriber knows of these losses: it is not told again."""
-        account = self._state.ledger.accounts.get(queue.name) if lost and queue.is_durable else None
+        account = self._state.account(queue.name) if lost and queue.is_durable else None
         if account is not None:
             news = [one for one in lost if account.has_losses((one.topic, one.source), one.start, one.stop)]
             if news:
