@@ -41,7 +41,7 @@ Source = Annotated[bytes, Meta(min_length=SOURCE_BYTES, max_length=SOURCE_BYTES)
 AnySource = Annotated[bytes, Meta(max_length=SOURCE_BYTES)]
 """A source, or nothing for all."""
 Topic = Annotated[str, Meta(max_length=TOPIC_CHARS_MAX)]
-"""A topic or a pattern, of a length that can be one. Whoever uses it decides whether it is valid."""
+"""A topic or a pattern, not longer than one may be. Its spelling is checked where it is used."""
 CodeNumber = Annotated[int, Meta(ge=0, le=int(max(Code)))]
 OutcomeNumber = Annotated[int, Meta(ge=int(min(Outcome)), le=int(max(Outcome)))]
 

@@ -60,7 +60,7 @@ class GatewayNode(Handler, Protocol):
     epoch: str
     """The journal's name, which changes when positions start anew."""
     gate: Gate
-    """Who somebody is, and what they may do. A gateway asks it for its clients."""
+    """It knows identities and rules. A gateway asks it for its clients."""
     reloader: FileReloader
     """Reads files again when they change. A gateway adds what it reads."""
     journal: Journal

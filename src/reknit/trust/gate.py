@@ -49,6 +49,10 @@ class Gate:
         """Whether a name may publish on a topic."""
         return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "publish"))
 
+    def may_read(self, name: str, topic: str) -> bool:
+        """Whether a name may read a topic."""
+        return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "subscribe"))
+
     def may_subscribe(self, name: str, wanted: Pattern) -> bool:
         """Whether a name may read all topics that match a pattern."""
         return self.rules.may(name, "subscribe", wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from reknit import environment
@@ -10,7 +11,7 @@ from reknit import environment
 log = logging.getLogger("reknit.trust")
 
 NAMES_MAX: Final = 1_000
-"""Beyond this many pairs of identity and reason, refusals are counted under `others`."""
+"""Beyond this many pairs of identity and reason, refusals count as those of `others`."""
 LOG_S: Final = 10.0
 """A line for the same identity and reason is logged at most this often."""
 OTHERS: Final = "others"
@@ -27,20 +28,21 @@ class Refusals:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], int] = {}
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
-        """When a line was logged last, and the count at that time."""
+        self._logged: dict[tuple[str, str], float] = {}
+        """When a line was logged last."""
 
     def count(self, name: str, reason: str, text: str, events: int = 1) -> None:
-        """Somebody was refused something."""
-        key = (name, reason)
-        if key not in self._counts and len(self._counts) >= NAMES_MAX:
-            key = (OTHERS, reason)
-        total = self._counts[key] = self._counts.get(key, 0) + events
-        now = environment.monotonic()
-        at, before = self._logged.get(key, (-LOG_S, 0))
-        if now >= at + LOG_S:
-            self._logged[key] = (now, total)
-            log.warning("refused: %s (%s, %d since the last line)", text, reason, total - before)
+        """Events of somebody were refused."""
+        key = _bounded((name, reason), self._counts)
+        self._counts[key] = self._counts.get(key, 0) + events
+        self.report(name, reason, text)
+
+    def report(self, name: str, reason: str, text: str) -> None:
+        """Log a refusal, at a limited rate."""
+        key, now = _bounded((name, reason), self._logged), environment.monotonic()
+        if now >= self._logged.get(key, -LOG_S) + LOG_S:
+            self._logged[key] = now
+            log.warning("refused: %s (%s)", text, reason)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """The refusals by identity and reason."""
@@ -48,3 +50,8 @@ class Refusals:
         for (name, reason), count in sorted(self._counts.items()):
             totals.setdefault(name, {})[reason] = count
         return totals
+
+
+def _bounded(key: tuple[str, str], known: Mapping[tuple[str, str], object]) -> tuple[str, str]:
+    """The same key, or that of all others if there are too many."""
+    return key if key in known or len(known) < NAMES_MAX else (OTHERS, key[1])

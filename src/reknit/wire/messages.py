@@ -125,13 +125,8 @@ class Go(Message, frozen=True, tag=11):
 # -- subscribing
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class Held(SeriesRange, frozen=True, array_like=True):
     """A range that the subscriber has in flight: received, not settled."""
-
-    topic: Topic
-    source: Source
-    start: Seq
-    stop: Seq
 
     def __post_init__(self) -> None:
         if not 0 < self.start < self.stop:

@@ -26,7 +26,6 @@ from reknit.gateway.zenoh.session import ZenohSession, read_sample, zenoh_config
 from reknit.gateway.zenoh.threads import call
 from reknit.ledger import Series
 from reknit.node.api import GatewayNode
-from reknit.topic import Pattern
 from reknit.transport import memory
 from reknit.trust.rules import ANONYMOUS
 
@@ -131,7 +130,7 @@ class ZenohGateway:
 
     def _find(self, series: Series, start: int, stop: int) -> list[Batch]:
         """The batches of a series whose seqs, as far as Zenoh's 32 bits tell, are `[start, stop)`."""
-        if not self._node.gate.may_subscribe(ANONYMOUS, Pattern(series[0])):
+        if not self._node.gate.may_read(ANONYMOUS, series[0]):
             return []
         last = self._node.journal.sources(series[0]).get(series[1], 0)
         base = last - last % WRAP

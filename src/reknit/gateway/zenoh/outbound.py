@@ -15,7 +15,6 @@ from reknit.errors import ReknitError
 from reknit.gateway.zenoh.publishers import ZenohPublishers
 from reknit.gateway.zenoh.samples import is_from_zenoh
 from reknit.gateway.zenoh.threads import call
-from reknit.topic import Pattern
 from reknit.trust.gate import Gate
 from reknit.trust.rules import ANONYMOUS
 
@@ -59,6 +58,4 @@ class ZenohOutbound:
 
     def _is_wanted(self, batch: Batch) -> bool:
         """Whether a batch goes to Zenoh: it is not from there, and everybody may read it."""
-        if is_from_zenoh(batch.source):
-            return False
-        return self._gate.is_open or self._gate.may_subscribe(ANONYMOUS, Pattern(batch.topic))
+        return not is_from_zenoh(batch.source) and self._gate.may_read(ANONYMOUS, batch.topic)

@@ -31,7 +31,7 @@ ORDERS = ("pause", "resume", "redrive", "drop_dead_letters", "own")
 SKIP = "skip"
 """It changes state too: the loss that it reports is durable before it is answered."""
 UNANSWERABLE = (Refused, LocalError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
-"""What arguments of a wrong type or size raise."""
+"""The errors that arguments of a wrong type or size raise."""
 
 Answering = Callable[[dict[str, Any]], Reply]
 AnsweringLater = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]

@@ -1,25 +1,27 @@
-"""Who owns which source and which durable subscriber, as admins ask for it."""
+"""The owners of sources and durable subscribers, for the admin request `owners`."""
 
 from __future__ import annotations
 
-from itertools import islice
+import heapq
 from typing import Any, Final
 
 from reknit.ledger import ANYCAST, Ledger
 
-PAGE_MAX: Final = 1_000
+PAGE_MAX: Final = 10_000
+"""Sources in one answer."""
 
 
 def owners(ledger: Ledger, args: dict[str, Any]) -> dict[str, Any]:
     """A page of the sources that have an owner, from the source after `after` on, and all durable subscribers."""
     after = bytes.fromhex(str(args.get("after", "")))
     limit = min(int(args.get("limit", PAGE_MAX)), PAGE_MAX)
-    topics = {source: topic for topic, source in ledger.published}
-    found = (source for source in sorted(ledger.owners) if source > after)
+    page = heapq.nsmallest(limit, (source for source in ledger.owners if source > after))
+    wanted = set(page)
+    topics = {source: topic for topic, source in ledger.published if source in wanted}
     return {
         "sources": [
             {"source": source.hex(), "topic": topics.get(source, ""), "owner": ledger.owners[source]}
-            for source in islice(found, limit)
+            for source in page
         ],
         "subscribers": [
             {"subscriber": name, "pattern": account.pattern.text, "owner": account.owner}

@@ -1,8 +1,7 @@
-"""What each peer of one node may send, by the rules of the node's gate."""
+"""Which messages each peer may send, by the rules of the node's gate."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -37,8 +36,6 @@ from reknit.wire.messages import (
 from reknit.wire.outcomes import RangeOutcome, Told, Want
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Require, Survey, Surveyed
 from reknit.wire.streams import Abort, Begin, Piece, Room
-
-log = logging.getLogger("reknit.node")
 
 _READING: Final = frozenset(
     ("status", "ledger", "topics", "span", "read", "records", "index", "streams", "pipeline")
@@ -161,8 +158,7 @@ class Permissions:
 
     def refused(self, peer: Peer, batch: Batch, refusal: Refusal) -> None:
         """Count events that were refused and are not stored."""
-        name = self._name(peer) or "the node"
-        self._gate.refusals.count(name, str(refusal.reason), refusal.text, batch.count)
+        self._gate.refusals.count(self._name(peer), str(refusal.reason), refusal.text, batch.count)
 
     # -- all other messages
 
@@ -206,7 +202,7 @@ class Permissions:
         """The source is of this stream alone: it belongs to nobody else, and is not remembered."""
         objection = self._objection(peer.identity, item.source, item.topic)
         if objection is not None:
-            log.warning("%s may not begin a stream: %s", peer.identity or "the node", objection.text)
+            self._gate.refusals.report(peer.identity, "denied", f"a stream: {objection.text}")
             fate = RangeOutcome(1, 2, Outcome.REJECTED, code=objection.code, text=objection.text, attempts=0)
             peer.send(Told(item.source, [fate]))
         return objection is None
@@ -217,7 +213,8 @@ class Permissions:
         is_theirs = name == ITSELF or self._ledger.owners.get(source, name) == name
         is_allowed = is_theirs and self._gate.rules.publishes(name)
         if not is_allowed:
-            log.warning("%s may not report the nodes that source %s has passed: refused", name, source.hex())
+            text = f"{name} may not report the nodes that source {source.hex()} has passed"
+            self._gate.refusals.report(name, "denied", text)
         return is_allowed
 
     def _admits_admin(self, item: Item, peer: PeerState) -> bool:
@@ -233,14 +230,14 @@ class Permissions:
         except InvalidTopic:
             return True  # it is refused as invalid later
         if not is_allowed:
-            log.warning("%s may not %s %r: refused", name or "the node", verb, text)
+            self._gate.refusals.report(name, "denied", f"{name} may not {verb} {text!r}")
         return is_allowed
 
     def _may_read(self, name: str, text: str) -> bool:
         return self._may(name, "subscribe", text)
 
     def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
-        """Why a subscription is not permitted, or an empty text. Who opened a durable one first owns its name."""
+        """The reason why a subscription is not permitted, or an empty text."""
         if not self._may_read(name, wanted.pattern):
             return f"{name} may not subscribe to {wanted.pattern!r}"
         if not wanted.name or self._gate.rules.is_admin(name):
