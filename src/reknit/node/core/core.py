@@ -150,6 +150,12 @@ class Core:
             zero_us=zero_us,
             now_us=now_us,
         )
+        self._make_writer(journal, config, shell, edge)
+        self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
+        self.parts = Parts()
+
+    def _make_writer(self, journal: Journal, config: Config, shell: Shell, edge: Edge | None) -> None:
+        """The parts that read and write the journal."""
         self._writer = JournalWriter(
             journal=journal,
             config=config,
@@ -163,7 +169,7 @@ class Core:
         self._owners: SourceOwners | None = None
         if edge is not None:
             write, next_number = self._writer.write, self.intake.next_number
-            self._owners = SourceOwners(journal.ledger, edge, write, next_number, now_us)
+            self._owners = SourceOwners(journal.ledger, edge, write, next_number, self.now_us)
         self._redelivery = RedeliverySender(
             dispatch=self.dispatch, find=self.find, lost=journal.lost, send=shell.send, perform=self._perform
         )
@@ -183,8 +189,6 @@ class Core:
             tail=self.tail,
             mark=self.mark,
         )
-        self._performer: EffectPerformer[Effect] = EffectPerformer(self._perform)
-        self.parts = Parts()
 
     # -- input
 

@@ -35,6 +35,14 @@ MUTANTS: Final = (
         simulation="fabric",
     ),
     Mutant(
+        name="commit-request-is-lost",
+        module=COMMITTER,
+        old="            wanted, self._wanted, self._is_held = self._wanted, None, False\n",
+        new="            wanted, self._wanted, self._is_held = None, None, False\n",
+        breaks="what is staged during a commit is committed next",
+        simulation="fabric",
+    ),
+    Mutant(
         name="lost-connection-is-not-noticed",
         module="reknit.node.node",
         old="            self.core.left(peer.id, self._now())\n",

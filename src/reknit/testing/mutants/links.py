@@ -14,6 +14,14 @@ ROUTES: Final = "reknit.protocol.routing.routes"
 
 MUTANTS: Final = (
     Mutant(
+        name="link-acknowledges-before-the-sync",
+        module=FLOWS,
+        old="        part.batches_open += len(batches)",
+        new="        part.batches_open += 0",
+        breaks="a node acknowledges a neighbour's events when they are durable",
+        simulation="fabric",
+    ),
+    Mutant(
         name="run-of-one-batch-is-not-sent",
         module=FLOWS,
         old="        if low >= 0:\n            pieces.append(run.cut(low, len(run.entries)))",
