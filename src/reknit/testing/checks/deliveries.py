@@ -201,8 +201,12 @@ def paused_topics_are_silent(
 def expired_events_stay_away(batch: Batch, now_us: int, late_s: float) -> Iterator[str]:
     """A delivery takes at most `late_s`."""
     head = batch.head
-    if head.ttl_ms and now_us > head.time_us + head.ttl_ms * 1000 + late_s * 1e6:
-        yield from _named(batch, [(batch.first, batch.stop)], "came after its ttl")
+    if not head.ttl_ms:
+        return
+    ttls_ms = batch.columns().get("ttl", [head.ttl_ms] * batch.count)
+    for seq, ttl_ms in enumerate(ttls_ms, batch.first):
+        if now_us > head.time_us + ttl_ms * 1000 + late_s * 1e6:
+            yield from _named(batch, [(seq, seq + 1)], "came after its ttl")
 
 
 @promise("An event is tried no more often than configured.")
