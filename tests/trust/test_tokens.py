@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,8 @@ def test_whatever_names_are_accepted_can_be_read_again(name: str, identity: str)
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        list(parse_tokens(text, "setting", "path"))
-    except InvalidConfig as error:
-        assert error.setting == "setting"
+    with suppress(InvalidConfig):
+        assert list(parse_tokens(text, "setting", "path")) == []
 
 
 def test_a_file_without_tokens_is_not_an_open_door(tmp_path: Path) -> None:

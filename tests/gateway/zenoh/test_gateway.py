@@ -24,7 +24,7 @@ from reknit.node.node import Node  # noqa: E402
 from reknit.processes.process import free_port  # noqa: E402
 from reknit.server import build_node  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
-from tests.tokens import write_tokens
+from tests.tokens import write_tokens  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
