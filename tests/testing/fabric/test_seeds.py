@@ -34,6 +34,7 @@ SEEDS = {
     10052: "ordered events that were given back right after a reconnection were retried each on its own",
     10025: "a neighbour whose disk was replaced did not get what it had to pass on, and what came while it was away",
     10251: "one answer covered a part of a journal and earlier ones that were sent after it, and freed no window",
+    10386: "a node that was restarted passed over events of a node that it had not heard of yet",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 
