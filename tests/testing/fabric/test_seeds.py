@@ -36,6 +36,7 @@ SEEDS = {
     10251: "one answer covered a part of a journal and earlier ones that were sent after it, and freed no window",
     10386: "a node that was restarted passed over events of a node that it had not heard of yet",
     10286: "a subscriber that wanted the last 5 events of each source began new sources with their last 5, too",
+    10325: "events on a shared topic that were gone with a disk stayed in flight, as nobody was told that they are lost",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 
