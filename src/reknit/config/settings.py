@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -132,6 +133,7 @@ class Setting:
         return _known(within, value)
 
 
+@cache
 def settings_of(section: type[Section]) -> tuple[Setting, ...]:
     """The settings that a section declares, in order.
 

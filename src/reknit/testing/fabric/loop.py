@@ -112,18 +112,17 @@ class VirtualLoop(base_events.BaseEventLoop):
             self.now = max(self.now, timers[0][0])
         while timers and timers[0][0] <= self.now:
             ready.append(heapq.heappop(timers)[2])
+        host_of, is_ending = environment.of, self._is_ending
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                self._run_handle(handle)
-
-    def _run_handle(self, handle: Any) -> None:
-        host = cast(HostEnvironment, environment.of(handle._context))
-        if self._is_ending or getattr(host, "is_running", True):
-            self.steps += 1
-            handle._run()
-        else:
-            host.postpone(handle)
+            if handle._cancelled:
+                continue
+            host: Any = host_of(handle._context)
+            if is_ending or getattr(host, "is_running", True):
+                self.steps += 1
+                handle._run()
+            else:
+                host.postpone(handle)
 
     def run_late(self, handle: asyncio.Handle) -> None:
         """Run a callback that was postponed, after everything that is ready."""
