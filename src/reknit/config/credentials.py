@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 from reknit.errors import InvalidConfig
@@ -13,19 +12,15 @@ BYTES_MAX: Final = 16 << 20
 ROOT: Final = 0
 
 
-def read_credentials(path: str, setting: str, secret: str = "token") -> dict[str, str]:
+def read_credentials(path: str, setting: str, secret: str = "password") -> dict[str, str]:
     """Each name with its secret, from a file with one of each on a line; empty without a file.
 
     Lines that begin with `#` are comments. Raises `InvalidConfig`, which names the setting and the line.
     """
     if not path:
         return {}
-    try:
-        lines = Path(path).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(setting, path, f"can't be read: {error}") from None
     secrets: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_private(path, setting).splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue

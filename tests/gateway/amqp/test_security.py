@@ -19,6 +19,7 @@ needs_tls = pytest.mark.skipif(not proton.SSL.present(), reason="python-qpid-pro
 def users(tmp_path: Path) -> str:
     path = tmp_path / "users"
     path.write_text("# who and what\nann s3cret\nbob hunter2\n")
+    path.chmod(0o600)
     return str(path)
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.http.http_client import config, payloads, web
+from tests.tokens import write_tokens
 
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> str:
-    path = tmp_path / "tokens"
-    path.write_text("# who and what\nann a-token\nbob b-token\n")
-    return str(path)
+    return write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
 
 
 def test_a_token_comes_in_the_header_or_in_the_query(tokens: str) -> None:

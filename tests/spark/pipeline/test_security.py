@@ -23,11 +23,12 @@ from reknit.spark.stages.settle.run import settle_lake
 from reknit.transport.tls import TlsFiles
 from tests.spark.lakes import captured, check_events, events
 from tests.spark.running_node import RunningNode, batches, keep, source
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.timeout(400)
 
 RULES = ["pump publish **", "tables subscribe **"]
-TOKENS = "pump water\ntables oak\n"
+TOKENS = {"pump": "water", "tables": "oak"}
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +45,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def secure(make_node: Callable[..., RunningNode], certificate: Path, tmp_path: Path) -> RunningNode:
-    tokens = tmp_path / "tokens"
-    tokens.write_text(TOKENS)
-    tokens.chmod(0o600)
+    tokens = write_tokens(tmp_path / "tokens", TOKENS)
     return make_node(
         listen="tls://127.0.0.1:0",
         transport__tls_cert_file=str(certificate),
         transport__tls_key_file=str(certificate.with_name("key.pem")),
         security__allow=RULES,
-        security__tokens_file=str(tokens),
+        security__tokens_file=tokens,
     )
 
 
