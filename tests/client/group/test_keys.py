@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from reknit.errors import InvalidConfig, LocalError
 from reknit.protocol.multicast.settings import GroupSettings
 from reknit.protocol.sealing.shared_keys import SharedKeys
 from reknit.transport.udp import UdpConfig, UdpTransport
-from reknit.wire.bundle import OVERHEAD_BYTES
+from reknit.wire.bundle import OVERHEAD_BYTES, Datagram
 from reknit.wire.sealed import SEAL_BYTES
 from tests.client.group.test_driver import RecordingTransport
 from tests.client.group.test_group import QUICK, lan, read, run, until
@@ -116,10 +117,10 @@ def test_a_key_is_replaced_while_events_flow_and_nobody_leaves(key_file: str) ->
             file = KeyFile(key_file)
             old = file.keys[0].name
             new = file.add().name
-            for step in (lambda: None, lambda: file.use(new), lambda: file.remove(old)):
+            steps: list[Callable[[], None]] = [lambda: None, lambda: file.use(new), lambda: file.remove(old)]
+            for step in steps:
                 step()
-                names = [key.name for key in file.keys]
-                await until(lambda names=names: _names(a) == _names(b) == names)  # type: ignore[misc]
+                await until(lambda: _names(a) == _names(b) == [key.name for key in file.keys])
                 await a.send_many([b"x"] * 100)
                 assert len(await read(b, 100)) == len(await read(a, 100)) == 100
             assert views == []
@@ -228,7 +229,7 @@ class SilentTransport(RecordingTransport):
         super().__init__()
         self.lengths: list[int] = []
 
-    def send(self, datagrams: list[list[bytes]], address: str) -> None:  # type: ignore[override]
+    def send(self, datagrams: list[Datagram], address: str) -> None:
         self.lengths += [sum(map(len, datagram)) for datagram in datagrams]
 
 

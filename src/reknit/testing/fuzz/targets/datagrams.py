@@ -231,7 +231,9 @@ def _strange_event(groups: list[Group], got: list[list[tuple[bytes, int, bytes]]
     """An event that no member sent in this life. Returns what is wrong."""
     ids = {group.id for group in groups}
     strange = [event for one in got for event in one if event[0] not in ids]
-    return f"an event of somebody without the key, or of an earlier life, came\n{strange[0]}" if strange else ""
+    return (
+        f"an event of somebody without the key, or of an earlier life, came\n{strange[0]}" if strange else ""
+    )
 
 
 # -- mutations
