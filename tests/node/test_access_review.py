@@ -17,6 +17,7 @@ from reknit.errors import Refused, ReknitError
 from reknit.node.node import Node
 from reknit.outcome import Code
 from reknit.server import build_node
+from reknit.topic import Pattern
 from tests.guarded_files import GuardedFiles
 from tests.node.fabric import client, config, run, until
 
@@ -37,7 +38,7 @@ class Guarded:
 
     def __init__(self, folder: Path) -> None:
         self.files = GuardedFiles(folder, SECRETS, *RULES)
-        shared = TopicSettings(pattern="jobs/**", distribution="balanced")
+        shared = TopicSettings(pattern=Pattern("jobs/**"), distribution="balanced")
         self.node: Node = build_node(replace(self.files.guard(config()), topics=(shared,)))
 
     def change(self, *rules: str) -> None:

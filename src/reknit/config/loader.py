@@ -133,7 +133,12 @@ def is_file(origin: str) -> bool:
 
 
 def reread(name: str, path: str) -> Any:
-    """The value that a setting has in a file now; its default if the file has none. Raises `InvalidConfig`."""
+    """The value that a setting has in a file now; its default if the file has none. Raises `InvalidConfig`.
+
+    >>> reread("security.allow", "/nowhere/reknit.toml")
+    Traceback (most recent call last):
+    reknit.errors.InvalidConfig: config /nowhere/reknit.toml does not exist; create it or name another file
+    """
     found = [one.raw for one in _from_file(path, {}) if one.name == name]
     return KNOWN[name].read(found[-1], name, path) if found else KNOWN[name].default
 

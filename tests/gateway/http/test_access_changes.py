@@ -57,7 +57,7 @@ def test_a_tunnel_that_lost_its_rule_ends_and_others_go_on(node: Web, files: Gua
         bob.until(b"for-bob")
         nobody.until(b"for-all")
         assert b"for-bob" not in ann.body
-    assert node.request(path, Authorization="Bearer a-token", **headers).code == 403
+    assert node.request(path, "GET", b"", Authorization="Bearer a-token", **headers).code == 403
 
 
 @pytest.mark.parametrize("path", PATHS)
