@@ -7,9 +7,10 @@ import hmac
 from reknit.address import Address
 from reknit.config import Config
 from reknit.config.credentials import read_credentials
-from reknit.topic import Pattern
+from reknit.topic import Pattern, is_reserved
+from reknit.trust.audit import Audit
 from reknit.trust.refusals import Refusals
-from reknit.trust.rules import ANONYMOUS, EVERYTHING, Rules
+from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF, Rules
 
 
 class Gate:
@@ -24,7 +25,8 @@ class Gate:
         tokens = read_credentials(config.security.tokens_file, "security.tokens_file")
         self._tokens = {name: token.encode() for name, token in tokens.items()}
         self.rules = Rules(config.security.allow, names_matter=bool(tokens))
-        self.refusals = Refusals()
+        self.audit = Audit(config.security, is_open=self.rules.is_open)
+        self.refusals = Refusals(self.audit)
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +48,9 @@ class Gate:
     # -- what they may do
 
     def may_publish(self, name: str, topic: str) -> bool:
-        """Whether a name may publish on a topic."""
+        """Whether a name may publish on a topic. Only nodes write below `reknit/`, whatever the rules say."""
+        if is_reserved(topic) and name != ITSELF:
+            return False
         return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "publish"))
 
     def may_read(self, name: str, topic: str) -> bool:

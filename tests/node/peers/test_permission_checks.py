@@ -67,7 +67,7 @@ def guarded(folder: Path, **more: Any) -> Iterator[Node]:
     tokens = folder / "tokens"
     tokens.write_text("".join(f"{name} {name}-token\n" for name in NAMES))
     allow = (*ALLOW, *more.pop("allow", ()))
-    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    security = SecuritySettings(tokens_file=str(tokens), allow=allow, audit="off")
     parts = {"node": ANY_PORT, "journal": MEMORY} | more
     with serving(Config(security=security, **parts)) as node:
         yield node
