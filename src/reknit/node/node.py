@@ -240,6 +240,9 @@ class Node:
             welcome=Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max),
             permissions=self._permissions,
             table=router.table(),
+            run_machines=self.run_machines,
+            call_soon=asyncio.get_running_loop().call_soon,
+            clock=self._now,
             on_error=self._containment.failed,
         )
         self._housekeeping = Housekeeping(
@@ -325,8 +328,8 @@ class Node:
         if peer is not None:
             peer.blocked(is_blocked)
             self.core.blocked(peer.id, is_blocked, self._now())
-            if not is_blocked and peer.waiting:
-                self._reception.resume(peer, self._now())
+            if not is_blocked and not peer.is_reading:
+                self._reception.resume(peer)
             self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
@@ -335,7 +338,7 @@ class Node:
         if peer is None or peer.is_leaving:
             return
         if peer.waiting:
-            peer.wait(items)
+            peer.waiting += items
             return
         self._reception.receive(items, peer, self._now())
         self.run_machines()

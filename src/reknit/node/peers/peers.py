@@ -31,6 +31,11 @@ class Hold(Enum):
 
     JOURNAL = "too much of what was received is not durable yet"
     UNREAD = "it does not read what it is sent"
+    TURN = "its requests took long, and others come first"
+
+
+WAITS: Final = frozenset({Hold.UNREAD, Hold.TURN})
+"""The reasons for which what it sent is not processed either; one at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +58,7 @@ class PeerState:
     _unsent: int = 0
     """How many buffers were sent since then."""
     waiting: list[Item] = field(default_factory=list)
-    """What it sent while it did not read; processed once it reads."""
+    """What it sent and is not processed yet: once it reads, or in the next turn of the event loop."""
     _holds: set[Hold] = field(default_factory=set)
     """Why nothing is read from it."""
     _progress: tuple[int, float] = (0, 0.0)
@@ -93,10 +98,21 @@ class PeerState:
 
     # -- reading
 
-    def wait(self, items: list[Item]) -> None:
+    @property
+    def is_reading(self) -> bool:
+        """Whether it reads what it is sent, as far as is known."""
+        return Hold.UNREAD not in self._holds
+
+    def wait(self, items: list[Item], why: Hold) -> None:
         """Keep what it sent for later, and read nothing more."""
         self.waiting += items
-        self.hold(Hold.UNREAD)
+        self.hold(why)
+        self._holds -= WAITS - {why}
+
+    def go_on(self) -> None:
+        """Nothing of what it sent waits any more."""
+        for why in WAITS:
+            self.release(why)
 
     def take_waiting(self) -> list[Item]:
         """What is to be processed now."""
@@ -122,8 +138,7 @@ class PeerState:
             return self.connection.received_at
         held, read_at = self._progress
         before, held = held, self.held_bytes
-        is_reading = held < before or Hold.UNREAD not in self._holds
-        self._progress = held, now if is_reading else read_at
+        self._progress = held, now if held < before or self.is_reading else read_at
         return max(self.connection.received_at, self._progress[1])
 
     # -- sending
@@ -143,7 +158,7 @@ class PeerState:
     def leave(self, message: Bye | None = None) -> None:
         """Close the connection after everything that was sent, and this message; at once if it does not read."""
         self.is_leaving = True
-        if self.waiting:
+        if not self.is_reading:
             self.connection.abort()
             return
         if message is not None:
@@ -212,6 +227,7 @@ class Peers:
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]
+            peer.waiting.clear()
             self._budget.forget(peer)
         return peer
 
@@ -230,7 +246,7 @@ class Peers:
             if not peer.is_welcome and open_s > settings.hello_timeout_s:
                 peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
-                did = "did not read" if peer.waiting else "was silent"
+                did = "was silent" if peer.is_reading else "did not read"
                 log.warning("%s %s for %.1f s: connection closed", peer, did, silent_s)
                 peer.connection.abort()
             elif silent_s > settings.heartbeat_s and not peer.is_leaving:

@@ -26,6 +26,9 @@ from reknit.gateway.http.requests import Form, HttpRequest, first, parse_form
 from reknit.protocol.tunnel.elements import ID, LOCATION, STATUS, is_hop_by_hop
 
 BATCH_MAX: Final = 1_000
+NO_PARAMETERS: Final = (
+    "the request has no parameters; write them in its body, as kn_to=/what/chat&kn_payload=hi"
+)
 HELP: Final = """<!DOCTYPE html>
 <title>/kn</title>
 <p>Parameters are in the query or in a form, separated by <code>;</code> or <code>&amp;</code>.
@@ -68,6 +71,9 @@ class KnPage:
             connection.answer_text(request, 501, "use GET or POST")
             return
         form = parse_form(request.query) if request.method == "GET" else parse_form(request.body)
+        if request.method == "POST" and not form:
+            connection.answer_text(request, 400, NO_PARAMETERS)
+            return
         method = first(form, "do_method") or _default_method(request, form)
         format = FORMATS.get(first(form, "kn_response_format", "js"))
         if format is None or format.name not in ("simple", "js"):
@@ -188,9 +194,9 @@ class KnPage:
 
 def _default_method(request: HttpRequest, form: Form) -> str:
     """ "GET with parameters route, POST notify, none help." """
-    if not [name for name, _ in form if name != "token"]:
-        return "help"
-    return "route" if request.method == "GET" else "notify"
+    if request.method == "POST":
+        return "notify"
+    return "route" if [name for name, _ in form if name != "token"] else "help"
 
 
 def _is_tunnel(form: Form) -> bool:
