@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -20,6 +20,7 @@ from reknit.outcome import Code
 from reknit.wire.messages import COPIER, Refuse
 from tests.client.node_thread import ANY_PORT, serving
 from tests.client.rpc.shared import run, until
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -29,9 +30,7 @@ ALLOW = ("ann publish plant/**", "eye subscribe reknit/audit", "root admin", "ro
 
 @contextmanager
 def guarded(folder: Path, **more: Any) -> Iterator[Node]:
-    tokens = folder / "tokens"
-    tokens.write_text("".join(f"{name} {name}-token\n" for name in ("ann", "eye", "root")))
-    tokens.chmod(0o600)
+    tokens = write_tokens(folder / "tokens", {name: f"{name}-token" for name in ("ann", "eye", "root")})
     security = {"tokens_file": str(tokens), "allow": ALLOW} | more.pop("security", {})
     parts = {"node": ANY_PORT, "journal": MEMORY} | more
     with serving(Config(security=SecuritySettings(**security), **parts)) as node:
@@ -67,7 +66,10 @@ def test_logins_refusals_and_orders_are_written_and_readable_by_rule(tmp_path: P
             await root.resume("plant/**")
             with pytest.raises(Refused):
                 await root.ask("own", owner="bob", subscriber="nobody")
-        async with reknit.connect(url, token="eye-token") as eye, eye.subscribe(AUDIT_TOPIC, history=True) as trail:
+        async with (
+            reknit.connect(url, token="eye-token") as eye,
+            eye.subscribe(AUDIT_TOPIC, history=True) as trail,
+        ):
             told = []
             async for event in trail:
                 told.append(read_entry(event.payload))
@@ -86,7 +88,8 @@ def test_logins_refusals_and_orders_are_written_and_readable_by_rule(tmp_path: P
         ]
         assert told[4].details == {"pattern": "plant/**"}
         assert all((one.version, one.node, one.address) == (1, "test", "127.0.0.1") for one in told)
-        written = b"".join(batch.data for batch in node.find(AUDIT_TOPIC, *node.journal.sources(AUDIT_TOPIC), 1, 99))
+        [source] = node.journal.sources(AUDIT_TOPIC)
+        written = b"".join(batch.data for batch in node.find(AUDIT_TOPIC, source, 1, 99))
         assert b"-token" not in written
         assert b"secret" not in written
 
@@ -120,7 +123,8 @@ def test_a_flood_of_refused_events_is_two_entries_with_their_number(tmp_path: Pa
     with guarded(tmp_path) as node:
         run(program(node))
     refusals = [entry for entry in entries(node) if entry.kind == "refusal"]
-    assert [(one.who, one.events) for one in refusals] == [("anonymous", 100), ("anonymous", 900)]
+    assert [one.who for one in refusals] == ["anonymous", "anonymous"]
+    assert sum(one.events for one in refusals) == 1_000
 
 
 def test_a_redrive_is_an_order_with_its_count(tmp_path: Path) -> None:
@@ -153,16 +157,20 @@ def test_the_trail_goes_on_after_a_restart(tmp_path: Path) -> None:
             assert len(node.journal.sources(AUDIT_TOPIC)) == 1
 
 
-def test_without_rules_nothing_is_written_unless_it_is_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("audit", "orders"), [("auto", []), ("on", [("pause", "anonymous")]), ("off", [])]
+)
+def test_without_rules_nothing_is_written_unless_it_is_on(
+    audit: Literal["auto", "on", "off"], orders: list[tuple[str, str]]
+) -> None:
     async def program(node: Node) -> None:
         async with reknit.connect(node.urls[0]) as session:
             await session.pause("plant/**")
 
-    for audit, orders in (("auto", []), ("on", [("pause", "anonymous")]), ("off", [])):
-        security = SecuritySettings(audit=audit)
-        with serving(Config(node=ANY_PORT, journal=MEMORY, security=security)) as node:
-            run(program(node))
-            assert [(one.action, one.who) for one in entries(node)] == orders
+    security = SecuritySettings(audit=audit)
+    with serving(Config(node=ANY_PORT, journal=MEMORY, security=security)) as node:
+        run(program(node))
+        assert [(one.action, one.who) for one in entries(node)] == orders
 
 
 @pytest.mark.parametrize("has_rules", [False, True])

@@ -55,7 +55,7 @@ def _line(entry: AuditEntry) -> str:
     from reknit.cli.events.event_output import iso
 
     what = entry.kind if entry.kind == entry.action else f"{entry.kind} {entry.action}"
-    often = f" ×{entry.count}" if entry.count > 1 else ""
+    often = f" {entry.count} times" if entry.count > 1 else ""
     place = " from ".join(part for part in (entry.door, entry.address) if part)
     more = " ".join(f"{name}={value}" for name, value in entry.details.items())
     about = f"{entry.events} events" if entry.events else ""

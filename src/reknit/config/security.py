@@ -22,7 +22,7 @@ class SecuritySettings(Section):
     title: ClassVar[str] = "security"
     token: str = setting("", "the token that this node or program presents to nodes")
     tokens_file: str = setting(
-        "", "a file with a name and a token on each line, for every door; empty: no tokens"
+        "", "the file of tokens, for every door, as `reknit token` writes it; empty: no tokens"
     )
     allow: tuple[str, ...] = setting(
         (),

@@ -185,6 +185,7 @@ class Node:
         core.parts.add("streams", self.anycast.streams)
         core.parts.add("audit", self._audit_log)
         self.gate.audit.written_by(self._run_soon)
+        self.reloader.watch(self.gate.audit.reloaded)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,

@@ -9,7 +9,7 @@ from reknit import environment
 from reknit.audit import AuditEntry, AuditKind
 from reknit.config import SecuritySettings
 from reknit.outcome import Code
-from reknit.trust.rules import ANONYMOUS
+from reknit.trust.identities import NOBODY, Identity
 
 NODE: Final = "node"
 """The node itself, as the audit names it."""
@@ -25,7 +25,7 @@ class Audit:
     Only identities, hosts, names and counts may be said here: no token, no password, no payload.
 
     >>> audit = Audit(SecuritySettings(audit="on"), is_open=True)
-    >>> audit.login("ann", "tcp", "10.0.0.7:4711")
+    >>> audit.login(Identity("ann"), "tcp", "10.0.0.7:4711")
     >>> [(entry.who, entry.address) for entry in audit.take()]
     [('ann', '10.0.0.7')]
     """
@@ -49,11 +49,13 @@ class Audit:
 
     # -- what happened
 
-    def login(self, who: str | None, door: str, address: str, text: str = "") -> None:
-        """Somebody came in as `who`; None if they could not prove who they are."""
+    def login(self, who: Identity | None, door: str, address: str, text: str = "") -> None:
+        """Somebody came in; None if what they presented proved nothing, and `text` says why."""
         code = (Code.OK if who is not None else Code.UNAUTHENTICATED).name
-        name = ANONYMOUS if who is None else who
-        self._note("login", "login", name, door=door, address=host_of(address), code=code, text=text)
+        name, means, proof = (who or NOBODY)[:3]
+        details = {"means": means, "proof": proof} if means else {}
+        more = {"code": code, "text": text, "details": details}
+        self._note("login", "login", name, door=door, address=host_of(address), **more)
 
     def refused(
         self, who: str, reason: str, text: str, events: int = 0, door: str = "", address: str = ""
@@ -77,9 +79,10 @@ class Audit:
         more = {"code": code.name, "text": text, "events": events, "details": details}
         self._note("order", order, who, door="tcp", address=host_of(address), **more)
 
-    def changed(self, what: str, text: str = "", **details: str) -> None:
-        """Rules, tokens, certificates or authorities changed. `what` names which; the details have no secret."""
-        self._note("change", what, NODE, text=text, details=details)
+    def reloaded(self, what: str, files: str, why: str = "") -> None:
+        """Rules, tokens, certificates or authorities were read again; `why` they stay as they were, if they do."""
+        code = (Code.INVALID_ARGUMENT if why else Code.OK).name
+        self._note("change", "reload", NODE, code=code, text=why, details={"what": what, "files": files})
 
     def _note(self, kind: AuditKind, action: str, who: str, **more: Any) -> None:
         if not self.is_on:

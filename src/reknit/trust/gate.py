@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hmac
-
+from reknit import environment
 from reknit.address import Address
 from reknit.config import Config
-from reknit.config.credentials import read_credentials
 from reknit.topic import Pattern, is_reserved
 from reknit.trust.audit import Audit
+from reknit.trust.identities import NOBODY, Identity, Unauthenticated
 from reknit.trust.refusals import Refusals
-from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF, Rules
+from reknit.trust.rules import EVERYTHING, ITSELF, Rules
+from reknit.trust.token_file import read_tokens
+from reknit.trust.tokens import Tokens
 
 
 class Gate:
@@ -22,28 +23,32 @@ class Gate:
     """
 
     def __init__(self, config: Config) -> None:
-        tokens = read_credentials(config.security.tokens_file, "security.tokens_file")
-        self._tokens = {name: token.encode() for name, token in tokens.items()}
-        self.rules = Rules(config.security.allow, names_matter=bool(tokens))
-        self.audit = Audit(config.security, is_open=self.rules.is_open)
+        security = config.security
+        self._tokens = Tokens(read_tokens(security.tokens_file))
+        # a file without tokens, as after the last was revoked, is not an open door
+        self.rules = Rules(security.allow, names_matter=bool(security.tokens_file))
+        self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
 
     @property
     def is_open(self) -> bool:
-        """Whether everyone may do everything, because there is neither a rule nor a token."""
+        """Whether everyone may do everything, because there is neither a rule nor a file of tokens."""
         return self.rules.is_open
 
     # -- who somebody is
 
-    def who(self, token: str, certified: str = "") -> str | None:
-        """The name behind a token, or behind a certificate; None for a token that is not known."""
-        if not token:
-            return certified or ANONYMOUS
-        given, found = token.encode(), None
-        for name, known in self._tokens.items():  # all of them, so that the time tells nothing
-            if hmac.compare_digest(known, given):
-                found = name
-        return found
+    def identify(self, token: str, certified: str = "") -> Identity:
+        """The identity behind a token, or behind a certificate. Raises `Unauthenticated`."""
+        if token:
+            return self._tokens.identify(token, environment.time_us())
+        return Identity(certified, "certificate", certified) if certified else NOBODY
+
+    def who(self, token: str) -> str | None:
+        """The name behind a token; None for a token that is not valid."""
+        try:
+            return self.identify(token).name
+        except Unauthenticated:
+            return None
 
     # -- what they may do
 

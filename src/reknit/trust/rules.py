@@ -30,8 +30,8 @@ VERBS: Final = ("publish", "subscribe", "as", "admin")
 class Rules:
     """What every identity may do.
 
-    Without a rule everyone may do everything. If `names_matter`, because some have tokens, everyone who has proven a
-    name may.
+    Without a rule everyone may do everything. If `names_matter`, because there is a file of tokens, everyone who has
+    proven a name may.
 
     >>> rules = Rules(["ann publish plant/**", "* subscribe plant/*/temp", "ann as //vcu/FFFF/1/FFFF"])
     >>> rules.may("ann", "publish", Pattern("plant/7")), rules.may("bob", "publish", Pattern("plant/7"))

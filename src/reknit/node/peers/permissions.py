@@ -17,6 +17,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
 from reknit.topic import Pattern
 from reknit.trust.gate import Gate
+from reknit.trust.identities import Unauthenticated
 from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import Skip, Via
@@ -101,16 +102,18 @@ class Permissions:
         return ANONYMOUS if state is None else state.identity
 
     def greet(self, token: str, peer: PeerState) -> bool:
-        """Identify a peer by name. False if it presented an unknown token, and was refused."""
+        """Identify a peer by name. False if its token is not valid, and it was told so."""
         if peer.connection.is_inside:
             peer.identified(ITSELF)
             return True
-        name = self._gate.who(token, peer.connection.certified)
-        self._gate.audit.login(name, "tcp", peer.connection.peer, "" if name else "an unknown token")
-        if name is None:
-            peer.dismiss(Code.UNAUTHENTICATED, "this token is not known here (security.tokens_file)")
+        try:
+            identity = self._gate.identify(token, peer.connection.certified)
+        except Unauthenticated as error:
+            self._gate.audit.login(None, "tcp", peer.connection.peer, error.why)
+            peer.dismiss(Code.UNAUTHENTICATED, error.why)
             return False
-        peer.identified(name)
+        peer.identified(identity.name)
+        self._gate.audit.login(identity, "tcp", peer.connection.peer)
         return True
 
     # -- publishing
