@@ -157,9 +157,7 @@ def test_the_trail_goes_on_after_a_restart(tmp_path: Path) -> None:
             assert len(node.journal.sources(AUDIT_TOPIC)) == 1
 
 
-@pytest.mark.parametrize(
-    ("audit", "orders"), [("auto", []), ("on", [("pause", "anonymous")]), ("off", [])]
-)
+@pytest.mark.parametrize(("audit", "orders"), [("auto", []), ("on", [("pause", "anonymous")]), ("off", [])])
 def test_without_rules_nothing_is_written_unless_it_is_on(
     audit: Literal["auto", "on", "off"], orders: list[tuple[str, str]]
 ) -> None:
