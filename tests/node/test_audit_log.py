@@ -20,6 +20,7 @@ from reknit.outcome import Code
 from reknit.wire.messages import COPIER, Refuse
 from tests.client.node_thread import ANY_PORT, serving
 from tests.client.rpc.shared import run, until
+from tests.guarded_files import GuardedFiles
 from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
@@ -140,6 +141,20 @@ def test_a_redrive_is_an_order_with_its_count(tmp_path: Path) -> None:
         ]
 
     with guarded(tmp_path) as node:
+        run(program(node))
+
+
+def test_rules_that_are_read_again_are_a_change(tmp_path: Path) -> None:
+    files = GuardedFiles(tmp_path, {"ann": "a-token"}, "ann publish plant/**")
+
+    async def program(node: Node) -> None:
+        files.allow("ann publish office/**")
+        await until(lambda: bool(entries(node)))
+        [entry] = entries(node)
+        assert (entry.kind, entry.action, entry.who, entry.code) == ("change", "reload", "node", "OK")
+        assert entry.details["what"] == "the list of rules"
+
+    with serving(files.guard(Config(node=ANY_PORT, journal=MEMORY), audit="auto")) as node:
         run(program(node))
 
 
