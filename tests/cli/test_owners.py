@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import reknit
 from reknit.cli.main import app
 from reknit.processes.process import NodeProcess, ending
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -18,9 +19,7 @@ RULES = "ann publish plant/**,ann subscribe plant/**,bob publish plant/**,root a
 
 
 def test_owners_are_listed_and_given_to_others(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann a-token\nbob b-token\nroot r-token\n")
-    tokens.chmod(0o600)
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token", "root": "r-token"})
     node = NodeProcess(
         tmp_path, "--set", f"security.tokens_file={tokens}", "--set", f"security.allow={RULES}"
     )

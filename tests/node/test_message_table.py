@@ -72,7 +72,15 @@ class Line:
 
 def reception(table: MessageTable) -> tuple[Reception, PeerState, Line]:
     line = Line()
-    return Reception(welcome=WELCOME, permissions=None, table=table), PeerState(1, line, 0.0), line
+    made = Reception(
+        welcome=WELCOME,
+        permissions=None,
+        table=table,
+        run_machines=lambda: None,
+        call_soon=lambda *args: None,
+        clock=lambda: 0.0,
+    )
+    return made, PeerState(1, line, 0.0), line
 
 
 def test_every_message_is_for_a_node_or_for_a_client() -> None:

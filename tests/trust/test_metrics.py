@@ -13,6 +13,7 @@ from reknit.node.admin.metrics import serve_metrics
 from reknit.processes.process import free_port
 from reknit.server import build_node
 from tests.node.fabric import config, run
+from tests.tokens import write_tokens
 
 
 def scrape(port: int, token: str = "") -> tuple[int, bytes]:
@@ -27,11 +28,9 @@ def scrape(port: int, token: str = "") -> tuple[int, bytes]:
 
 
 def test_metrics_need_the_right_to_read_everything(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann a-token\nbob b-token\n")
-    tokens.chmod(0o600)
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
     allow = ("ann subscribe **", "bob subscribe plant/**")
-    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    security = SecuritySettings(tokens_file=tokens, allow=allow)
     port = free_port()
 
     async def test() -> None:

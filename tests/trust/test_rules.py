@@ -13,7 +13,9 @@ from reknit.config import Config, SecuritySettings
 from reknit.errors import InvalidConfig, InvalidTopic
 from reknit.topic import Pattern
 from reknit.trust.gate import Gate
+from reknit.trust.identities import Unauthenticated
 from reknit.trust.rules import ANONYMOUS, ITSELF, Rules
+from tests.tokens import write_tokens
 
 RULES = Rules(
     [
@@ -73,20 +75,20 @@ def test_a_name_may_only_be_the_addresses_of_its_rules(name: str, address: str, 
 
 
 def gate(tmp_path: Path, *allow: str) -> Gate:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann a-token\nbob b-token\n")
-    tokens.chmod(0o600)
-    return Gate(Config(security=SecuritySettings(tokens_file=str(tokens), allow=allow)))
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
+    return Gate(Config(security=SecuritySettings(tokens_file=tokens, allow=allow)))
 
 
 def test_a_token_tells_a_name_and_an_unknown_one_tells_nobody(tmp_path: Path) -> None:
-    who = gate(tmp_path, "root admin").who
-    assert who("a-token") == "ann"
-    assert who("b-token", "someone") == "bob"
-    assert who("guess") is None
-    assert who("guess", "someone") is None
-    assert who("") == ANONYMOUS
-    assert who("", "someone") == "someone"
+    some = gate(tmp_path, "root admin")
+    assert some.identify("a-token").name == "ann"
+    assert some.identify("b-token", "someone").name == "bob"
+    for certified in ("", "someone"):
+        with pytest.raises(Unauthenticated):
+            some.identify("guess", certified)
+    assert some.identify("").name == ANONYMOUS
+    assert some.identify("", "someone").name == "someone"
+    assert (some.who("a-token"), some.who(""), some.who("guess")) == ("ann", ANONYMOUS, None)
 
 
 def test_tokens_without_rules_are_for_those_who_have_one(tmp_path: Path) -> None:

@@ -65,12 +65,15 @@ class Account:
         return rest
 
     def count_attempt(self, series: Series, seq: int, counts: AttemptCount, last: Attempt) -> None:
-        """An event came back from an attempt; `counts` has the counters since the beginning."""
+        """An event came back from an attempt; `counts` has the counters since the beginning.
+
+        An attempt that was counted before does not count again: a journal may be replayed from before its index.
+        """
         by_seq = self.tallies.setdefault(series, {})
-        tries = by_seq.get(seq, AttemptCount()).tries
-        if not tries or tries[-1] != last:
-            tries = (*tries, last)[-TRIES_MAX:]
-        by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
+        known = by_seq.get(seq, AttemptCount())
+        if counts.acquired > known.acquired:
+            tries = (*known.tries, last)[-TRIES_MAX:]
+            by_seq[seq] = AttemptCount(counts.acquired, counts.failed, tries)
 
     def drop_tallies(self, series: Series, start: int, stop: int) -> list[int]:
         """Events ended: forget their attempts. Returns the seqs that had some."""

@@ -18,11 +18,13 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.ledger import ANYCAST, Held, Series
+from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.audit_log import AuditLog
 from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.containment import Containment
@@ -37,7 +39,7 @@ from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
 from reknit.node.peers.peers import Hold, Peers, PeerState
-from reknit.node.peers.permissions import Permissions
+from reknit.node.peers.permissions import Permissions, is_of_node
 from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import NodeCaches
 from reknit.node.recovery.loss_recorder import LossRecorder
@@ -108,6 +110,7 @@ class Node:
         self._make_core()
         self._make_parts()
         self._make_reception(self._make_admin())
+        self._follow_rules()
         self._report_damage()
         try:
             await self._open_doors()
@@ -144,6 +147,10 @@ class Node:
             zero_us=environment.time_us() - int(self._now() * 1e6),
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
+            is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
+        )
+        self._audit_log = AuditLog(
+            self.name, audit=self.gate.audit, settings=config.security, core=self.core, peers=self.peers
         )
 
     def _make_parts(self) -> None:
@@ -178,6 +185,9 @@ class Node:
         core.parts.add("links", self.links)
         core.parts.add("anycast", self.anycast)
         core.parts.add("streams", self.anycast.streams)
+        core.parts.add("audit", self._audit_log)
+        self.gate.audit.written_by(self._run_soon)
+        self.reloader.watch(self.gate.audit.reloaded)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,
@@ -215,6 +225,7 @@ class Node:
             bridges=self.bridges,
             aligned=self.caches.aligned,
             report_loss=self._losses.skip,
+            on_order=self._audit_log.ordered,
         )
 
     def _make_reception(self, admin: AdminResponder) -> None:
@@ -232,16 +243,35 @@ class Node:
             welcome=Welcome(VERSION, self.name, self.epoch, heartbeat_s, bytes_max),
             permissions=self._permissions,
             table=router.table(),
+            run_machines=self.run_machines,
+            call_soon=asyncio.get_running_loop().call_soon,
+            clock=self._now,
             on_error=self._containment.failed,
         )
         self._housekeeping = Housekeeping(
             core=core,
-            chores=(self.peers.check, core.trim, ClockWatch().check, self.reloader.check),
+            chores=(self.peers.check, core.trim, ClockWatch().check, self.reloader.check, self.gate.expire),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,
             settings=config.journal,
         )
+
+    def _follow_rules(self) -> None:
+        """Read rules and tokens again when they change, and end what they allow no longer."""
+        if self._permissions is None:
+            return
+        review = AccessReview(
+            core=self.core,
+            anycast=self.anycast,
+            links=self.links,
+            peers=self.peers,
+            permissions=self._permissions,
+            clock=self._now,
+        )
+        self.gate.watchers += [review.run, self._run_soon]
+        for name, part in self.gate.reloadables().items():
+            self.reloader.add(name, part)
 
     async def _open_doors(self) -> None:
         await self._listeners.open()
@@ -274,6 +304,8 @@ class Node:
         for peer in self.peers:
             peer.leave(Bye(Code.UNAVAILABLE, "the node stops"))
         await self.caches.close()
+        self._audit_log.flush(self._now())
+        self.run_machines()
         await self._committer.stop()
         try:
             await asyncio.to_thread(self.journal.close)
@@ -299,6 +331,8 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self._paused.pop(peer, None)
+            if self._permissions is not None:
+                self._permissions.left(peer)
             with self._containment.around(f"the end of {peer}"):
                 self.core.left(peer.id, self._now())
             self.run_machines()
@@ -315,8 +349,8 @@ class Node:
         if peer is not None:
             peer.blocked(is_blocked)
             self.core.blocked(peer.id, is_blocked, self._now())
-            if not is_blocked and peer.waiting:
-                self._reception.resume(peer, self._now())
+            if not is_blocked and not peer.is_reading:
+                self._reception.resume(peer)
             self.run_machines()
 
     def received(self, connection: Connection, items: list[Item]) -> None:
@@ -325,7 +359,7 @@ class Node:
         if peer is None or peer.is_leaving:
             return
         if peer.waiting:
-            peer.wait(items)
+            peer.waiting += items
             return
         self._reception.receive(items, peer, self._now())
         self.run_machines()

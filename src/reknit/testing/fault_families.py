@@ -133,19 +133,73 @@ def expiry_after_restarts(rng: Random) -> dict[str, Any]:
     }
 
 
+def retention_during_commits(rng: Random) -> dict[str, Any]:
+    """Nodes crash after retention ran, and before the outcomes that it counted on were durable."""
+    return {
+        **QUIET,
+        "durables": 1,
+        "ephemerals": 0,
+        "put_rate": 20.0,
+        "burst_max": 4,
+        "payload_bytes_max": 100,
+        "think_s_max": 0.01,
+        "delay_s_max": 0.002,
+        "reconnect_s_max": 0.05,
+        "release": 0.0,
+        "fail": 0.0,
+        "ttl_ms": 0,
+        "is_ordered": False,
+        "node_crash_rate": rng.uniform(0.5, 1.5),
+        "node_down_s_max": 0.1,
+        "unsynced_survives_share": 0.0,
+        "commit_s_max": rng.choice((0.1, 0.4)),
+        "memory_topics": False,
+        "segment_bytes": 512,
+        "retain_events": 2,
+        "retain_owed": True,
+        "trim_s": 0.01,
+    }
+
+
+def outcomes_without_room(rng: Random) -> dict[str, Any]:
+    """Subscribers come back while their outcomes wait for room in the journal."""
+    return {
+        **QUIET,
+        "durables": 3,
+        "ephemerals": 0,
+        "put_rate": 20.0,
+        "think_s_max": 0.02,
+        "delay_s_max": 0.002,
+        "reconnect_s_max": 0.05,
+        "notice_s_max": 0.02,
+        "cut_rate": rng.uniform(2.0, 5.0),
+        "subscriber_crash_rate": rng.uniform(0.0, 3.0),
+        "program_down_s_max": 0.05,
+        "leave_share": 0.0,
+        "fail": 0.3,
+        "reject": 0.3,
+        "attempts_max": 2,
+        "commit_s_max": 0.4,
+        "commit_failure_share": rng.choice((0.0, 0.5)),
+        "staged_bytes_max": rng.choice((600, 1500)),
+    }
+
+
 FAMILIES: Final[tuple[Callable[[Random], dict[str, Any]], ...]] = (
     short_pauses,
     slow_archive,
     brief_retention,
     last_words,
     expiry_after_restarts,
+    retention_during_commits,
+    outcomes_without_room,
 )
 
 
 def family_fields(seed: int) -> dict[str, Any]:
     """The fields that a seed's family sets; none if it belongs to none.
 
-    >>> family_fields(4), sorted(family_fields(5)) == sorted(family_fields(55))
+    >>> family_fields(4), sorted(family_fields(5)) == sorted(family_fields(75))
     ({}, True)
     """
     if seed % FAMILY_EVERY != FAMILY_SEED:

@@ -21,6 +21,7 @@ from reknit.server import build_node
 from reknit.view import View
 from tests.client.node_thread import ANY_PORT, serving
 from tests.multicast_addresses import multicast_address
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -157,11 +158,10 @@ def test_only_what_groups_carry_can_be_skipped(node: Node) -> None:
 
 
 def test_members_with_names_of_their_own_may_bring_each_other_s_events(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann ann-token\nbob bob-token\n")
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "ann-token", "bob": "bob-token"})
     allow = ("ann publish group/**", "bob publish group/**")
     config = quick()
-    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    security = SecuritySettings(tokens_file=tokens, allow=allow)
 
     async def main(url: str, sources: list[bytes]) -> None:
         one = reknit.connect(url, config=config, token="ann-token")

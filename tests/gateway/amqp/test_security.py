@@ -19,6 +19,7 @@ needs_tls = pytest.mark.skipif(not proton.SSL.present(), reason="python-qpid-pro
 def users(tmp_path: Path) -> str:
     path = tmp_path / "users"
     path.write_text("# who and what\nann s3cret\nbob hunter2\n")
+    path.chmod(0o600)
     return str(path)
 
 
@@ -119,6 +120,19 @@ def test_external_takes_the_name_from_the_certificate(certificates: Path) -> Non
             assert client.errors[0] == ("amqp:unauthorized-access", "pump-7 may not publish on office/temp")
         with Client(url_of(node), ssl_domain=domain(certificates)) as client:
             assert not client.is_open
+
+
+def test_nobody_sends_below_reknit() -> None:
+    with broker(config()) as node, Client(url_of(node), sasl_enabled=False) as client:
+        client.sender("reknit/audit")
+        client.wait(lambda: client.errors, "the refusal")
+        assert client.errors.pop() == (
+            "amqp:unauthorized-access",
+            "anonymous may not publish on reknit/audit",
+        )
+        relay = client.sender(None)
+        assert relay.send(proton.Message(body=b"forged", address="reknit/audit")).outcome == "rejected"
+        assert not node.journal.sources("reknit/audit")
 
 
 def test_rules_say_who_may_read_and_write(users: str) -> None:

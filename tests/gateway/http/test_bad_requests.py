@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway.http.http_client import Web
+from tests.gateway.http.http_client import Web, payloads
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +65,36 @@ def test_a_payload_keeps_bytes_that_are_not_utf_8(node: Web) -> None:
         stream.events(1)
         said(node, posted(b"do_method=notify;kn_to=/what/chat;kn_payload=%ff%00%fe"))
         assert stream.events(2)[1]["kn_payload"] == b"\xff\x00\xfe"
+
+
+UPGRADES = [b"h2c", b"websocket", b"nothing-known"]
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+@pytest.mark.parametrize("pieces", [1, 7, 400])
+def test_an_upgrade_that_is_not_taken_is_ignored_and_the_request_answered(
+    node: Web, upgrade: bytes, pieces: int
+) -> None:
+    form = b"kn_to=/what/h2;kn_payload=" + upgrade + b";kn_response_format=simple"
+    head = (
+        b"POST /kn HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\n"
+        b"HTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: %d\r\n\r\n"
+    )
+    both = head % (upgrade, len(form)) + form + posted(b"kn_to=/what/h2;kn_payload=next")
+    size = -(-len(both) // pieces)
+    with socket.create_connection(("127.0.0.1", node.port), 150.0) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(both), size):
+            connection.sendall(both[at : at + size])
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.count(b"HTTP/1.1 200 Notified") == 2
+    assert b"<title>" not in answer
+    with node.tunnel("/what/h2", do_max_age="infinity") as tunnel:
+        assert payloads(tunnel.events(3)[1:]) == [upgrade.decode(), "next"]
+
+
+@pytest.mark.parametrize("path", [b"/kn", b"/kn/what/chat"])
+def test_a_post_without_parameters_is_an_error_not_a_page(node: Web, path: bytes) -> None:
+    answer = said(node, posted(b"", path))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"kn_to=" in answer

@@ -11,6 +11,7 @@ import pytest
 import reknit
 from reknit.envelope.cloudevents import event_to_json
 from tests.gateway.http.http_client import Answer, Web, config, web
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -77,10 +78,9 @@ def test_what_is_no_cloudevent_is_refused_with_words_and_nothing_is_kept(
 
 
 def test_who_may_not_write_there_may_not_by_cloudevents_either(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann a-token\nbob b-token\n")
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token", "bob": "b-token"})
     allow = ("ann publish up/vcu/**", "ann as //vcu/FFFFFFFF/FF/FFFF", "bob publish **")
-    with web(config(tokens_file=str(tokens), allow=allow)) as node:
+    with web(config(tokens_file=tokens, allow=allow)) as node:
         assert post(node, EVENT).code == 403
         assert post(node, EVENT, Authorization="Bearer wrong").code == 403
         assert post(node, EVENT, Authorization="Bearer b-token").code == 403

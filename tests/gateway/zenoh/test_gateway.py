@@ -24,6 +24,7 @@ from reknit.node.node import Node  # noqa: E402
 from reknit.processes.process import free_port  # noqa: E402
 from reknit.server import build_node  # noqa: E402
 from tests.node.fabric import Told, client, config, numbers, run, take, until  # noqa: E402
+from tests.tokens import write_tokens  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -101,11 +102,9 @@ async def joined(**recovery: Any) -> AsyncIterator[tuple[Node, Session, Peer]]:
 async def guarded(tmp_path: Path) -> AsyncIterator[tuple[Node, Session, Peer]]:
     """The same. The Zenoh network may publish the canary and read it; `ann` may do everything."""
     endpoint = f"tcp/127.0.0.1:{free_port()}"
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann a-token\n")
-    tokens.chmod(0o600)
+    tokens = write_tokens(tmp_path / "tokens", {"ann": "a-token"})
     allow = ("ann publish **", "ann subscribe **", "* publish canary/*", "anonymous subscribe canary/*")
-    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    security = SecuritySettings(tokens_file=tokens, allow=allow)
     async with (
         build_node(replace(config(zenoh_listen=(endpoint,)), security=security)) as node,
         client(node, token="a-token") as session,
@@ -188,6 +187,18 @@ def test_a_zenoh_network_publishes_and_reads_what_anonymous_may(tmp_path: Path) 
             await session.publish("canary/back", b"0")
             await until(lambda: gateway(node).put > put)
             assert received.numbers == [1], "its own, and none of ours"
+
+    run(test)
+
+
+def test_nobody_in_a_zenoh_network_publishes_below_reknit() -> None:
+    async def test() -> None:
+        async with joined() as (node, _, peer):
+            publisher = await peer.publisher("reknit/audit")
+            await peer.reaches(node)
+            await call(publisher.put, b"forged")
+            await until(lambda: node.gate.refusals.totals() == {"anonymous": {"denied": 1}})
+            assert "reknit/audit" not in node.journal.topics()
 
     run(test)
 

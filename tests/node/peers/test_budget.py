@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
@@ -21,9 +21,10 @@ from reknit.config import (
 from reknit.frame import Buffer
 from reknit.node.node import Node
 from reknit.node.peers.peers import UNSENT_BYTES, Hold, Peers, PeerState
-from reknit.node.peers.reception import Reception
+from reknit.node.peers.reception import TURN_S, MessageTable, Reception
 from reknit.outcome import Code
 from reknit.server import build_node
+from reknit.trust.identities import Identity
 from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Decoder, Raw, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Hello, Ping, Pong, Welcome
@@ -77,18 +78,105 @@ def full_peers(count: int, identity: str = "") -> tuple[Peers, list[tuple[PeerSt
     for _ in range(count):
         connection = FullConnection()
         peer = peers.add(connection, 0.0)
-        peer.identified(identity)
+        peer.identified(Identity(identity))
         peer.welcomed("ann", "client")
         peer.blocked(True)
         found.append((peer, connection))
     return peers, found
 
 
+class Desk:
+    """A reception whose event loop and clock are turned by hand."""
+
+    def __init__(self, table: MessageTable) -> None:
+        self.now = 0.0
+        self.soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self.runs = 0
+        self.reception = Reception(
+            welcome=Welcome(VERSION, "here", "epoch", 1.0, 1 << 20),
+            permissions=None,
+            table=table,
+            run_machines=self._run,
+            call_soon=lambda call, *args: self.soon.append((call, args)),
+            clock=lambda: self.now,
+        )
+
+    def _run(self) -> None:
+        self.runs += 1
+
+    def turn(self) -> None:
+        """The next turn of the event loop."""
+        soon, self.soon = self.soon, []
+        for call, args in soon:
+            call(*args)
+
+
 def answering() -> Reception:
     """Answers each request with 8 KiB."""
-    welcome = Welcome(VERSION, "here", "epoch", 1.0, 1 << 20)
-    table = {Ask: lambda item, peer, now: peer.send_buffers([ANSWER])}
-    return Reception(welcome=welcome, permissions=None, table=table)
+    return Desk({Ask: lambda item, peer, now: peer.send_buffers([ANSWER])}).reception
+
+
+def slow_desk(peer: PeerState, seconds: float) -> tuple[Desk, list[int]]:
+    """Takes this long for each request, and says which it has taken."""
+    taken: list[int] = []
+
+    def take(item: Ask, sender: PeerState, now: float) -> None:
+        taken.append(item.id)
+        desk.now += seconds
+
+    desk = Desk({Ask: take})
+    peer.blocked(False)
+    return desk, taken
+
+
+def test_a_peer_that_asks_for_much_takes_turns_with_others() -> None:
+    _, [(peer, connection)] = full_peers(1)
+    desk, taken = slow_desk(peer, TURN_S * 0.6)
+    desk.reception.receive([Ask(number, "read") for number in range(5)], peer, desk.now)
+    assert taken == [0, 1], "the first that ends after its time was the last of this turn"
+    assert not connection.is_read
+    desk.turn()
+    assert taken == [0, 1, 2, 3]
+    desk.turn()
+    assert taken == [0, 1, 2, 3, 4]
+    assert connection.is_read
+    desk.turn()
+    assert (desk.soon, taken) == ([], [0, 1, 2, 3, 4])
+
+
+def test_a_peer_that_leaves_takes_no_further_turn() -> None:
+    peers, [(peer, connection)] = full_peers(1)
+    desk, taken = slow_desk(peer, TURN_S * 2)
+    desk.reception.receive([Ask(number, "read") for number in range(5)], peer, desk.now)
+    peers.remove(connection)
+    desk.turn()
+    assert taken == [0]
+
+
+def test_a_peer_that_stops_reading_while_it_waits_for_its_turn_waits_until_it_reads() -> None:
+    _, [(peer, connection)] = full_peers(1)
+    desk, taken = slow_desk(peer, TURN_S * 2)
+    desk.reception.receive([Ask(number, "read") for number in range(3)], peer, desk.now)
+    peer.blocked(True)
+    connection.held_bytes = 40 * KIB
+    desk.turn()
+    assert (taken, peer.is_reading, desk.soon) == ([0], False, [])
+    connection.held_bytes = 0
+    peer.blocked(False)
+    desk.reception.resume(peer)
+    assert (taken, peer.is_reading) == ([0, 1], True), "and then its turns go on"
+    desk.turn()
+    assert taken == [0, 1, 2]
+    assert connection.is_read
+
+
+def test_each_search_is_answered_before_the_next_is_looked_at() -> None:
+    _, [(peer, _)] = full_peers(1)
+    search = Recover(1, "plant/temp", b"s" * 16, [(1, 4000)], 4 << 20)
+    runs: list[int] = []
+    desk = Desk({Recover: lambda item, peer, now: runs.append(desk.runs)})
+    desk.reception.receive([search] * 3, peer, 0.0)
+    assert runs == [0, 1, 2]
 
 
 def test_requests_of_a_peer_that_does_not_read_wait_until_it_reads() -> None:
@@ -101,12 +189,12 @@ def test_requests_of_a_peer_that_does_not_read_wait_until_it_reads() -> None:
 
     connection.held_bytes = 0
     peer.blocked(True)
-    reception.resume(peer, 0.0)
+    reception.resume(peer)
     assert len(peer.waiting) == 10, "again up to half of the share"
     assert not connection.is_read
 
     peer.blocked(False)
-    reception.resume(peer, 0.0)
+    reception.resume(peer)
     assert connection.held_bytes == 15 * len(ANSWER)
     assert connection.is_read
     assert not connection.is_closed
@@ -142,7 +230,7 @@ def test_above_the_budget_of_all_peers_the_one_with_the_most_is_closed() -> None
 def test_peers_without_a_name_do_not_use_up_the_budget_of_others() -> None:
     peers, found = full_peers(5, ANONYMOUS)
     named, known = found[0]
-    named.identified("ann")
+    named.identified(Identity("ann", "token", "laptop"))
     peers.send_buffers(named.id, [ANSWER] * 5)
     for peer, _ in found[1:]:
         peers.send_buffers(peer.id, [ANSWER] * 5)
@@ -155,7 +243,7 @@ def test_a_peer_that_reads_slowly_is_alive_and_one_that_does_not_read_is_closed(
     peers, [(slow, slowly), (stuck, never)] = full_peers(2)
     for peer, connection in ((slow, slowly), (stuck, never)):
         connection.held_bytes = 40 * KIB
-        peer.wait([Ping()])
+        peer.wait([Ping()], Hold.UNREAD)
     now = 0.0
     while now < 10.0:
         peers.check(now)
@@ -176,7 +264,7 @@ def test_a_peer_that_waits_for_the_journal_is_not_taken_for_silent() -> None:
 def test_a_peer_that_does_not_read_is_not_waited_for_when_it_has_to_leave() -> None:
     _, [(peer, connection)] = full_peers(1)
     connection.held_bytes = 40 * KIB
-    peer.wait([Ping()])
+    peer.wait([Ping()], Hold.UNREAD)
     peer.dismiss(Code.INTERNAL, "no more")
     assert connection.is_closed
     assert connection.held_bytes == 40 * KIB, "it would not read why"
@@ -185,7 +273,7 @@ def test_a_peer_that_does_not_read_is_not_waited_for_when_it_has_to_leave() -> N
 def test_reading_goes_on_when_no_reason_to_pause_is_left() -> None:
     _, [(peer, connection)] = full_peers(1)
     peer.hold(Hold.JOURNAL)
-    peer.wait([Ping()])
+    peer.wait([Ping()], Hold.UNREAD)
     peer.release(Hold.UNREAD)
     assert not connection.is_read
     peer.release(Hold.JOURNAL)
@@ -259,6 +347,20 @@ def test_a_flood_of_requests_is_answered_as_fast_as_it_is_read(requests: int) ->
     run(test)
 
 
+def count_searches(node: Node) -> list[str]:
+    """The topics of all searches in the node's journal from now on."""
+    searches: list[str] = []
+    holder = node.core.recovery.holder
+    find = holder.find
+
+    def counted(topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
+        searches.append(topic)
+        return find(topic, source, start, stop, bytes_max)
+
+    holder.find = counted  # type: ignore[method-assign]
+    return searches
+
+
 @pytest.mark.parametrize("message", [Recover(1, "plant/temp", b"s" * 16, [(1, 4000)], 4 << 20), Ping()])
 def test_no_kind_of_request_makes_the_queue_to_a_silent_peer_long(message: Recover | Ping) -> None:
     async def test() -> None:
@@ -269,11 +371,13 @@ def test_no_kind_of_request_makes_the_queue_to_a_silent_peer_long(message: Recov
             await publish(client, b"s" * 16)
             await until(lambda: node.journal.end > 4_000_000)
             flood = encode(message) * (200 if isinstance(message, Recover) else 20_000)
+            searches = count_searches(node)
             held, sending = 0, asyncio.create_task(client.send(flood * 10))
             for _ in range(200):
                 await asyncio.sleep(0)
                 held = max([held, *(peer.held_bytes for peer in node.peers)])
             assert held <= config.limits.peer_bytes_max + (4 << 20)
+            assert len(searches) <= 2, "what is not sent is not looked for: it would wait in memory"
             sending.cancel()
             client.socket.close()
             await until(lambda: not len(node.peers))
@@ -300,17 +404,14 @@ def test_a_node_closes_a_connection_that_sends_a_long_frame_before_hello() -> No
 def test_answers_go_out_in_order_around_a_wait() -> None:
     _, [(peer, connection)] = full_peers(1)
     order: list[object] = []
-    reception = Reception(
-        welcome=Welcome(VERSION, "here", "epoch", 1.0, 1 << 20),
-        permissions=None,
-        table={
-            Ping: lambda item, peer, now: order.append(item),
-            Pong: lambda item, peer, now: order.append(item),
-        },
-    )
+
+    def note(item: Ping | Pong, peer: PeerState, now: float) -> None:
+        order.append(item)
+
+    reception = Desk({Ping: note, Pong: note}).reception
     connection.held_bytes = 40 * KIB
     reception.receive([Ping(), Pong()], peer, 0.0)
     assert order == []
     connection.held_bytes = 0
-    reception.resume(peer, 0.0)
+    reception.resume(peer)
     assert order == [Ping(), Pong()]

@@ -37,6 +37,7 @@ from reknit.wire.messages import Start, Subscribe, Unsubscribed, Welcome
 from reknit.wire.recovery import Heartbeat, Offer, Recover, Recovered, Survey, Surveyed
 from tests.client.node_thread import ANY_PORT, serving
 from tests.client.rpc.shared import DOORS, echo, run, until
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -64,10 +65,9 @@ MEMORY = JournalSettings(kind="memory")
 @contextmanager
 def guarded(folder: Path, **more: Any) -> Iterator[Node]:
     """A node with these rules; everyone's token is their name and `-token`."""
-    tokens = folder / "tokens"
-    tokens.write_text("".join(f"{name} {name}-token\n" for name in NAMES))
+    tokens = write_tokens(folder / "tokens", {name: f"{name}-token" for name in NAMES})
     allow = (*ALLOW, *more.pop("allow", ()))
-    security = SecuritySettings(tokens_file=str(tokens), allow=allow)
+    security = SecuritySettings(tokens_file=tokens, allow=allow, audit="off")
     parts = {"node": ANY_PORT, "journal": MEMORY} | more
     with serving(Config(security=security, **parts)) as node:
         yield node

@@ -31,6 +31,7 @@ from tests.node.fabric import (
     take,
     until,
 )
+from tests.tokens import write_tokens
 
 pytestmark = pytest.mark.real
 
@@ -201,9 +202,8 @@ def test_what_was_skipped_here_and_is_found_elsewhere_can_be_recovered_from_here
 
 def secured(folder: Path, **recovery: Any) -> tuple[Config, Config]:
     """A node that wants tokens, and one that has one."""
-    tokens = folder / "tokens"
-    tokens.write_text("ann secret\n")
-    rules = SecuritySettings(tokens_file=str(tokens), allow=("ann publish **", "ann subscribe **"))
+    tokens = write_tokens(folder / "tokens", {"ann": "secret"})
+    rules = SecuritySettings(tokens_file=tokens, allow=("ann publish **", "ann subscribe **"), audit="off")
     there = dataclasses.replace(config(), security=rules)
     return there, dataclasses.replace(config(**recovery), security=SecuritySettings(token="secret"))
 

@@ -76,6 +76,18 @@ def test_outcomes_of_two_attempts_that_are_repeated_on_a_new_connection_both_cou
     assert redelivered(bench.tick(20.0)) == [(1, 2, 3)]
 
 
+def test_two_attempts_that_a_node_learns_of_at_the_same_time_are_two_after_a_restart() -> None:
+    """The journal took the second one for a repetition of the first, and the dead letter lacked it."""
+    bench = Bench(attempts_max=3)
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])
+    bench.publish(1)
+    rows = [DispositionRow("plant/a", SOURCE, 1, 2, int(Outcome.FAILED), attempt=number) for number in (1, 2)]
+    for number, row in enumerate(rows, 1):
+        bench.give(Settle(1, number, [row]))
+    again = bench.restart(attempts_max=3)
+    assert len(tally(again, 1).tries) == 2
+
+
 def test_repeated_outcome_of_the_last_attempt_ends_an_event_that_waits() -> None:
     bench = Bench(attempts_max=2)
     bench.subscribe("audit")

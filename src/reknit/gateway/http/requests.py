@@ -11,8 +11,11 @@ import httptools
 import msgspec
 
 from reknit.protocol.tunnel.elements import PAYLOAD
+from reknit.trust.identities import NOBODY, Identity
 
 HEADERS_BYTES_MAX: Final = 32 << 10
+UPGRADES: Final = "/ws"
+"""Where a connection may become a WebSocket. Every other upgrade is ignored, and the request answered as it is."""
 REASONS: Final = {
     101: "Switching Protocols", 200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden",
     404: "Not Found", 408: "Request Timeout", 413: "Content Too Large", 431: "Request Header Fields Too Large",
@@ -31,6 +34,10 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes
     version: str
     keep_alive: bool
+    identity: Identity = NOBODY
+    """Who sent it."""
+    refusal: str = ""
+    """Why its token proves nothing; empty if it does, or if there is none."""
 
     @property
     def token(self) -> str:
@@ -100,7 +107,7 @@ class RequestReader:
     """Reads the requests of one connection, until the connection becomes a tunnel."""
 
     __slots__ = (
-        "_body", "_bytes_max", "_headers", "_headers_bytes", "_on_request", "_parser", "_size", "_url",
+        "_body", "_bytes_max", "_fields", "_headers", "_headers_bytes", "_on_request", "_parser", "_size", "_url",
     )  # fmt: skip
 
     def __init__(self, on_request: Callable[[HttpRequest], None], bytes_max: int) -> None:
@@ -112,6 +119,8 @@ class RequestReader:
     def _begin(self) -> None:
         self._url = b""
         self._headers: dict[str, str] = {}
+        self._fields: list[tuple[bytes, bytes]] = []
+        """The headers as they came."""
         self._body: list[bytes] = []
         self._size = self._headers_bytes = 0
 
@@ -119,12 +128,39 @@ class RequestReader:
         """Parse more bytes. Raises `RequestTooLarge` and `httptools.HttpParserError`."""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return  # `/ws` deals with it
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._is_upgraded:
+                self._read_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, RequestTooLarge):
                 raise error.__context__ from None
             raise
+
+    @property
+    def _is_upgraded(self) -> bool:
+        """Whether the request turns the connection into something else, which `UPGRADES` deals with."""
+        is_websocket = self._headers.get("upgrade", "").lower() == "websocket"
+        return is_websocket and self._parser.get_method() == b"GET" and self._path == UPGRADES
+
+    @property
+    def _path(self) -> str:
+        return unquote_to_bytes(self._url.partition(b"?")[0]).decode("utf-8", "replace")
+
+    def _read_without_upgrade(self, rest: bytes) -> None:
+        """Read a request again as if it asked for no upgrade: the parser takes its body for the other protocol.
+
+        Curl's `--http2` and Java's own client ask for `h2c` in each first request.
+        """
+        line = b"%b %b HTTP/%b" % (
+            self._parser.get_method(), self._url, self._parser.get_http_version().encode(),
+        )  # fmt: skip
+        fields = [field for field in self._fields if field[0].lower() not in (b"upgrade", b"connection")]
+        if not self._parser.should_keep_alive():
+            fields.append((b"Connection", b"close"))
+        head = [line, *(b"%b: %b" % field for field in fields), b"", rest]
+        self._parser = httptools.HttpRequestParser(self)
+        self._begin()
+        self.feed(b"\r\n".join(head))
 
     # -- called by the parser
 
@@ -134,6 +170,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value))
+        self._fields.append((name, value))
         self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
 
     def _count(self, size: int) -> None:
@@ -148,15 +185,17 @@ class RequestReader:
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        path, _, query = self._url.decode("latin-1").partition("?")
+        if self._parser.should_upgrade() and not self._is_upgraded:
+            return  # it is read again
         request = HttpRequest(
             self._parser.get_method().decode("latin-1"),
-            unquote_to_bytes(path).decode("utf-8", "replace"),
-            query,
+            self._path,
+            self._url.partition(b"?")[2].decode("latin-1"),
             self._headers,
             b"".join(self._body),
             self._parser.get_http_version(),
             self._parser.should_keep_alive(),
         )
-        self._begin()
+        if not self._parser.should_upgrade():
+            self._begin()
         self._on_request(request)

@@ -30,11 +30,11 @@ class JournalKeeper:
             if not entries:
                 break
             for entry in entries:
-                bytes_max -= entry.head.length
                 try:
                     found.append(Batch(entry.head, self._journal.fetch(entry)).cut(start, stop))
                 except Gone:
                     continue
+                bytes_max -= found[-1].head.length
             start = max(start, entries[-1].head.stop)
         return found
 
@@ -68,14 +68,16 @@ class Keepers:
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
         """The events of `[start, stop)` that are held, cut to it, in seq order."""
-        found = self._keepers[0].find(topic, source, start, stop, bytes_max)
-        if total(found) >= bytes_max or sum(batch.count for batch in found) == stop - start:
-            return found  # all of it; or it may hold more, which the next request gets
-        for keeper in self._keepers[1:]:
+        found: list[Batch] = []
+        for keeper in self._keepers:
             have = SeqSet.from_ranges((batch.first, batch.stop) for batch in found)
             for low, high in have.missing(start, stop):
-                found += keeper.find(topic, source, low, high, bytes_max)
-        return sorted(found, key=lambda batch: batch.first)
+                more = keeper.find(topic, source, low, high, bytes_max)
+                found += more
+                if total(more) >= bytes_max:  # it may hold more behind these, which the next request gets
+                    stop = more[-1].stop
+                    break
+        return sorted((batch for batch in found if batch.first < stop), key=lambda batch: batch.first)
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
         """The ranges that any of them holds of every series that matches."""

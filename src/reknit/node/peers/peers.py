@@ -13,6 +13,7 @@ from reknit.frame import Buffer
 from reknit.node.peers.budget import PeerBudget
 from reknit.outcome import Code
 from reknit.transport.connection import Connection
+from reknit.trust.identities import OURSELVES, Identity
 from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import COPIER, Bye, Message, Ping
@@ -31,6 +32,11 @@ class Hold(Enum):
 
     JOURNAL = "too much of what was received is not durable yet"
     UNREAD = "it does not read what it is sent"
+    TURN = "its requests took long, and others come first"
+
+
+WAITS: Final = frozenset({Hold.UNREAD, Hold.TURN})
+"""The reasons for which what it sent is not processed either; one at a time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +48,8 @@ class PeerState:
     opened_at: float
     budget: PeerBudget = field(default_factory=PeerBudget)
     name: str = ""
-    identity: str = ""
-    """The name that it has proven, where there are permissions."""
+    proof: Identity = OURSELVES
+    """Who it has proven to be, where there are permissions."""
     is_copier: bool = False
     """Whether it brings events that another node has stored."""
     is_welcome: bool = False
@@ -53,7 +59,7 @@ class PeerState:
     _unsent: int = 0
     """How many buffers were sent since then."""
     waiting: list[Item] = field(default_factory=list)
-    """What it sent while it did not read; processed once it reads."""
+    """What it sent and is not processed yet: once it reads, or in the next turn of the event loop."""
     _holds: set[Hold] = field(default_factory=set)
     """Why nothing is read from it."""
     _progress: tuple[int, float] = (0, 0.0)
@@ -82,9 +88,18 @@ class PeerState:
         self.name, self.is_copier = name, role == COPIER
         self.is_welcome = True
 
-    def identified(self, identity: str) -> None:
-        """It has proven this name."""
-        self.identity = identity
+    @property
+    def identity(self) -> str:
+        """The name that it has proven, where there are permissions."""
+        return self.proof.name
+
+    def identified(self, proof: Identity) -> None:
+        """It has proven who it is."""
+        self.proof = proof
+
+    def expel(self, why: str) -> None:
+        """It is no longer who it was: its proof was revoked, or has expired."""
+        self.dismiss(Code.UNAUTHENTICATED, why)
 
     def blocked(self, is_blocked: bool) -> None:
         """Its connection takes no more, or takes bytes again."""
@@ -93,10 +108,21 @@ class PeerState:
 
     # -- reading
 
-    def wait(self, items: list[Item]) -> None:
+    @property
+    def is_reading(self) -> bool:
+        """Whether it reads what it is sent, as far as is known."""
+        return Hold.UNREAD not in self._holds
+
+    def wait(self, items: list[Item], why: Hold) -> None:
         """Keep what it sent for later, and read nothing more."""
         self.waiting += items
-        self.hold(Hold.UNREAD)
+        self.hold(why)
+        self._holds -= WAITS - {why}
+
+    def go_on(self) -> None:
+        """Nothing of what it sent waits any more."""
+        for why in WAITS:
+            self.release(why)
 
     def take_waiting(self) -> list[Item]:
         """What is to be processed now."""
@@ -122,8 +148,7 @@ class PeerState:
             return self.connection.received_at
         held, read_at = self._progress
         before, held = held, self.held_bytes
-        is_reading = held < before or Hold.UNREAD not in self._holds
-        self._progress = held, now if is_reading else read_at
+        self._progress = held, now if held < before or self.is_reading else read_at
         return max(self.connection.received_at, self._progress[1])
 
     # -- sending
@@ -143,7 +168,7 @@ class PeerState:
     def leave(self, message: Bye | None = None) -> None:
         """Close the connection after everything that was sent, and this message; at once if it does not read."""
         self.is_leaving = True
-        if self.waiting:
+        if not self.is_reading:
             self.connection.abort()
             return
         if message is not None:
@@ -212,6 +237,7 @@ class Peers:
         peer = self._by_connection.pop(connection, None)
         if peer is not None:
             del self._by_id[peer.id]
+            peer.waiting.clear()
             self._budget.forget(peer)
         return peer
 
@@ -230,7 +256,7 @@ class Peers:
             if not peer.is_welcome and open_s > settings.hello_timeout_s:
                 peer.dismiss(Code.DEADLINE_EXCEEDED, "no hello arrived in time (transport.hello_timeout_s)")
             elif silent_s > settings.peer_timeout_s:
-                did = "did not read" if peer.waiting else "was silent"
+                did = "was silent" if peer.is_reading else "did not read"
                 log.warning("%s %s for %.1f s: connection closed", peer, did, silent_s)
                 peer.connection.abort()
             elif silent_s > settings.heartbeat_s and not peer.is_leaving:

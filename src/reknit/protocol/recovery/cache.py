@@ -40,7 +40,10 @@ class EventHolder(Protocol):
     """Something that holds events and can return them: a cache in memory, or a node's journal."""
 
     def find(self, topic: str, source: bytes, start: int, stop: int, bytes_max: int) -> list[Batch]:
-        """The events held of `[start, stop)`, in seq order: about `bytes_max`, and at least one batch."""
+        """The events held of `[start, stop)`, in seq order: about `bytes_max`, and at least one batch.
+
+        Less than `bytes_max` is everything that is held. Otherwise more may be held behind the last event.
+        """
         ...
 
     def survey(self, pattern: Pattern, age_s: float = 0.0) -> list[Span]:
@@ -150,7 +153,7 @@ class CachedSeries:
             if batch.first >= stop or start >= stop or bytes_max <= 0:
                 break
             found.append(batch.cut(start, stop))
-            bytes_max -= batch.head.length
+            bytes_max -= found[-1].head.length
         return found
 
     def since(self, oldest_us: int) -> list[Range]:
