@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -133,7 +132,6 @@ class Setting:
         return _known(within, value)
 
 
-@cache
 def settings_of(section: type[Section]) -> tuple[Setting, ...]:
     """The settings that a section declares, in order.
 
@@ -141,8 +139,16 @@ def settings_of(section: type[Section]) -> tuple[Setting, ...]:
     >>> [one.key for one in settings_of(NodeSettings)]
     ['name', 'data_dir', 'listen']
     """
-    kinds = get_type_hints(section)
-    return tuple(Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section))
+    if section not in _declared:
+        kinds = get_type_hints(section)
+        _declared[section] = tuple(
+            Setting(one.name, kinds[one.name], one.default, **one.metadata) for one in fields(section)
+        )
+    return _declared[section]
+
+
+_declared: dict[type[Section], tuple[Setting, ...]] = {}
+"""By section. To read the types of its fields takes longer than to read its values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from asyncio import base_events
 from collections.abc import Callable
 from contextvars import Context
@@ -211,4 +212,7 @@ class VirtualLoop(base_events.BaseEventLoop):
             cast(Any, task)._log_destroy_pending = False
             if task.done() and not task.cancelled():
                 task.exception()  # it is known
+            coro: Any = task.get_coro()
+            if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                coro.close()  # its host crashed before it began
         self.tasks.clear()
