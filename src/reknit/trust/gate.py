@@ -10,6 +10,7 @@ from reknit.config import Config
 from reknit.config.loader import is_file, reread
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern
+from reknit.trust.attempts import FailedAttempts
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
 from reknit.trust.logins import Logins
 from reknit.trust.refusals import Refusals
@@ -36,6 +37,7 @@ class Gate:
         self._tokens = Tokens(read_tokens(security.tokens_file))
         self.rules = self._make_rules(security.allow)
         self.refusals = Refusals()
+        self.attempts = FailedAttempts()
         self.logins = Logins()
         self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
         """By means: why an identity that was proven so no longer holds."""
