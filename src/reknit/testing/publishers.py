@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import Any
 
 from reknit.batch import Batch
 from reknit.protocol.publish import publisher as publishing
@@ -152,7 +153,8 @@ class PublisherProgram(Program):
         before = [batch for batch in self._recent if batch.stop <= batches[0].first]
         batches = before[-self._cuts.randint(0, 2) or len(before) :] + batches
         payloads = [bytes(payload) for batch in batches for payload in batch.payloads()]
-        time_us, first, one = batches[-1].time_us, batches[0].first, batches[0]
+        times_us = [batch.time_us for batch in batches for _ in range(batch.count)]
+        first, one = batches[0].first, batches[0]
         count, start, parts = len(payloads), 0, []
         while start < count:
             stop = min(count, start + self._cuts.randint(1, 2 * self.world.plan.burst_max))
@@ -163,9 +165,10 @@ class PublisherProgram(Program):
                     one.topic,
                     at,
                     some,
-                    time_us,
+                    times_us[start],
                     ttl_ms=one.head.ttl_ms,
                     priority=one.head.priority,
+                    columns=_ttl_column(one.head.ttl_ms, times_us[start:stop]),
                 )
             )
             start = stop
@@ -189,3 +192,10 @@ class PublisherProgram(Program):
     @property
     def is_done(self) -> bool:
         return self.is_retired or (self.is_connected and not self.machine.unacked)
+
+
+def _ttl_column(ttl_ms: int, times_us: list[int]) -> dict[str, list[Any]] | None:
+    """The ttl of events of different times in one batch, which has the time of the first: each expires as before."""
+    if not ttl_ms or times_us[0] == times_us[-1]:
+        return None
+    return {"ttl": [ttl_ms - (times_us[0] - time_us) // 1000 for time_us in times_us]}

@@ -194,6 +194,7 @@ class Witness:
         for name, seen in self.subscribers.items():
             if seen.kind.node == node:
                 self._away[name] = self.clock.now
+                seen.record.node_crashed()
 
     def subscribed(self, name: str) -> None:
         """A subscriber asked a node for its events."""

@@ -9,7 +9,7 @@ from reknit.outcome import FinalOutcome, Outcome
 from reknit.protocol.effects import Redeliver
 from reknit.protocol.machine import PeerLeft
 from reknit.topic import Pattern
-from reknit.wire.messages import Held
+from reknit.wire.messages import Credit, Held
 from tests.protocol.dispatch.bench import SOURCE, Bench, letters, ranges, redelivered, seqs
 
 OTHER = b"t" * 16
@@ -122,6 +122,33 @@ def test_event_held_across_a_reconnection_keeps_its_key_busy() -> None:
     bench.give(PeerLeft())
     assert seqs(bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 2)])) == []
     assert seqs(bench.say(Outcome.ACCEPTED, 1)) == [2]
+
+
+def test_events_held_across_a_reconnection_come_in_order_when_they_are_given_back_early() -> None:
+    """They were retried on their own, in any order, if the queue had no room yet to read the journal."""
+    bench = ordered()
+    bench.publish(1, 4)
+    bench.publish(5)
+    bench.give(PeerLeft())
+    assert seqs(bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 5)], credit=0)) == []
+    bench.say(Outcome.RELEASED, 3, 5, attempt=1)
+    bench.say(Outcome.RELEASED, 1, 3, attempt=1)
+    assert seqs(bench.tick(10.0)) == []
+    assert redelivered(bench.give(Credit(1, 1000), now=10.0)) == [(1, 5, 2)]
+    assert seqs(bench.say(Outcome.ACCEPTED, 1, 5, now=10.0)) == [5]
+    bench.say(Outcome.ACCEPTED, 5, now=10.0)
+    assert bench.ends("audit") == {FinalOutcome.ACCEPTED: ranges((1, 6))}
+
+
+def test_event_held_across_a_reconnection_may_end_before_the_queue_reads_the_journal() -> None:
+    """A subscriber repeats what it said on the earlier connection: that it gave an event back, then that it ended."""
+    bench = ordered()
+    bench.publish(1, 2)
+    bench.give(PeerLeft())
+    bench.subscribe("audit", held=[Held("plant/a", SOURCE, 1, 3)], credit=0)
+    bench.say(Outcome.RELEASED, 1, 3, attempt=1)
+    bench.say(Outcome.ACCEPTED, 1)
+    assert redelivered(bench.give(Credit(1, 1000), now=10.0)) == [(2, 3, 2)]
 
 
 def test_order_survives_a_restart() -> None:

@@ -106,7 +106,7 @@ def test_neighbour_that_crashed_before_it_noted_its_position_misses_nothing() ->
     sender = Sender()
     sender.link()
     sender.pull()
-    sender.flow.lost(LINE)
+    sender.flow.lost(LINE, 0)
     sender.publish()
     sender.link()
     sender.pull()
@@ -140,7 +140,7 @@ def test_events_before_a_neighbours_position_are_carried_when_they_become_its_ow
     sender.pull()
     sender.table.wants = False
     sender.publish()  # goes another way, and never arrives there
-    sender.flow.lost(LINE)
+    sender.flow.lost(LINE, 0)
     sender.link()
     sender.pull(position=sender.journal.end)
     sender.table.wants = True
@@ -156,7 +156,7 @@ def test_events_that_a_neighbour_acknowledged_are_not_carried_again_over_another
     stored = sender.journal.end
     sender.flow.got(stored)
     sender.publish(source=OTHER)
-    sender.flow.lost(LINE)
+    sender.flow.lost(LINE, 0)
     sender.link()
     sender.pull(position=stored)
     sender.flow.look_back(0)
@@ -170,7 +170,7 @@ def test_neighbour_that_lost_what_it_acknowledged_gets_it_again() -> None:
     start = sender.journal.end
     sender.publish()
     sender.flow.got(sender.journal.end)
-    sender.flow.lost(LINE)
+    sender.flow.lost(LINE, 0)
     sender.link()
     sender.pull(position=start)
     assert sender.seqs() == [1]
@@ -187,7 +187,7 @@ def test_acknowledging_a_later_part_says_nothing_about_one_that_was_sent_after_i
     end = sender.journal.end
     sender.flow.look_back(0)
     sender.flow.got(end)  # the event of the other source
-    sender.flow.lost(LINE)
+    sender.flow.lost(LINE, 0)
     sender.link()
     sender.pull(position=end)
     sender.flow.look_back(0)

@@ -316,6 +316,21 @@ def test_recent_events_are_carried_over_a_new_link_that_replaces_another_way() -
     assert [head.first for one in node.sent(THEIRS, Frames) for head in one.heads] == [1]
 
 
+def test_recent_events_are_carried_to_a_neighbour_that_comes_back_with_another_disk() -> None:
+    """They were on their way to the nodes behind it, or were published while it was away."""
+    node = Node()
+    node.link()
+    node.subscribed()
+    node.give(Pull("", -1))
+    node.publish(1)
+    node.give(LineLost(), THEIRS)
+    node.publish(2)
+    node.give(msgspec.structs.replace(hello(), journal="b's new one"), SPARE)
+    node.subscribed(line=SPARE)
+    node.give(Pull("", -1), SPARE)
+    assert [head.first for one in node.sent(SPARE, Frames) for head in one.heads] == [1, 2]
+
+
 def test_events_before_the_only_link_are_not_carried() -> None:
     node = Node()
     node.publish()

@@ -31,6 +31,8 @@ SEEDS = {
     10120: "the same with an aligned node",
     5129: "a bridge told a node that its own source had passed others, and the node did not send it there any more",
     10278: "the check of circles did not count redriven events",
+    10052: "ordered events that were given back right after a reconnection were retried each on its own",
+    10025: "a neighbour whose disk was replaced did not get what it had to pass on, and what came while it was away",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 

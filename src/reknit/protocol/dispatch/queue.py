@@ -204,6 +204,10 @@ class Queue:
             if not self.lanes.given_back(series, seq, due):
                 self.retries.add(series, seq, seq + 1, due)
 
+    def give_back_ahead(self, series: Series, start: int, stop: int) -> None:
+        """The same for ordered events of an earlier connection that the cursor has not reached: it brings them."""
+        self.unsettled.give_back(series, start, stop)
+
     def end(self, series: Series, start: int, stop: int) -> list[Range]:
         """Events end. Returns the ranges that were open: only passed events can end, and only once."""
         has_lanes = bool(self.lanes)

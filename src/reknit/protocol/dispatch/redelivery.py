@@ -32,21 +32,24 @@ class Redelivery:
     # -- lanes
 
     def set_aside(self, queue: Queue, run: Run, index: int, wanted: list[Range], is_ordered: bool) -> None:
-        """Put the wanted events of a batch into lanes."""
+        """Put the wanted events of a batch into lanes, and those that the subscriber has, or gave back early."""
         entry = run.entries[index]
         head, series = entry.head, (entry.head.topic, entry.head.source)
         event_bytes = head.length / head.count
-        held = SeqSet.from_ranges(
-            queue.unsettled.open_within(series, head.first, head.stop) if is_ordered else []
-        )
+        bounds = (head.first, head.stop)
+        held = SeqSet.from_ranges(queue.unsettled.in_flight_within(series, *bounds) if is_ordered else [])
+        returned = queue.unsettled.waiting_within(series, *bounds) if is_ordered else []
         by_key = is_ordered and not queue.is_cache and self._state.rules.of(head.topic).order == "key"
         for key, low, high in self._lane_keys(run, index, is_ordered, by_key):
             for start, stop in held.overlap(low, high):
                 lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)
                 queue.lanes.occupy(lane, series, start, stop)
             for start, stop in [part for one in wanted for part in _overlap(one, (low, high))]:
-                lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)
                 queue.set_aside(entry.position, series, start, stop, event_bytes)
+            for start, stop in [
+                part for one in sorted(wanted + returned) for part in _overlap(one, (low, high))
+            ]:
+                lane = queue.lanes.lane(key, head.topic, head.priority, is_ordered)
                 queue.lanes.add(lane, series, start, stop, event_bytes)
 
     def _lane_keys(

@@ -180,8 +180,15 @@ class DispatchSettlement:
         ]
 
     def _retry(self, queue: Queue, series: Series, bounds: Range, due: float) -> None:
-        queue.give_back(series, *bounds, due)
-        self._state.queues.schedule(queue)
+        start, stop = bounds
+        rules, reached = self._state.rules, stop
+        if rules.has_order and queue.is_durable and not queue.is_live and rules.of(series[0]).order != "none":
+            reached = min(max(queue.cursor.passed_to(series), start), stop)
+        if start < reached:
+            queue.give_back(series, start, reached, due)
+            self._state.queues.schedule(queue)
+        if reached < stop:
+            queue.give_back_ahead(series, reached, stop)
 
     # -- leases
 

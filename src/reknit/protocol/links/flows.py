@@ -116,13 +116,16 @@ class OutgoingFlow:
         """The seq up to which a series was sent there, or came from there."""
         self.events = 0
         """How many events were sent."""
+        self.lost_us = 0
+        """When a line was lost last, in microseconds since 1970."""
 
     def up(self, first: int) -> None:
         """The neighbour is linked; `first` is where its events begin if it has no position of its own."""
         self._first = first
 
-    def lost(self, line: Peer) -> None:
+    def lost(self, line: Peer, now_us: int) -> None:
         """A line is gone. If events were requested over another one, they go on there."""
+        self.lost_us = now_us
         if line == self._line:
             self._line, self._cursor = None, -1
 
@@ -163,11 +166,10 @@ class OutgoingFlow:
         """The origin of a source changed: the neighbour is told again."""
         self._origins_told.discard(source)
 
-    def look_back(self, since_us: int) -> None:
-        """Routes changed: another node may have been meant to send recent events, and be gone."""
+    def look_back(self, position: int) -> None:
+        """Routes changed: another node may have been meant to send events from `position` on, and be gone."""
         if self._cursor >= 0:
-            position = self._journal.position_at(since_us)
-            self._cursor = min(self._cursor, max(position, self._since, self._journal.start))
+            self._cursor = min(self._cursor, max(position, self._since))
             self.pump()
 
     def pump(self) -> None:

@@ -102,6 +102,7 @@ class LinkMachine:
         self._memory = memory
         self._journal = journal
         self._now_us = now_us
+        self._began_us = now_us()
         self.lines = Lines()
         self.outgoing: dict[str, OutgoingFlow] = {}
         """Events to each neighbour that there ever was."""
@@ -263,18 +264,24 @@ class LinkMachine:
 
         Where there was another way to it, or to the nodes behind it, recent events may be on that way, and go no further
         there because this link is shorter. So they are carried here too: what has arrived is dropped as a duplicate.
+        The same holds for what was on its way over a neighbour that comes back with another disk.
         """
         start = self._journal.end
-        if self.routes.reachable():
-            start = max(self._journal.position_at(self._healed_since_us()), self._journal.start)
+        if self._memory.is_replaced(name, journal, self._epoch):
+            start = self._position_since(
+                self.outgoing[name].lost_us if name in self.outgoing else self._began_us
+            )
+        elif self.routes.reachable():
+            start = self._position_since(self._now_us())
         first, is_new = self._memory.first_linked(name, journal, self._epoch, start, self._journal.end)
         if is_new:
             self._effects.append(SaveLinks(is_urgent=True))
         return first
 
-    def _healed_since_us(self) -> int:
-        """Events since this time may be on a way that is not theirs any more."""
-        return self._now_us() - int(self._settings.heal_s * 1e6)
+    def _position_since(self, changed_us: int) -> int:
+        """From where on events may be on a way that is not theirs any more, if ways changed at this time."""
+        since_us = changed_us - int(self._settings.heal_s * 1e6)
+        return max(self._journal.position_at(since_us), self._journal.start)
 
     def _lost(self, peer: Peer) -> None:
         """A line is gone; another one to the same node may take its place."""
@@ -283,7 +290,7 @@ class LinkMachine:
         was_first = bool(name) and self.lines.first(name) is line
         following = self.lines.lose(peer)
         if name:
-            self.outgoing[name].lost(peer)
+            self.outgoing[name].lost(peer, self._now_us())
         if was_first:
             self._down(name)
             if following is not None:
@@ -326,8 +333,9 @@ class LinkMachine:
             self.table.forget()
             self._pass(anycast.RoutesChanged(), self.routes.name)
         if has_new_routes:
+            position = self._position_since(self._now_us())
             for flow in self.outgoing.values():
-                flow.look_back(self._healed_since_us())
+                flow.look_back(position)
 
     def _forward(self, message: anycast.ForwardBatch) -> None:
         """Forward events to a neighbour, after all messages about routes."""

@@ -32,6 +32,11 @@ class LinkMemory(msgspec.Struct):
         self.positions[name] = (epoch, position)
         return is_new
 
+    def is_replaced(self, name: str, journal: str, epoch: str) -> bool:
+        """Whether a neighbour with this journal had another one when it was linked last, to this journal `epoch`."""
+        known = self.first.get(name)
+        return known is not None and known[0] != journal and known[1] == epoch
+
     def first_linked(self, name: str, journal: str, epoch: str, position: int, end: int) -> tuple[int, bool]:
         """A neighbour with this journal is linked: the position here from when that happened first, and whether that
         is now.

@@ -43,6 +43,7 @@ from reknit.protocol.subscribe.inputs import (
     SubscriptionOptions,
 )
 from reknit.protocol.subscribe.node_subscription import NodeSubscription
+from reknit.protocol.subscribe.passed_over import PassedOver
 from reknit.protocol.subscribe.recovered_in_flight import RecoveredInFlight
 from reknit.protocol.subscribe.resume_point import ResumePoint
 from reknit.protocol.subscribe.series_progress import SeriesProgress
@@ -88,6 +89,7 @@ class Subscriber:
         self._resume_point = ResumePoint(start)
         self._progress = SeriesProgress()
         self._held = HeldEvents()
+        self._passed_over = PassedOver()
         self._recovery = recovery
         self._recovered = RecoveredInFlight(zero_us)
 
@@ -107,6 +109,7 @@ class Subscriber:
             case Delivered():
                 self._deliver(message, now)
             case Settled(number=number):
+                self._passed_over.confirm(number)
                 self.node.settled(number)
             case Connected(epoch=epoch):
                 if self.node.change(message):
@@ -114,6 +117,7 @@ class Subscriber:
             case Disconnected():
                 if self.node.change(message):
                     self._held.disconnected()
+                    self._passed_over.disconnected()
                     self._tell_recovery(recovering.CacheUnreachable(), NODE, now)
             case Subscribed():
                 if self.node.change(message):
@@ -184,6 +188,7 @@ class Subscriber:
                 self._recovery.look(now)  # another journal may lack the tail that the last one had
             self._recover()
         if self.name and self._resume_point.is_other_journal:
+            self._passed_over.clear()
             self._progress.forget()  # that journal may not know the outcomes of what arrived, and delivers it again
         self._resume_point.open(position)
         # The node that we are connected to now may not know which events were given back before.
@@ -200,7 +205,7 @@ class Subscriber:
             again = [part for batch in message.batches for part in self._take_again(batch)]
             fresh = self._turn_back(again, message.attempt) if message.ordered_to else again
         else:
-            fresh = [new for batch in message.batches if (new := self._order(batch)) is not None]
+            fresh = [new for batch in message.batches for new in self._order(batch)]
             self._resume_point.move(message.position)
         delivery = Delivery(message.attempt, message.counted, message.ordered_to)
         fresh = [batch.delivered(delivery) for batch in fresh]
@@ -212,16 +217,29 @@ class Subscriber:
         if fresh:
             self.node.emit(DeliverBatches(fresh))
 
-    def _order(self, batch: Batch) -> Batch | None:
-        """Drop events that arrived before; deliver those that continue or start a series."""
+    def _order(self, batch: Batch) -> list[Batch]:
+        """Drop events that arrived before; deliver those that continue or start a series, or were passed over."""
         series = (batch.topic, batch.source)
-        expected = self._progress.next_of(series, batch.first)
+        expected = self._progress.next_of(series, 1 if self.name else batch.first)
+        late: list[Batch] = []
+        if batch.first < expected and self._passed_over:
+            passed = self._passed_over.take(series, batch.first, min(batch.stop, expected))
+            late = [batch.cut(*bounds) for bounds in passed]
         if batch.stop <= expected:
-            return None
-        if batch.first > expected and not self.name:
-            self._lose(series, expected, batch.first, GAP_REASON)
+            return late
+        if batch.first > expected:
+            self._skip(series, expected, batch.first)
+        if self._passed_over:
+            self._passed_over.advance(series, self.node.outcomes.number + 1)
         self._progress.advance(series, batch.stop)
-        return batch if batch.first >= expected else batch.cut(expected, batch.stop)
+        return [*late, batch if batch.first >= expected else batch.cut(expected, batch.stop)]
+
+    def _skip(self, series: Series, start: int, stop: int) -> None:
+        """An event came before those of `[start, stop)`: a node ends events of durable subscribers itself."""
+        if self.name:
+            self._passed_over.note(series, start, stop, self.node.outcomes.number + 1)
+        else:
+            self._lose(series, start, stop, GAP_REASON)
 
     def _take_again(self, batch: Batch) -> list[Batch]:
         """The events of a repeated delivery that were given back; all others arrived already.

@@ -52,8 +52,8 @@ MUTANTS: Final = (
     Mutant(
         name="retry-never-scheduled",
         module=SETTLEMENT,
-        old="        queue.give_back(series, *bounds, due)\n        self._state.queues.schedule(queue)",
-        new="        queue.give_back(series, *bounds, due)",
+        old="            queue.give_back(series, start, reached, due)\n            self._state.queues.schedule(queue)",
+        new="            queue.give_back(series, start, reached, due)",
         breaks="a released or failed event is delivered again",
     ),
     Mutant(

@@ -80,8 +80,8 @@ MUTANTS: Final = (
     Mutant(
         name="no-look-back",
         module=MACHINE,
-        old="        if has_new_routes:\n            for flow",
-        new="        if False:\n            for flow",
+        old="        if has_new_routes:\n            position",
+        new="        if False:\n            position",
         breaks="events that were passed over while a route was gone are carried later",
         simulation="fabric",
     ),

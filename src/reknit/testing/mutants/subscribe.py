@@ -37,23 +37,22 @@ MUTANTS: Final = (
     Mutant(
         name="repeated-delivery-not-dropped",
         module=SUBSCRIBER,
-        old="        if batch.stop <= expected:\n            return None",
-        new="        if batch.stop <= expected:\n            return batch",
+        old="        if batch.stop <= expected:\n            return late",
+        new="        if batch.stop <= expected:\n            return [batch]",
         breaks="an application gets an event once",
     ),
     Mutant(
         name="overlapping-delivery-not-cut",
         module=SUBSCRIBER,
-        old="        return batch if batch.first >= expected else batch.cut(expected, batch.stop)",
-        new="        return batch",
+        old="        return [*late, batch if batch.first >= expected else batch.cut(expected, batch.stop)]",
+        new="        return [batch]",
         breaks="an application gets an event once, also beside new ones",
     ),
     Mutant(
         name="gap-not-reported",
         module=SUBSCRIBER,
-        old="        if batch.first > expected and not self.name:\n"
-        "            self._lose(series, expected, batch.first, GAP_REASON)\n",
-        new="",
+        old="            self._lose(series, start, stop, GAP_REASON)\n",
+        new="            pass\n",
         breaks="an application is told of events that it will never get",
     ),
     Mutant(
