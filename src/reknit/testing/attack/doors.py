@@ -141,9 +141,7 @@ def posts(path: str, form: dict[str, str]) -> Try:
 async def http_route(target: Target, visitor: Visitor, number: int) -> str:
     """Route ann's topic to another: whoever reads that one, and may read hers, gets her events there."""
     form = {"do_method": "route", "kn_from": "/plant/secret", "kn_to": f"/other/{number}"}
-    answer = await request(
-        target.ports["http"], "POST", "/kn", visitor.headers, urlencode(form).encode()
-    )
+    answer = await request(target.ports["http"], "POST", "/kn", visitor.headers, urlencode(form).encode())
     if "200 Routed" in answer.head:
         raise Happened
     return answer.words

@@ -61,6 +61,13 @@ class Target:
         """Ann publishes what only she may read."""
         await self.ann.publish(SECRET_TOPIC, SECRET)
 
+    async def restart(self) -> None:
+        """Kill the node, and start it again. Sessions reconnect."""
+        self.process.kill()
+        await asyncio.to_thread(self.process.start)
+        while not (self.root.is_connected and self.ann.is_connected):
+            await asyncio.sleep(0.05)
+
     async def has_topic(self, topic: str) -> bool:
         """Whether an event was stored on a topic, or is a moment later."""
         for _ in range(5):
