@@ -46,7 +46,9 @@ class FileReloader:
     def reload(self) -> None:
         """Read everything again, and log what came of it."""
         if not self._parts:
-            log.warning("there is nothing to reload: no certificates are configured")
+            log.warning(
+                "there is nothing to reload: neither certificates nor tokens nor rules come from files"
+            )
         for name in self._parts:
             self._reload(name)
 

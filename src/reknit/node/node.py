@@ -18,6 +18,7 @@ from reknit.batch import Batch
 from reknit.config import Config
 from reknit.errors import JournalError, MalformedFrame
 from reknit.ledger import ANYCAST, Held, Series
+from reknit.node.access_review import AccessReview
 from reknit.node.admin.admin_requests import AdminResponder
 from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
@@ -108,6 +109,7 @@ class Node:
         self._make_core()
         self._make_parts()
         self._make_reception(self._make_admin())
+        self._follow_rules()
         self._report_damage()
         try:
             await self._open_doors()
@@ -239,12 +241,28 @@ class Node:
         )
         self._housekeeping = Housekeeping(
             core=core,
-            chores=(self.peers.check, core.trim, ClockWatch().check, self.reloader.check),
+            chores=(self.peers.check, core.trim, ClockWatch().check, self.reloader.check, self.gate.expire),
             run_machines=self.run_machines,
             sample=self.figures.sample,
             journal=self.journal,
             settings=config.journal,
         )
+
+    def _follow_rules(self) -> None:
+        """Read rules and tokens again when they change, and end what they allow no longer."""
+        if self._permissions is None:
+            return
+        review = AccessReview(
+            core=self.core,
+            anycast=self.anycast,
+            links=self.links,
+            peers=self.peers,
+            permissions=self._permissions,
+            clock=self._now,
+        )
+        self.gate.watchers += [review.run, self._run_soon]
+        for name, part in self.gate.reloadables().items():
+            self.reloader.add(name, part)
 
     async def _open_doors(self) -> None:
         await self._listeners.open()
@@ -302,6 +320,8 @@ class Node:
         peer = self.peers.remove(connection)
         if peer is not None:
             self._paused.pop(peer, None)
+            if self._permissions is not None:
+                self._permissions.left(peer)
             with self._containment.around(f"the end of {peer}"):
                 self.core.left(peer.id, self._now())
             self.run_machines()

@@ -23,6 +23,8 @@ from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.outcome import Code
+from reknit.trust.identities import NOBODY, Identity
+from reknit.trust.logins import Logins
 
 log = logging.getLogger("reknit.amqp")
 
@@ -42,6 +44,7 @@ class AmqpServices:
     node: NodeClient
     security: AmqpSecurity
     access: Access
+    logins: Logins
     counts: DeliveryCounts
     replies: ReplyAddresses
     connections: AmqpConnections[AmqpConnection]
@@ -57,7 +60,7 @@ class AmqpConnection(asyncio.Protocol):
         self._intake = ClientIntake(
             services.settings, on_room=self._on_room, on_settled=services.connections.settled
         )
-        self._user = ""
+        self._proof = NOBODY
         self._sasl: SaslServer | None = None
         self._engine: ProtonEngine | None = None
         self._links: LinkTable | None = None
@@ -92,6 +95,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._services.connections.closed(self)
+        self._services.logins.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._links is not None:
@@ -109,6 +113,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _authenticate(self, sasl: SaslServer, data: bytes) -> bytes:
         """Authenticate the client. Returns the bytes that belong to AMQP."""
+        services = self._services
         try:
             self._transport.write(sasl.feed(data))
         except NotSasl as error:
@@ -120,8 +125,9 @@ class AmqpConnection(asyncio.Protocol):
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""
-        self._user, self._sasl = sasl.user, None
-        self._begin(sasl.user)
+        self._proof, self._sasl = sasl.identity, None
+        self._begin(sasl.identity.name)
+        services.logins.add(self)
         return sasl.rest
 
     def _begin(self, user: str) -> None:
@@ -164,7 +170,7 @@ class AmqpConnection(asyncio.Protocol):
         try:
             work()
         except Exception:
-            log.exception("an internal error of the gateway closes the connection of %s", self._user)
+            log.exception("an internal error of the gateway closes the connection of %s", self._proof)
             self._transport.abort()
 
     def _work(self) -> None:
@@ -242,12 +248,30 @@ class AmqpConnection(asyncio.Protocol):
         """The client closed the connection, or broke the protocol."""
         self._is_client_done = True
         if condition:
-            log.info("%s closed its connection: %s: %s", self._user, condition, text)
+            log.info("%s closed its connection: %s: %s", self._proof, condition, text)
         if self._links is not None:
             self._links.clear()
         if self._engine is not None:
             self._engine.close()
         self._turns.wake()
+
+    # -- identity and rules
+
+    @property
+    def proof(self) -> Identity:
+        """Who the client is."""
+        return self._proof
+
+    def expel(self, why: str) -> None:
+        """The client's proof was revoked, or has expired."""
+        log.warning("closing the AMQP connection of %s: %s", self._proof, why)
+        self.end(why, condition_of(Code.UNAUTHENTICATED))
+
+    def review(self) -> None:
+        """The rules have changed: close the links that they allow no longer."""
+        if self._links is not None:
+            self._links.review()
+            self._turn()
 
     # -- stopping
 
@@ -259,12 +283,12 @@ class AmqpConnection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, condition: str = FORCED) -> None:
         """Close every link and the connection with a reason."""
         if self._engine is None or self._links is None:
             self._transport.abort()
             return
         self._links.end(text)
-        self._engine.close(FORCED, text)
+        self._engine.close(condition, text)
         self._is_blocked = False
         self._turn()

@@ -7,10 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 
+from msgspec.structs import replace
+
 from reknit.errors import ReknitError
+from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
+from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.http")
 
@@ -24,8 +28,11 @@ Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 class Pages:
     """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
 
-    def __init__(self, by_path: Mapping[str, Page], origins: OriginPolicy, hosts: HostPolicy) -> None:
+    def __init__(
+        self, by_path: Mapping[str, Page], *, access: Access, origins: OriginPolicy, hosts: HostPolicy
+    ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
+        self._access = access
         self._origins = origins
         self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
@@ -44,13 +51,20 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            await self._page(request)(connection, request)
+            await self._page(request)(connection, self._identified(request))
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
+
+    def _identified(self, request: HttpRequest) -> HttpRequest:
+        """The request with the identity of whoever sent it, or with the reason why its token proves none."""
+        try:
+            return replace(request, identity=self._access.identify(request.token))
+        except Unauthenticated as error:
+            return replace(request, refusal=error.why)
 
     def _page(self, request: HttpRequest) -> Page:
         if not self._hosts.is_allowed(request.headers.get("host", "")):

@@ -33,10 +33,12 @@ from reknit.node.core.start_position import resolve
 from reknit.outcome import Code
 from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.dispatch.inputs import (
+    EndSubscription,
     JournalDamaged,
     JournalGrown,
     JournalScanned,
     PeerBlocked,
+    QueueKey,
 )
 from reknit.protocol.dispatch.rules import DispatchRules
 from reknit.protocol.effects import (
@@ -233,6 +235,11 @@ class Core:
         """The send buffer to a peer is full, or has room again."""
         self.dispatch.receive(PeerBlocked(is_blocked), peer, now)
         self.parts.tell_all(PeerBlocked(is_blocked), peer, now)
+
+    def end_subscription(self, key: QueueKey, code: Code, text: str, now: float) -> None:
+        """The node ends a subscription, and says why."""
+        self.dispatch.receive(EndSubscription(key[1], code, text), key[0], now)
+        self.parts.give(SubscriptionsChanged(), key[0], now)
 
     def order(self, ask: Ask, peer: Peer, now: float) -> None:
         """An admin request that changes state. It is answered when the change is durable."""

@@ -17,7 +17,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.publish.admission import Refusal
 from reknit.topic import Pattern
 from reknit.trust.gate import Gate
-from reknit.trust.identities import Unauthenticated
+from reknit.trust.identities import OURSELVES, Unauthenticated
 from reknit.trust.rules import ANONYMOUS, EVERYTHING, ITSELF
 from reknit.wire.codec import Frames, Item
 from reknit.wire.links import Skip, Via
@@ -97,15 +97,38 @@ class Permissions:
     def greet(self, token: str, peer: PeerState) -> bool:
         """Identify a peer by name. False if its token is not valid, and it was told so."""
         if peer.connection.is_inside:
-            peer.identified(ITSELF)
+            peer.identified(OURSELVES)
             return True
         try:
             identity = self._gate.identify(token, peer.connection.certified)
         except Unauthenticated as error:
             peer.dismiss(Code.UNAUTHENTICATED, error.why)
             return False
-        peer.identified(identity.name)
+        peer.identified(identity)
+        self._gate.logins.add(peer)
         return True
+
+    def left(self, peer: PeerState) -> None:
+        """A peer's connection is gone."""
+        self._gate.logins.remove(peer)
+
+    # -- when the rules have changed
+
+    def may_link(self, peer: PeerState) -> bool:
+        """Whether a peer may be a linked node."""
+        return self._gate.is_admin(peer.identity)
+
+    def subscription_objection(self, peer: PeerState, pattern: str, durable: str) -> str:
+        """Why a peer may not have a subscription; empty if it may."""
+        return self._subscription_objection(peer.identity, pattern, durable)
+
+    def may_offer(self, peer: Peer, pattern: str) -> bool:
+        """Whether a peer may hold the events of these topics for others."""
+        return self._may(self._name(peer), "publish", pattern)
+
+    def may_stream(self, peer: Peer, topic: str) -> bool:
+        """Whether a stream on a topic may come from a peer. Those from neighbours and gateways were permitted there."""
+        return self._peers.get(peer) is None or self._may(self._name(peer), "publish", topic)
 
     # -- publishing
 
@@ -173,7 +196,7 @@ class Permissions:
         return check(item, peer) if check is not None else self._admits_admin(item, peer)
 
     def _admits_subscribe(self, item: Subscribe, peer: PeerState) -> bool:
-        problem = self._may_subscribe(peer.identity, item)
+        problem = self._subscription_objection(peer.identity, item.pattern, item.name)
         if problem:
             peer.send(Unsubscribed(item.sub, Code.PERMISSION_DENIED, problem))
         return not problem
@@ -238,15 +261,15 @@ class Permissions:
     def _may_read(self, name: str, text: str) -> bool:
         return self._may(name, "subscribe", text)
 
-    def _may_subscribe(self, name: str, wanted: Subscribe) -> str:
+    def _subscription_objection(self, name: str, pattern: str, durable: str) -> str:
         """The reason why a subscription is not permitted, or an empty text."""
-        if not self._may_read(name, wanted.pattern):
-            return f"{name} may not subscribe to {wanted.pattern!r}"
-        if not wanted.name or self._gate.rules.is_admin(name):
+        if not self._may_read(name, pattern):
+            return f"{name} may not subscribe to {pattern!r}"
+        if not durable or self._gate.rules.is_admin(name):
             return ""
-        account = self._ledger.accounts.get(wanted.name)
+        account = self._ledger.accounts.get(durable)
         is_theirs = account is None or account.owner in ("", name)
-        return "" if is_theirs else f"subscriber {wanted.name!r} is not {name}'s: use another name"
+        return "" if is_theirs else f"subscriber {durable!r} is not {name}'s: use another name"
 
     def _may_ask(self, ask: Ask, peer: PeerState) -> bool:
         name = peer.identity

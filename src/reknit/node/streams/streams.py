@@ -220,6 +220,14 @@ class NodeStreams:
 
     # -- the machine
 
+    def end_refused(self, may_stream: Callable[[Peer, str], bool]) -> None:
+        """The rules have changed: end the streams that still arrive from clients that may not send them any more."""
+        for source, up in list(self._ups.items()):
+            topic = self.topics.get(source, "")
+            if topic and not may_stream(up, topic):
+                text = f"its sender may no longer publish on {topic!r}: the rules have changed"
+                self.give(machines.StreamRefused(source, Code.PERMISSION_DENIED, text), up)
+
     def give(self, message: machines.Input, peer: Peer) -> None:
         """Feed the machine, and perform its effects."""
         self.machine.receive(message, peer, 0.0)

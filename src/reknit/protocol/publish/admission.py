@@ -85,6 +85,10 @@ class Admission:
         for permitted in self._permitted.values():
             permitted.pop(source, None)
 
+    def ask_all_again(self) -> None:
+        """The rules have changed: ask about everybody again."""
+        self._permitted.clear()
+
     def denied(self, source: bytes, topic: str, peer: Peer) -> Refusal | None:
         """Why a peer may not publish as a source on a topic; asked once."""
         if self._permit is None:

@@ -222,6 +222,10 @@ class Intake:
         """A source belongs to somebody else: whoever publishes as it is asked for the right to."""
         self._admission.ask_again(source)
 
+    def rights_changed(self) -> None:
+        """The rules have changed: whoever publishes is asked for the right to."""
+        self._admission.ask_all_again()
+
     def _too_many_sources(self) -> str:
         return f"the node already knows {self._positions.sources_max} sources (limits.sources_max)"
 
