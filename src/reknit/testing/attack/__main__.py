@@ -1,8 +1,8 @@
 """The attack as a command.
 
-python -m reknit.testing.attack            everything, with a report
-python -m reknit.testing.attack --table    the matrix of doors and credentials, as a table
-python -m reknit.testing.attack --json     a report for programs
+python -m reknit.testing.attack                 everything, with a report
+python -m reknit.testing.attack --json          a report for programs
+python -m reknit.testing.attack --write PAGE    also write the matrix of doors and credentials into a page
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
 
-from reknit.testing.attack.matrix import Cell, table, try_all
+from reknit.testing.attack.matrix import Cell, try_all, write_table
 from reknit.testing.attack.raw_peer import Closed
 from reknit.testing.attack.target import Target, target
 from reknit.testing.attack.ways import WAYS, Way
@@ -62,15 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m reknit.testing.attack", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--table", action="store_true", help="print the matrix as a table in Markdown")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the matrix into this page, too")
     arguments = parser.parse_args(argv)
     report = asyncio.run(attack(Console(stderr=True)))
+    if arguments.write is not None:
+        write_table(arguments.write, report.cells)
     if arguments.json:
         cells = [{**cell._asdict(), "credential": cell.credential.value} for cell in report.cells]
         print(json.dumps({"cells": cells, "ways": report.ways, "findings": report.findings}, indent=2))
-    elif arguments.table:
-        print(table(report.cells), end="")
     else:
         for finding in report.findings:
             print(f"FOUND {finding}")

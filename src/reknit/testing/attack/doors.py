@@ -15,17 +15,15 @@ import reknit
 from reknit.client.session import Session
 from reknit.errors import ReknitError
 from reknit.testing.attack.credentials import ANN, ROOT, Credential, Visitor
+from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.http_client import HttpAnswer, request
 from reknit.testing.attack.target import SECRET, SECRET_TOPIC, Target
+from reknit.testing.fabric.programs.amqp_client import is_available
 
 PATIENCE_S: Final = 5.0
 
 Try = Callable[[Target, Visitor, int], Awaitable[str]]
 """Try something, under a number that nothing else has. Returns the words of the answer, or raises `Happened`."""
-
-
-class Happened(Exception):
-    """What was tried came about, as the answer shows."""
 
 
 class Action(NamedTuple):
@@ -174,6 +172,19 @@ WS: Final = {
 }
 PAGE: Final = tuple(Credential)
 
+
+def _amqp() -> tuple[Action, ...]:
+    """The actions of the AMQP door, where Proton is installed."""
+    if not is_available():
+        return ()
+    from reknit.testing.attack import amqp_door
+
+    return (
+        Action("AMQP", "publish", ANN, amqp_door.publish, "plant/attack/{}"),
+        Action("AMQP", "subscribe", ANN, amqp_door.subscribe),
+    )
+
+
 ACTIONS: Final = (
     Action("tcp", "publish", ANN, tcp_publish, "plant/attack/{}"),
     Action("tcp", "subscribe", ANN, tcp_subscribe),
@@ -193,5 +204,6 @@ ACTIONS: Final = (
     Action("HTTP /sse", "subscribe", ANN, reads("/sse?topic=plant/**"), "", PAGE),
     Action("HTTP /ws", "subscribe", ANN, reads("/ws?topic=plant/**", **WS), "", PAGE),
     Action("HTTP /cloudevents", "publish", ANN, http_cloudevent, "up/plant/10/0/1/{}", PAGE),
+    *_amqp(),
     Action("metrics", "see the metrics", ROOT, metrics, "", PAGE),
 )  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from reknit.testing.attack.credentials import Credential, Visitor
-from reknit.testing.attack.doors import ACTIONS, Action, Happened
+from reknit.testing.attack.doors import ACTIONS, Action
+from reknit.testing.attack.happened import Happened
 from reknit.testing.attack.target import Target
 
 NO_ANSWER: Final = "no answer"
+MARKS: Final = ("<!-- doors: begin -->", "<!-- doors: end -->")
 
 
 class Cell(NamedTuple):
@@ -72,6 +75,15 @@ def table(cells: Iterable[Cell]) -> str:
         marks = [_mark(by_credential.get(one)) for one in Credential]
         lines.append(f"| {door} | {action} | " + " | ".join(marks) + " |")
     return "\n".join(lines) + "\n"
+
+
+def write_table(page: Path, cells: Iterable[Cell]) -> None:
+    """Write the table between the marks of a page."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        raise ValueError(f"{page} has no place for the table: add {MARKS[0]} and {MARKS[1]}")
+    page.write_text(f"{before}{begin}\n{table(cells)}{end}{after}", encoding="utf-8")
 
 
 def _mark(cell: Cell | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import reknit
 from reknit.client.session import Session
+from reknit.errors import NotConnected
 from reknit.processes.process import NodeProcess, free_port
 from reknit.testing.attack.credentials import ANN, BOB, LATE, ROOT
 from reknit.testing.fabric.programs.amqp_client import is_available
@@ -65,8 +66,8 @@ class Target:
         """Kill the node, and start it again. Sessions reconnect."""
         self.process.kill()
         await asyncio.to_thread(self.process.start)
-        while not (self.root.is_connected and self.ann.is_connected):
-            await asyncio.sleep(0.05)
+        for session in (self.root, self.ann):
+            await _answered(session)
 
     async def has_topic(self, topic: str) -> bool:
         """Whether an event was stored on a topic, or is a moment later."""
@@ -79,6 +80,16 @@ class Target:
     async def figures(self) -> dict[str, Any]:
         """What the node says of itself."""
         return await self.root.status()
+
+
+async def _answered(session: Session) -> None:
+    """Wait until a session is connected again."""
+    while True:
+        try:
+            await session.ask("checkpoint", pattern="plant/**")
+            return
+        except NotConnected:
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
