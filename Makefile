@@ -7,7 +7,7 @@ LOCK := requirements/dev.txt
 # On Linux this one is compiled when it is installed, and a fresh machine may lack a compiler: it may fail.
 AMQP_LOCK := requirements/amqp.txt
 AMQP_LOG := $(VENV)/amqp.log
-EXTRAS := dev spark pipelines zenoh http bench
+EXTRAS := dev spark pipelines zenoh http crypto bench
 # What is imported is compiled once, not at every start (tests start hundreds of processes), and the rest not at all.
 export PYTHONDONTWRITEBYTECODE :=
 # Some tests wait more than they compute: one more of them than there are cores.

@@ -24,6 +24,7 @@ from reknit.node.admin.figures import NodeFigures
 from reknit.node.anycast.anycast import NodeAnycast
 from reknit.node.anycast.distributions import Distributions
 from reknit.node.api import Attachment, Door, GatewayNode
+from reknit.node.audit_log import AuditLog
 from reknit.node.clock_watch import ClockWatch
 from reknit.node.committer import CommitThread
 from reknit.node.containment import Containment
@@ -38,7 +39,7 @@ from reknit.node.links.links import Links
 from reknit.node.message_table import NodeMessages
 from reknit.node.peers.listeners import Listeners
 from reknit.node.peers.peers import Hold, Peers, PeerState
-from reknit.node.peers.permissions import Permissions
+from reknit.node.peers.permissions import Permissions, is_of_node
 from reknit.node.peers.reception import Reception
 from reknit.node.recovery.caches import NodeCaches
 from reknit.node.recovery.loss_recorder import LossRecorder
@@ -147,6 +148,10 @@ class Node:
             zero_us=environment.time_us() - int(self._now() * 1e6),
             edge=self._permissions,
             is_elsewhere=lambda topic: bool(self.links.routes.destinations(topic, "journal")),
+            is_of_node=lambda peer: is_of_node(self.peers.get(peer), self.gate),
+        )
+        self._audit_log = AuditLog(
+            self.name, audit=self.gate.audit, settings=config.security, core=self.core, peers=self.peers
         )
 
     def _make_parts(self) -> None:
@@ -181,6 +186,9 @@ class Node:
         core.parts.add("links", self.links)
         core.parts.add("anycast", self.anycast)
         core.parts.add("streams", self.anycast.streams)
+        core.parts.add("audit", self._audit_log)
+        self.gate.audit.written_by(self._run_soon)
+        self.reloader.watch(self.gate.audit.reloaded)
         self.bridges: Bridges = Bridges(
             config=config,
             node_name=self.name,
@@ -218,6 +226,7 @@ class Node:
             bridges=self.bridges,
             aligned=self.caches.aligned,
             report_loss=self._losses.skip,
+            on_order=self._audit_log.ordered,
         )
 
     def _make_reception(self, admin: AdminResponder) -> None:
@@ -300,6 +309,8 @@ class Node:
         for peer in self.peers:
             peer.leave(Bye(Code.UNAVAILABLE, "the node stops"))
         await self.caches.close()
+        self._audit_log.flush(self._now())
+        self.run_machines()
         await self._committer.stop()
         try:
             await asyncio.to_thread(self.journal.close)

@@ -181,6 +181,8 @@ class FabricPlan:
     """Datagrams that arrive twice."""
     datagram_full_share: float = 0.0
     """Datagrams that the sender's socket has no room for at once."""
+    group_keys: int = 0
+    """How many keys the members share one after another, each replaced while they run; 0: they have none."""
 
     # damage
     flip_share: float = 0.0
@@ -210,6 +212,7 @@ class FabricPlan:
             **_Draw(Random(f"replacements {seed}")).replacements(),
             **_Draw(Random(f"departures {seed}")).departures(),
             **_Draw(Random(f"caches {seed}")).caches(),
+            **_Draw(Random(f"group keys {seed}")).group_keys(),
         )
 
 
@@ -376,3 +379,6 @@ class _Draw:
             "liars": self._rng.randint(0, 2) if has_caches else 0,
             "recoverers": self._rng.randint(1, 2) if has_caches else 0,
         }
+
+    def group_keys(self) -> dict[str, Any]:
+        return {"group_keys": self._rng.choice((0, 0, 1, 3))}
