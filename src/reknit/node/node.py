@@ -52,6 +52,7 @@ from reknit.protocol.machine import JOURNAL
 from reknit.seqset import SeqSet
 from reknit.transport.connection import Connection
 from reknit.transport.heap import keep_heap
+from reknit.trust.exposure import exposures
 from reknit.trust.gate import Gate
 from reknit.wire.codec import Item
 from reknit.wire.messages import VERSION, Bye, Welcome
@@ -281,6 +282,10 @@ class Node:
             door = make(self)
             await door.start()
             self.doors[name] = door
+        for warning in exposures(
+            [*self.urls, *(door.url for door in self.doors.values())], self.gate.is_open
+        ):
+            log.warning("%s", warning)
 
     def _report_damage(self) -> None:
         """Events that are gone from the journal's files are lost to the subscribers that were still owed them."""
