@@ -132,9 +132,10 @@ class Node:
         config = self.config
         self.peers = Peers(config)
         self._containment = Containment(self.peers)
-        self._permissions = (
-            None if self.gate.is_open else Permissions(config, self.gate, self.peers, self.journal.ledger)
-        )
+        self._permissions: Permissions | None = None
+        if not self.gate.is_open:
+            call_later = asyncio.get_running_loop().call_later
+            self._permissions = Permissions(config, self.gate, self.peers, self.journal.ledger, call_later)
         in_memory = config.journal.kind == "memory"
         self._committer = CommitThread(self.journal, self._on_durable, self._on_failed, in_memory)
         self.core: Core = Core(
