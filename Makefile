@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 6))')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload lock docs clean
+.PHONY: help setup demo test check bench sim sim-coverage mutants fuzz chaos soak overload attack lock docs clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ overload: setup ## Give a node three times of what it can take for a minute; not
 fuzz: setup ## Send mutated messages, requests and files to a node, with a canary beside: INPUTS=1000000 TARGET=tcp SEED=1 MINUTES=10
 	@$(BIN)/python -m reknit.testing.fuzz --target $(or $(TARGET),all) --seed $(or $(SEED),0) $(if $(INPUTS),--inputs $(INPUTS)) \
 	  $(if $(MINUTES),--minutes $(MINUTES))
+
+attack: setup ## Try every door of a node with every credential, and the ways around its rules; WRITE=1 writes the table
+	@$(BIN)/python -m reknit.testing.attack $(if $(WRITE),--write docs/explanation/security.md)
 
 docs: setup ## Write the reference pages that come from code
 	@$(BIN)/python scripts/reference.py

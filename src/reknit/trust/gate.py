@@ -10,6 +10,7 @@ from reknit.config import Config
 from reknit.config.loader import is_file, reread
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern, is_reserved
+from reknit.trust.attempts import FailedAttempts
 from reknit.trust.audit import Audit
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
 from reknit.trust.logins import Logins
@@ -38,6 +39,7 @@ class Gate:
         self.rules = self._make_rules(security.allow)
         self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
+        self.attempts = FailedAttempts()
         self.logins = Logins()
         self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
         """By means: why an identity that was proven so no longer holds."""
