@@ -14,7 +14,7 @@ from reknit.config.settings import Setting, settings_of
 from reknit.config.topics import TopicSettings
 from reknit.errors import InvalidConfig
 
-__all__ = ["Given", "gather", "load", "lookup"]
+__all__ = ["Given", "gather", "is_file", "load", "lookup", "reread"]
 
 
 def load(
@@ -121,6 +121,26 @@ def _from_file(path: str | Path | None, environ: Mapping[str, str]) -> Iterator[
             yield from (Given(f"{section}.{key}", raw, origin) for key, raw in content.items())
         else:
             yield Given(section, content, origin)
+
+
+def is_file(origin: str) -> bool:
+    """Whether a setting comes from a file, which may change.
+
+    >>> [is_file(origin) for origin in ("reknit.toml", "default", "flag", "REKNIT_SECURITY__ALLOW")]
+    [True, False, False, False]
+    """
+    return origin not in ("default", "code", "flag") and not origin.startswith("REKNIT_")
+
+
+def reread(name: str, path: str) -> Any:
+    """The value that a setting has in a file now; its default if the file has none. Raises `InvalidConfig`.
+
+    >>> reread("security.allow", "/nowhere/reknit.toml")
+    Traceback (most recent call last):
+    reknit.errors.InvalidConfig: config /nowhere/reknit.toml does not exist; create it or name another file
+    """
+    found = [one.raw for one in _from_file(path, {}) if one.name == name]
+    return KNOWN[name].read(found[-1], name, path) if found else KNOWN[name].default
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[Given]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from reknit.address import Address
 from reknit.topic import Pattern
+from reknit.trust.identities import Identity
 
 
 class Access(Protocol):
@@ -14,8 +15,8 @@ class Access(Protocol):
     A replay therefore contains only what the user may read at that time.
     """
 
-    def who(self, token: str) -> str | None:
-        """The user of a token ("" without a token). None if the token is unknown."""
+    def identify(self, token: str) -> Identity:
+        """The user of a token ("" without a token). Raises `Unauthenticated`."""
 
     def readable(self, name: str) -> tuple[Pattern, ...] | None:
         """The topics that a user may read. None means all topics."""

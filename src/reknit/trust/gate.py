@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reknit import environment
 from reknit.address import Address
 from reknit.config import Config
-from reknit.topic import Pattern
+from reknit.config.loader import is_file, reread
+from reknit.errors import InvalidConfig
+from reknit.topic import Pattern, is_reserved
+from reknit.trust.attempts import FailedAttempts
+from reknit.trust.audit import Audit
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
+from reknit.trust.logins import Logins
 from reknit.trust.refusals import Refusals
-from reknit.trust.rules import EVERYTHING, Rules
+from reknit.trust.rules import EVERYTHING, ITSELF, Rules
 from reknit.trust.token_file import read_tokens
+from reknit.trust.tokens import MEANS as TOKEN
 from reknit.trust.tokens import Tokens
+
+ALLOW = "security.allow"
 
 
 class Gate:
@@ -23,10 +33,22 @@ class Gate:
 
     def __init__(self, config: Config) -> None:
         security = config.security
+        self._origin = config.origin(ALLOW)
+        self._tokens_path = security.tokens_file
         self._tokens = Tokens(read_tokens(security.tokens_file))
+        self.rules = self._make_rules(security.allow)
+        self.audit = Audit(security, is_open=self.rules.is_open)
+        self.refusals = Refusals(self.audit)
+        self.attempts = FailedAttempts()
+        self.logins = Logins()
+        self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
+        """By means: why an identity that was proven so no longer holds."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called when the rules have changed: each door ends what they allow no longer."""
+
+    def _make_rules(self, allow: tuple[str, ...]) -> Rules:
         # a file without tokens, as after the last was revoked, is not an open door
-        self.rules = Rules(security.allow, names_matter=bool(security.tokens_file))
-        self.refusals = Refusals()
+        return Rules(allow, names_matter=bool(self._tokens_path))
 
     @property
     def is_open(self) -> bool:
@@ -48,15 +70,41 @@ class Gate:
         except Unauthenticated:
             return None
 
+    def objection(self, identity: Identity) -> str:
+        """Why an identity no longer holds; empty if it does."""
+        judge = self._objections.get(identity.means)
+        return "" if judge is None else judge(identity)
+
+    def _token_objection(self, identity: Identity) -> str:
+        return self._tokens.objection(identity, environment.time_us())
+
+    def expires_us(self, identity: Identity) -> int:
+        """When an identity will expire, as far as is known now; 0 for never."""
+        return self._tokens.expires_us(identity) if identity.means == TOKEN else identity.expires_us
+
+    def follow(self, means: str, objection: Callable[[Identity], str]) -> None:
+        """A door proves identities by means of its own, and says why one no longer holds."""
+        self._objections[means] = objection
+
+    def proofs_changed(self) -> None:
+        """Proofs were revoked or replaced: disconnect those whose identity no longer holds."""
+        self.logins.check(self)
+
+    def expire(self, now: float) -> None:
+        """Disconnect those whose proof has expired; a chore of the node."""
+        self.logins.expire(environment.time_us(), self)
+
     # -- what they may do
 
     def may_publish(self, name: str, topic: str) -> bool:
-        """Whether a name may publish on a topic."""
-        return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "publish"))
+        """Whether a name may publish on a topic. Only nodes write below `reknit/`, whatever the rules say."""
+        if is_reserved(topic) and name != ITSELF:
+            return False
+        return self.is_open or self.rules.may_topic(name, "publish", topic)
 
     def may_read(self, name: str, topic: str) -> bool:
         """Whether a name may read a topic."""
-        return self.is_open or any(one.matches(topic) for one in self.rules.patterns(name, "subscribe"))
+        return self.is_open or self.rules.may_topic(name, "subscribe", topic)
 
     def may_subscribe(self, name: str, wanted: Pattern) -> bool:
         """Whether a name may read all topics that match a pattern."""
@@ -78,3 +126,36 @@ class Gate:
     def may_observe(self, name: str) -> bool:
         """Whether a name may see figures about all topics: status, ledger and metrics."""
         return self.is_admin(name) or self.may_subscribe(name, EVERYTHING)
+
+    # -- changes while the node runs
+
+    def reloadables(self) -> dict[str, GateFile]:
+        """What is read from files, by a name for the log."""
+        found: dict[str, GateFile] = {}
+        if self._tokens_path:
+            found["the file of tokens"] = GateFile(self._tokens_path, self._reload_tokens)
+        if is_file(self._origin):
+            found["the list of rules"] = GateFile(self._origin, self._reload_rules)
+        return found
+
+    def _reload_tokens(self) -> None:
+        self._tokens = Tokens(read_tokens(self._tokens_path))
+        self.proofs_changed()
+
+    def _reload_rules(self) -> None:
+        allow = reread(ALLOW, self._origin)
+        if not allow:  # perhaps the file is only being written
+            why = "has no rules any more, so that more people could do everything: restart the node if you mean it"
+            raise InvalidConfig(ALLOW, self._origin, why)
+        self.rules = self._make_rules(allow)
+        for watcher in self.watchers:
+            watcher()
+
+
+class GateFile:
+    """A file that the gate reads again when it changes."""
+
+    def __init__(self, path: str, reload: Callable[[], None]) -> None:
+        self.files = [path]
+        self.reload = reload
+        """Read it again, and end what is no longer allowed. Raises `InvalidConfig`; then everything stays."""

@@ -25,6 +25,8 @@ ITSELF: Final = ""
 """The identity of the node's own parts: relays, links, and gateways that have asked the gate for their clients."""
 EVERYTHING: Final = Pattern("**")
 VERBS: Final = ("publish", "subscribe", "as", "admin")
+KNOWN_MAX: Final = 100_000
+"""So many answers are remembered; then the memory is cleared."""
 
 
 class Rules:
@@ -46,6 +48,8 @@ class Rules:
         self._is_for_names = not allow and names_matter
         self._patterns: dict[tuple[str, str], list[Pattern]] = {}
         self._addresses: dict[str, list[Address]] = {}
+        self._known: dict[tuple[str, str, str], bool] = {}
+        """What was asked before about single topics."""
         for rule in allow:
             try:
                 self._add(*rule.split())
@@ -76,6 +80,16 @@ class Rules:
     def may(self, name: str, verb: str, wanted: Pattern) -> bool:
         """Whether one rule allows all topics that are wanted."""
         return self._is_free(name) or any(one.includes(wanted) for one in self.patterns(name, verb))
+
+    def may_topic(self, name: str, verb: str, topic: str) -> bool:
+        """Whether a rule allows one topic. The answer is remembered: it is asked for every batch or message."""
+        key = (name, verb, topic)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[key] = any(one.matches(topic) for one in self.patterns(name, verb))
+        return known
 
     def may_be(self, name: str, source: Address) -> bool:
         """Whether events from this address may come from that name."""

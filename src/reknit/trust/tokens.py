@@ -135,6 +135,11 @@ class Tokens:
             raise Unauthenticated(_expired(token))
         return Identity(token.identity, MEANS, token.name, token.expires_us, token.digest)
 
+    def expires_us(self, identity: Identity) -> int:
+        """When an identity that a token has proven will expire; 0 for never. The file may say another time by now."""
+        token = self._by_digest.get(identity.evidence)
+        return identity.expires_us if token is None else token.expires_us
+
     def objection(self, identity: Identity, now_us: int) -> str:
         """Why an identity that a token has proven no longer holds; empty if it does."""
         token = self._by_digest.get(identity.evidence)

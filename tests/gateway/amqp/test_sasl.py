@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from reknit.gateway.amqp.codec.encoding import Symbol, encode
 from reknit.gateway.amqp.sasl import AMQP_HEADER, SASL_HEADER, NotSasl, SaslServer, SaslState, frame
+from reknit.trust.identities import Identity
+from reknit.trust.rules import ANONYMOUS
 
-USERS = {"ann": "s3cret"}
 INIT, RESPONSE = 0x41, 0x43
+
+
+def plain(name: str, password: str) -> Identity | None:
+    return Identity("ann") if (name, password) == ("ann", "s3cret") else None
 
 
 def init(mechanism: str, response: bytes | None = None) -> bytes:
@@ -22,6 +27,7 @@ def init(mechanism: str, response: bytes | None = None) -> bytes:
     [
         (b"\0ann\0s3cret", "ann"),
         (b"ann\0ann\0s3cret", "ann"),
+        (b"bob\0ann\0s3cret", ""),
         (b"\0ann\0guess", ""),
         (b"\0bob\0", ""),
         (b"\0\0", ""),
@@ -29,22 +35,22 @@ def init(mechanism: str, response: bytes | None = None) -> bytes:
     ],
 )
 def test_plain(response: bytes, user: str) -> None:
-    sasl = SaslServer(["PLAIN"], USERS)
+    sasl = SaslServer(["PLAIN"], plain)
     sasl.feed(SASL_HEADER + init("PLAIN", response))
-    assert sasl.user == user
+    assert sasl.identity.name == (user or ANONYMOUS)
     assert sasl.state is (SaslState.DONE if user else SaslState.FAILED)
 
 
 def test_plain_may_come_after_a_challenge() -> None:
-    sasl = SaslServer(["PLAIN"], USERS)
+    sasl = SaslServer(["PLAIN"], plain)
     sasl.feed(SASL_HEADER + init("PLAIN"))
     assert sasl.state is SaslState.RESPONSE
     sasl.feed(frame(RESPONSE, [encode(b"\0ann\0s3cret")]))
-    assert sasl.user == "ann"
+    assert sasl.identity.name == "ann"
 
 
 def test_a_mechanism_that_is_not_offered_is_refused() -> None:
-    sasl = SaslServer(["PLAIN", "EXTERNAL"], USERS)
+    sasl = SaslServer(["PLAIN", "EXTERNAL"], plain)
     offered = sasl.feed(SASL_HEADER)
     assert b"EXTERNAL" not in offered, "there is no certificate"
     sasl.feed(init("EXTERNAL"))
@@ -52,15 +58,15 @@ def test_a_mechanism_that_is_not_offered_is_refused() -> None:
 
 
 def test_external_is_the_name_in_the_certificate() -> None:
-    sasl = SaslServer(["EXTERNAL"], {}, subject="pump-7")
+    sasl = SaslServer(["EXTERNAL"], plain, Identity("pump-7", "certificate", "pump-7"))
     sasl.feed(SASL_HEADER + init("EXTERNAL"))
-    assert sasl.user == "pump-7"
+    assert sasl.identity.name == "pump-7"
 
 
 def test_what_follows_belongs_to_amqp() -> None:
     whole = SASL_HEADER + init("ANONYMOUS") + AMQP_HEADER + b"more"
     for step in (1, 3, len(whole)):
-        sasl = SaslServer(["ANONYMOUS"], {})
+        sasl = SaslServer(["ANONYMOUS"], plain)
         rest = b""
         for at in range(0, len(whole), step):
             part = whole[at : at + step]
@@ -73,17 +79,17 @@ def test_what_follows_belongs_to_amqp() -> None:
 
 
 def test_without_sasl_a_client_is_anonymous_or_not_let_in() -> None:
-    sasl = SaslServer(["ANONYMOUS"], {})
+    sasl = SaslServer(["ANONYMOUS"], plain)
     assert sasl.feed(AMQP_HEADER) == b""
-    assert (sasl.state, sasl.user, sasl.rest) == (SaslState.DONE, "anonymous", AMQP_HEADER)
-    strict = SaslServer(["PLAIN"], USERS)
+    assert (sasl.state, sasl.identity.name, sasl.rest) == (SaslState.DONE, "anonymous", AMQP_HEADER)
+    strict = SaslServer(["PLAIN"], plain)
     assert strict.feed(AMQP_HEADER) == SASL_HEADER
     assert strict.state is SaslState.FAILED
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5), st.booleans())
 def test_any_bytes_let_nobody_in_by_plain(parts: list[bytes], with_header: bool) -> None:
-    sasl = SaslServer(["PLAIN"], USERS)
+    sasl = SaslServer(["PLAIN"], plain)
     try:
         for part in [SASL_HEADER, *parts] if with_header else parts:
             sasl.feed(part)

@@ -24,6 +24,7 @@ from reknit.node.peers.peers import UNSENT_BYTES, Hold, Peers, PeerState
 from reknit.node.peers.reception import TURN_S, MessageTable, Reception
 from reknit.outcome import Code
 from reknit.server import build_node
+from reknit.trust.identities import Identity
 from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Decoder, Raw, encode
 from reknit.wire.messages import VERSION, Answer, Ask, Hello, Ping, Pong, Welcome
@@ -77,7 +78,7 @@ def full_peers(count: int, identity: str = "") -> tuple[Peers, list[tuple[PeerSt
     for _ in range(count):
         connection = FullConnection()
         peer = peers.add(connection, 0.0)
-        peer.identified(identity)
+        peer.identified(Identity(identity))
         peer.welcomed("ann", "client")
         peer.blocked(True)
         found.append((peer, connection))
@@ -229,7 +230,7 @@ def test_above_the_budget_of_all_peers_the_one_with_the_most_is_closed() -> None
 def test_peers_without_a_name_do_not_use_up_the_budget_of_others() -> None:
     peers, found = full_peers(5, ANONYMOUS)
     named, known = found[0]
-    named.identified("ann")
+    named.identified(Identity("ann", "token", "laptop"))
     peers.send_buffers(named.id, [ANSWER] * 5)
     for peer, _ in found[1:]:
         peers.send_buffers(peer.id, [ANSWER] * 5)

@@ -23,11 +23,16 @@ from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.outcome import Code
+from reknit.trust.attempts import FailedAttempts
+from reknit.trust.identities import NOBODY, Identity
+from reknit.trust.logins import Logins
 
 log = logging.getLogger("reknit.amqp")
 
 LINGER_S = 0.5
 """How long a client may take to close its side after we closed ours."""
+EARLY_BYTES_MAX = 16 << 10
+"""A client that has to wait sends no more than this; SASL is shorter."""
 CAPABILITIES = ("ANONYMOUS-RELAY",)
 
 
@@ -42,6 +47,8 @@ class AmqpServices:
     node: NodeClient
     security: AmqpSecurity
     access: Access
+    logins: Logins
+    attempts: FailedAttempts
     counts: DeliveryCounts
     replies: ReplyAddresses
     connections: AmqpConnections[AmqpConnection]
@@ -57,11 +64,14 @@ class AmqpConnection(asyncio.Protocol):
         self._intake = ClientIntake(
             services.settings, on_room=self._on_room, on_settled=services.connections.settled
         )
-        self._user = ""
+        self._proof = NOBODY
         self._sasl: SaslServer | None = None
         self._engine: ProtonEngine | None = None
         self._links: LinkTable | None = None
         """None until the client is known."""
+        self._address = ""
+        self._early: bytes | None = None
+        """What the client sent before it is looked at, if it has to wait."""
         self._is_blocked = self._is_closing = self._is_client_done = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -73,10 +83,32 @@ class AmqpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(services.settings.output_bytes_max)
         self._sasl = services.security.sasl(self._transport)
+        peer = self._transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else "local"
+        self._slow_down(services.attempts.before(self._address))
         services.connections.opened(self)
         self._timer = self._loop.call_later(services.settings.hello_timeout_s, self._transport.abort)
 
+    def _slow_down(self, wait_s: float | None) -> None:
+        """A client at an address where others failed to authenticate waits before it is looked at."""
+        if wait_s is None:
+            self._transport.abort()
+        elif wait_s:
+            self._early = b""
+            self._loop.call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._services.attempts.answered(self._address)
+        data, self._early = self._early or b"", None
+        if not self._transport.is_closing():
+            self.data_received(data)
+
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early += data
+            if len(self._early) > EARLY_BYTES_MAX:
+                self._transport.abort()
+            return
         if self._sasl is not None:
             data = self._authenticate(self._sasl, data)
         engine = self._engine
@@ -92,6 +124,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._services.connections.closed(self)
+        self._services.logins.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._links is not None:
@@ -109,6 +142,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _authenticate(self, sasl: SaslServer, data: bytes) -> bytes:
         """Authenticate the client. Returns the bytes that belong to AMQP."""
+        services = self._services
         try:
             self._transport.write(sasl.feed(data))
         except NotSasl as error:
@@ -117,11 +151,13 @@ class AmqpConnection(asyncio.Protocol):
             return b""
         if sasl.state is SaslState.FAILED:
             log.warning("%s failed to authenticate", self._transport.get_extra_info("peername"))
+            services.attempts.count(self._address, "amqp")
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""
-        self._user, self._sasl = sasl.user, None
-        self._begin(sasl.user)
+        self._proof, self._sasl = sasl.identity, None
+        self._begin(sasl.identity.name)
+        services.logins.add(self)
         return sasl.rest
 
     def _begin(self, user: str) -> None:
@@ -164,7 +200,7 @@ class AmqpConnection(asyncio.Protocol):
         try:
             work()
         except Exception:
-            log.exception("an internal error of the gateway closes the connection of %s", self._user)
+            log.exception("an internal error of the gateway closes the connection of %s", self._proof)
             self._transport.abort()
 
     def _work(self) -> None:
@@ -242,12 +278,30 @@ class AmqpConnection(asyncio.Protocol):
         """The client closed the connection, or broke the protocol."""
         self._is_client_done = True
         if condition:
-            log.info("%s closed its connection: %s: %s", self._user, condition, text)
+            log.info("%s closed its connection: %s: %s", self._proof, condition, text)
         if self._links is not None:
             self._links.clear()
         if self._engine is not None:
             self._engine.close()
         self._turns.wake()
+
+    # -- identity and rules
+
+    @property
+    def proof(self) -> Identity:
+        """Who the client is."""
+        return self._proof
+
+    def expel(self, why: str) -> None:
+        """The client's proof was revoked, or has expired."""
+        log.warning("closing the AMQP connection of %s: %s", self._proof, why)
+        self.end(why, condition_of(Code.UNAUTHENTICATED))
+
+    def review(self) -> None:
+        """The rules have changed: close the links that they allow no longer."""
+        if self._links is not None:
+            self._links.review()
+            self._turn()
 
     # -- stopping
 
@@ -259,12 +313,12 @@ class AmqpConnection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, condition: str = FORCED) -> None:
         """Close every link and the connection with a reason."""
         if self._engine is None or self._links is None:
             self._transport.abort()
             return
         self._links.end(text)
-        self._engine.close(FORCED, text)
+        self._engine.close(condition, text)
         self._is_blocked = False
         self._turn()

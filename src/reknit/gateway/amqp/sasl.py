@@ -16,8 +16,7 @@ Other frames raise `NotSasl`.
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -31,13 +30,13 @@ from reknit.gateway.amqp.codec.encoding import (
     symbols,
     ulong,
 )
+from reknit.trust.identities import NOBODY, Identity
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_BYTES: Final = 8
 FRAME_BYTES_MAX: Final = 4096
 """SASL frames are short. A client that sends a longer one is rejected."""
-ANONYMOUS: Final = "anonymous"
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 _OK, _AUTH = 0, 1
 
@@ -80,23 +79,27 @@ def frame(performative: int, fields: Sequence[bytes]) -> bytes:
     return (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
 
 
+Plain = Callable[[str, str], Identity | None]
+"""The identity behind a name and a password; None if it is not right."""
+
+
 class SaslServer:
-    """One exchange. `mechanisms` are on offer. `subject` is the name in the client's certificate, if it has one.
+    """One exchange. `mechanisms` are on offer; `external` is the identity in the client's certificate, if it has one.
 
     >>> from reknit.gateway.amqp.codec.encoding import Symbol
-    >>> sasl = SaslServer(["PLAIN"], {"ann": "s3cret"})
+    >>> sasl = SaslServer(["PLAIN"], lambda name, password: Identity(name) if password == "s3cret" else None)
     >>> said = sasl.feed(SASL_HEADER + frame(0x41, [encode(Symbol("PLAIN")), encode(b"\\0ann\\0s3cret")]) + AMQP_HEADER)
-    >>> sasl.state, sasl.user, sasl.rest
+    >>> sasl.state, sasl.identity.name, sasl.rest
     (<SaslState.DONE: 'done'>, 'ann', b'AMQP\\x00\\x01\\x00\\x00')
     """
 
-    def __init__(self, mechanisms: Sequence[str], users: Mapping[str, str], subject: str = "") -> None:
-        self._mechanisms = [one for one in mechanisms if one != "EXTERNAL" or subject]
-        self._users = users
-        self._subject = subject
+    def __init__(self, mechanisms: Sequence[str], plain: Plain, external: Identity | None = None) -> None:
+        self._mechanisms = [one for one in mechanisms if one != "EXTERNAL" or external is not None]
+        self._plain = plain
+        self._external = external
         self._buffer = b""
         self.state = SaslState.HEADER
-        self.user = ""
+        self.identity = NOBODY
         self.mechanism = ""
         self.rest = b""
         """The bytes after the exchange."""
@@ -116,7 +119,7 @@ class SaslServer:
     def _header(self) -> bytes:
         header = self._buffer[:HEADER_BYTES]
         if header == AMQP_HEADER and "ANONYMOUS" in self._mechanisms:
-            self.state, self.user = SaslState.DONE, ANONYMOUS  # a client without SASL is anonymous
+            self.state = SaslState.DONE  # a client without SASL is anonymous
             return b""
         if header != SASL_HEADER:
             self.state = SaslState.FAILED
@@ -148,32 +151,29 @@ class SaslServer:
             self.mechanism = str(fields[0])
             return self._choose(fields[1] if len(fields) > 1 else None)
         if self.state is SaslState.RESPONSE and found.descriptor == _RESPONSE and fields:
-            return self._finish(self._plain(fields[0]))
+            return self._finish(self._user(fields[0]))
         raise NotSasl(f"performative {found.descriptor!r} is not expected here")
 
     def _choose(self, response: object) -> bytes:
         if self.mechanism not in self._mechanisms:
-            return self._finish("")
+            return self._finish(None)
         if self.mechanism == "ANONYMOUS":
-            return self._finish(ANONYMOUS)
+            return self._finish(NOBODY)
         if self.mechanism == "EXTERNAL":
-            return self._finish(self._subject)
+            return self._finish(self._external)
         if response is None:
             self.state = SaslState.RESPONSE
             return frame(_CHALLENGE, [encode(b"")])
-        return self._finish(self._plain(response))
+        return self._finish(self._user(response))
 
-    def _plain(self, response: object) -> str:
-        """The user, if the password is right; otherwise empty."""
+    def _user(self, response: object) -> Identity | None:
+        """The user, if the password is right. Nobody acts for somebody else (RFC 4616: the authorization identity)."""
         parts = response.split(b"\0") if isinstance(response, bytes) else []
-        if len(parts) != 3:
-            return ""
-        name = parts[1].decode("utf-8", "replace")
-        known = self._users.get(name)
-        is_right = hmac.compare_digest(parts[2], (known or "").encode())
-        return name if is_right and known else ""
+        if len(parts) != 3 or parts[0] not in (b"", parts[1]):
+            return None
+        return self._plain(parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace"))
 
-    def _finish(self, user: str) -> bytes:
-        self.user = user
-        self.state = SaslState.DONE if user else SaslState.FAILED
-        return frame(_OUTCOME, [bytes((0x50, _OK if user else _AUTH))])
+    def _finish(self, identity: Identity | None) -> bytes:
+        self.identity = identity or NOBODY
+        self.state = SaslState.DONE if identity is not None else SaslState.FAILED
+        return frame(_OUTCOME, [bytes((0x50, _OK if identity is not None else _AUTH))])

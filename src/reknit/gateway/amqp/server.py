@@ -32,7 +32,7 @@ class AmqpServer:
         self.replies = ReplyAddresses()
         """The addresses that clients were given for replies."""
         self._origin = node.config.origin
-        self._security = AmqpSecurity(self.settings, self._refusal)
+        self._security = AmqpSecurity(self.settings, node.gate, self._refusal)
         self._counts = DeliveryCounts()
         self._node = NodeClient(node)
         self._services = AmqpServices(
@@ -43,12 +43,20 @@ class AmqpServer:
             node=self._node,
             security=self._security,
             access=node.gate,
+            logins=node.gate.logins,
+            attempts=node.gate.attempts,
             counts=self._counts,
             replies=self.replies,
             connections=self.connections,
         )
         self._server: Server | None = None
-        node.reloader.add("the certificate for amqps://", self._security.tls)
+        self._security.follow(node)
+        node.gate.watchers.append(self._review)
+
+    def _review(self) -> None:
+        """The rules have changed."""
+        for connection in self.connections:
+            connection.review()
 
     def _refusal(self, setting: str, why: str) -> InvalidConfig:
         name = f"amqp.{setting}"

@@ -19,7 +19,7 @@ from reknit.envelope.cloudevents import from_json
 from reknit.errors import Full, InvalidAttributes, Refused
 from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
-from reknit.gateway.http.origins import OriginPolicy
+from reknit.gateway.http.origins import FORBIDDEN, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
 from reknit.outcome import Code
 from reknit.transport import memory
@@ -52,9 +52,11 @@ class CloudEventsPage:
     async def _take(self, request: HttpRequest) -> tuple[int, str]:
         if request.method != "POST":
             return 400, f"POST a CloudEvent in JSON, or a list of them as {_BATCH}"
-        user = self._access.who(request.token)
-        if user is None or not self._origins.is_allowed(request):
-            return 403, "the token is unknown, or pages of this site may not use this node (http.origins)"
+        if not self._origins.is_allowed(request):
+            return 403, FORBIDDEN
+        if request.refusal:
+            return 403, request.refusal
+        user = request.identity.name
         try:
             several = _read(request)
         except InvalidAttributes as error:

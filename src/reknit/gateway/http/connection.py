@@ -15,6 +15,7 @@ from wsproto.events import CloseConnection, Message, Ping
 from wsproto.utilities import RemoteProtocolError
 
 from reknit.config import HttpSettings
+from reknit.gateway.access import Access
 from reknit.gateway.http.connections import ConnectionRegistry
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
@@ -24,6 +25,8 @@ from reknit.gateway.http.requests import HttpRequest, RequestReader, RequestTooL
 from reknit.gateway.http.room import TunnelRoom
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.server import TunnelBlocked, TunnelClosed, TunnelOpened, TunnelServer
+from reknit.trust.identities import NOBODY, Identity
+from reknit.trust.logins import Logins
 
 LINGER_S = 2.0
 """How long a connection that is being closed may take to send its last bytes."""
@@ -42,6 +45,7 @@ class HttpServices:
     origins: OriginPolicy
     tunnels: TunnelServer
     feed: TunnelFeed
+    logins: Logins
     on_request: Callable[[HttpConnection, HttpRequest], None]
     """Answers a request. It calls `next_request` when that is done."""
 
@@ -50,8 +54,8 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
     """A client's connection. As a tunnel it holds little more than its transport and its group."""
 
     __slots__ = (
-        "_format", "_group", "_is_encrypted", "_is_ending", "_reader", "_services", "_transport", "_waiting", "_ws",
-        "address", "fd", "opened_at",
+        "_format", "_group", "_is_encrypted", "_is_ending", "_proof", "_reader", "_services", "_transport", "_waiting",
+        "_ws", "address", "fd", "opened_at",
     )  # fmt: skip
 
     def __init__(self, services: HttpServices) -> None:
@@ -63,6 +67,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         self._ws: WsConnection | None = None
         self._is_ending = False
         self._group: TunnelGroup | None = None
+        self._proof = NOBODY
         self.address = ""
         self.opened_at = 0.0
 
@@ -174,12 +179,36 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
         return self._services.room.refusal(self.fd, self.address)
 
     def open_tunnel(
-        self, format: TunnelFormat, scope: TunnelScope, is_raw: bool, first: bytes, request: TunnelOpened
+        self,
+        user: Identity,
+        format: TunnelFormat,
+        scope: TunnelScope,
+        is_raw: bool,
+        first: bytes,
+        request: TunnelOpened,
     ) -> None:
         """Send the first event, then the events after the granted place."""
+        self._proof = user
         self.write(chunk(first) if format.is_chunked and not is_raw else first)
         opened = TunnelOpened("", self.address, request.place, request.journal)
         self._group = self._services.feed.open(self, format, scope, is_raw, opened)
+        if self._group is not None:
+            self._services.logins.add(self)
+
+    @property
+    def proof(self) -> Identity:
+        """Whose tunnel it is."""
+        return self._proof
+
+    def expel(self, why: str) -> None:
+        """The user's proof was revoked, or has expired."""
+        self.end(f"UNAUTHENTICATED: {why}")
+
+    def review(self, access: Access) -> None:
+        """The rules have changed: end a tunnel that would carry other events now."""
+        if self._group is not None and not self._group.scope.is_same(access.readable(self._proof.name)):
+            text = f"the rules for {self._proof.name} have changed; reconnect for what it may read now"
+            self.end(f"PERMISSION_DENIED: {text}")
 
     def refuse_tunnel(self, why: str, is_raw: bool) -> None:
         """The answer has begun: send the reason inside the tunnel, and close."""
@@ -232,6 +261,7 @@ class HttpConnection(asyncio.Protocol, TunnelConnection):
 
     def _leave(self) -> None:
         """The connection is no longer a tunnel."""
+        self._services.logins.remove(self)
         self._services.tunnels.receive(TunnelClosed(), self, 0.0)
         group, self._group = self._group, None
         if group is not None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import Protocol
 
+from reknit.gateway.access import Access
+
 
 class OpenHttpConnection(Protocol):
     """A connection, as the registry uses it."""
@@ -15,6 +17,9 @@ class OpenHttpConnection(Protocol):
 
     def end(self, why: str) -> None:
         """Send the reason, and close."""
+
+    def review(self, access: Access) -> None:
+        """The rules have changed."""
 
     def close(self) -> None:
         """Close when all is sent."""
@@ -61,6 +66,11 @@ class ConnectionRegistry:
             if now - connection.opened_at < timeout_s:
                 break  # the others are younger
             connection.close()
+
+    def review(self, access: Access) -> None:
+        """The rules have changed: end what they allow no longer."""
+        for connection in list(self._open):
+            connection.review(access)
 
     async def end_all(self, why: str, timeout_s: float) -> None:
         """Close all connections with a reason. Abort those that are still open after `timeout_s`."""

@@ -7,10 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 
+from msgspec.structs import replace
+
 from reknit.errors import ReknitError
+from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
+from reknit.trust.attempts import FailedAttempts
+from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.http")
 
@@ -24,8 +29,18 @@ Page = Callable[[HttpConnection, HttpRequest], Awaitable[None]]
 class Pages:
     """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
 
-    def __init__(self, by_path: Mapping[str, Page], origins: OriginPolicy, hosts: HostPolicy) -> None:
+    def __init__(
+        self,
+        by_path: Mapping[str, Page],
+        *,
+        access: Access,
+        attempts: FailedAttempts,
+        origins: OriginPolicy,
+        hosts: HostPolicy,
+    ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
+        self._access = access
+        self._attempts = attempts
         self._origins = origins
         self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
@@ -44,6 +59,10 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
+            request = self._identified(request)
+            if request.refusal and not await self._may_answer(connection):
+                connection.abort()
+                return
             await self._page(request)(connection, request)
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
@@ -51,6 +70,24 @@ class Pages:
             log.exception("%s %s failed", request.method, request.path)
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
+
+    def _identified(self, request: HttpRequest) -> HttpRequest:
+        """The request with the identity of whoever sent it, or with the reason why its token proves none."""
+        try:
+            return replace(request, identity=self._access.identify(request.token))
+        except Unauthenticated as error:
+            return replace(request, refusal=error.why)
+
+    async def _may_answer(self, connection: HttpConnection) -> bool:
+        """Wait, after a token that proves nothing; False if there were too many of them from this address."""
+        address, attempts = connection.address, self._attempts
+        wait_s = attempts.failed(address, "http")
+        if wait_s:
+            try:
+                await asyncio.sleep(wait_s)
+            finally:
+                attempts.answered(address)
+        return wait_s is not None
 
     def _page(self, request: HttpRequest) -> Page:
         if not self._hosts.is_allowed(request.headers.get("host", "")):

@@ -23,6 +23,7 @@ from reknit.gateway.http.scopes import PatternScope
 from reknit.protocol.tunnel.reconnect import ReconnectGranted, live, since_checkpoint
 from reknit.protocol.tunnel.server import TunnelOpened
 from reknit.topic import Pattern
+from reknit.trust.identities import Identity
 
 _WS_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -60,7 +61,7 @@ class PatternTunnels:
         if not is_raw:
             headers.append(("Transfer-Encoding", "chunked"))
         head = answer_head(200, headers, keep_alive=False)
-        self._open(connection, FORMATS["sse"], scope, place, head, is_raw)
+        self._open(connection, request.identity, FORMATS["sse"], scope, place, head, is_raw)
 
     async def websocket(self, connection: HttpConnection, request: HttpRequest) -> None:
         """`GET /ws?topic=PATTERN&format=json|binary&from=CHECKPOINT`."""
@@ -81,21 +82,21 @@ class PatternTunnels:
             return
         accept = base64.b64encode(hashlib.sha1((key + _WS_GUID).encode()).digest()).decode()
         upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accept)]
-        self._open(connection, format, scope, first(form, "from"), answer_head(101, upgrade), True)
+        head = answer_head(101, upgrade)
+        self._open(connection, request.identity, format, scope, first(form, "from"), head, True)
 
     def _scope(self, connection: HttpConnection, request: HttpRequest) -> PatternScope | None:
         """The requested topics that the user may read; None if the request was refused."""
-        access = self._access
-        user = access.who(request.token)
-        if user is None:
-            connection.answer_text(request, 403, "the token is unknown")
+        if request.refusal:
+            connection.answer_text(request, 403, request.refusal)
             return None
+        user = request.identity.name
         try:
             pattern = Pattern(first(parse_form(request.query), "topic").strip("/"))
         except InvalidTopic as error:
             connection.answer_text(request, 400, f"{error}; write ?topic=PATTERN")
             return None
-        readable = access.readable(user)
+        readable = self._access.readable(user)
         if readable is not None and not any(pattern.intersects(one) for one in readable):
             connection.answer_text(request, 403, f"{user} may not read {pattern}")
             return None
@@ -104,6 +105,7 @@ class PatternTunnels:
     def _open(
         self,
         connection: HttpConnection,
+        user: Identity,
         format: TunnelFormat,
         scope: PatternScope,
         checkpoint: str,
@@ -128,6 +130,5 @@ class PatternTunnels:
             "retry": f"{retry_ms:.0f}",
             "checkpoint": granted.place.text,
         }
-        connection.open_tunnel(
-            format, scope, is_raw, format.status(opened, why), TunnelOpened("", "", granted.place)
-        )
+        first_event, opening = format.status(opened, why), TunnelOpened("", "", granted.place)
+        connection.open_tunnel(user, format, scope, is_raw, first_event, opening)

@@ -11,6 +11,7 @@ import httptools
 import msgspec
 
 from reknit.protocol.tunnel.elements import PAYLOAD
+from reknit.trust.identities import NOBODY, Identity
 
 HEADERS_BYTES_MAX: Final = 32 << 10
 UPGRADES: Final = "/ws"
@@ -33,6 +34,10 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes
     version: str
     keep_alive: bool
+    identity: Identity = NOBODY
+    """Who sent it."""
+    refusal: str = ""
+    """Why its token proves nothing; empty if it does, or if there is none."""
 
     @property
     def token(self) -> str:

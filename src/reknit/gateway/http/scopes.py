@@ -13,6 +13,20 @@ def _is_readable(readable: tuple[Pattern, ...] | None, topic: str) -> bool:
     return readable is None or any(one.matches(topic) for one in readable)
 
 
+def _is_same_view(
+    patterns: Iterable[Pattern], before: tuple[Pattern, ...] | None, now: tuple[Pattern, ...] | None
+) -> bool:
+    """Whether somebody sees the same of these topics as before, now that they may read others."""
+    return all(_view(one, before) == _view(one, now) for one in patterns)
+
+
+def _view(pattern: Pattern, readable: tuple[Pattern, ...] | None) -> frozenset[Pattern] | None:
+    """What may be read of a pattern; None for all of it."""
+    if readable is None or any(one.includes(pattern) for one in readable):
+        return None
+    return frozenset(one for one in readable if one.intersects(pattern))
+
+
 class TunnelScope(Protocol):
     """The events of a tunnel. Scopes with equal keys carry the same events."""
 
@@ -28,6 +42,9 @@ class TunnelScope(Protocol):
     def matches(self, topic: str) -> bool:
         """Whether an event on the topic may reach the tunnel."""
 
+    def is_same(self, readable: tuple[Pattern, ...] | None) -> bool:
+        """Whether the tunnel carries the same events for a user who may read these topics now."""
+
 
 class PatternScope:
     """The topics that match a pattern, as far as the user may read them."""
@@ -39,6 +56,9 @@ class PatternScope:
 
     def patterns(self) -> Iterable[Pattern]:
         return (self._pattern,)
+
+    def is_same(self, readable: tuple[Pattern, ...] | None) -> bool:
+        return _is_same_view(self.patterns(), self._readable, readable)
 
     def matches(self, topic: str) -> bool:
         return self._pattern.matches(topic) and _is_readable(self._readable, topic)
@@ -58,6 +78,9 @@ class TopicScope:
 
     def patterns(self) -> Iterable[Pattern]:
         return dict.fromkeys(Pattern(lane.topic) for lane in self._routes.routed_topics(self.topic))
+
+    def is_same(self, readable: tuple[Pattern, ...] | None) -> bool:
+        return _is_same_view((Pattern(self.topic), *self.patterns()), self._readable, readable)
 
     def matches(self, topic: str) -> bool:
         lanes = self._routes.routed_topics(self.topic)

@@ -58,7 +58,7 @@ class HttpServer:
             populate_events_max=settings.populate_events_max,
         )
         origins = OriginPolicy(settings.origins)
-        access = access or node.gate
+        self._access = access = access or node.gate
         self._cloudevents = CloudEventsPage(
             node, name=node.name, config=node.config, access=access, origins=origins
         )
@@ -71,6 +71,7 @@ class HttpServer:
             origins=origins,
             tunnels=self.tunnels,
             feed=self.feed,
+            logins=node.gate.logins,
             on_request=self.pages.answer,
         )
         self._server: Server | None = None
@@ -113,7 +114,8 @@ class HttpServer:
             PATH: self._cloudevents.answer,
         }
         host = urlsplit(f"//{settings.listen}").hostname or ""
-        return Pages(by_path, origins, HostPolicy(host, settings.hosts))
+        hosts = HostPolicy(host, settings.hosts)
+        return Pages(by_path, access=access, attempts=node.gate.attempts, origins=origins, hosts=hosts)
 
     async def start(self) -> None:
         """Listen. Raises `InvalidConfig`."""
@@ -129,6 +131,7 @@ class HttpServer:
             raise InvalidConfig("http.listen", self._node.config.origin("http.listen"), why) from None
         self.room.warn()
         self._node.watchers.append(self.feed.grown)
+        self._node.gate.watchers.append(self._review)
         self._timer = self._services.loop.call_later(TICK_S, self._tick)
 
     async def stop(self) -> None:
@@ -144,6 +147,10 @@ class HttpServer:
         await self.pages.close()
         await self._cloudevents.close()
         self.publishers.close()
+
+    def _review(self) -> None:
+        """The rules have changed."""
+        self._connections.review(self._access)
 
     def _tick(self) -> None:
         now = self._services.loop.time()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from reknit.config import Config
 from reknit.errors import InvalidTopic
@@ -70,6 +70,19 @@ class SharedSubscriptions:
             case Unsubscribe():
                 self._drop(key, is_clean=True)
                 self._say(peer, Unsubscribed(item.sub, is_forgotten=item.forget))
+        return True
+
+    @property
+    def patterns(self) -> Mapping[SubscriptionKey, Pattern]:
+        """The topics of each subscription."""
+        return self._patterns
+
+    def end(self, key: SubscriptionKey, code: Code, text: str) -> bool:
+        """The node ends a subscription, and says why; returns whether it was one that shares events."""
+        if key not in self._patterns:
+            return False
+        self._drop(key, is_clean=True)
+        self._say(key[0], Unsubscribed(key[1], code, text))
         return True
 
     def _subscribe(self, request: Subscribe, peer: Peer, peer_name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -13,6 +13,7 @@ from reknit.frame import Buffer
 from reknit.node.peers.budget import PeerBudget
 from reknit.outcome import Code
 from reknit.transport.connection import Connection
+from reknit.trust.identities import OURSELVES, Identity
 from reknit.trust.rules import ANONYMOUS
 from reknit.wire.codec import Item, encode
 from reknit.wire.messages import COPIER, Bye, Message, Ping
@@ -47,8 +48,8 @@ class PeerState:
     opened_at: float
     budget: PeerBudget = field(default_factory=PeerBudget)
     name: str = ""
-    identity: str = ""
-    """The name that it has proven, where there are permissions."""
+    proof: Identity = OURSELVES
+    """Who it has proven to be, where there are permissions."""
     is_copier: bool = False
     """Whether it brings events that another node has stored."""
     is_welcome: bool = False
@@ -66,6 +67,11 @@ class PeerState:
 
     def __str__(self) -> str:
         return f"{self.name or 'peer'} ({self.connection.peer})"
+
+    @property
+    def address(self) -> str:
+        """Where it connects from, without the port."""
+        return self.connection.peer.rpartition(":")[0]
 
     @property
     def held_bytes(self) -> int:
@@ -87,9 +93,18 @@ class PeerState:
         self.name, self.is_copier = name, role == COPIER
         self.is_welcome = True
 
-    def identified(self, identity: str) -> None:
-        """It has proven this name."""
-        self.identity = identity
+    @property
+    def identity(self) -> str:
+        """The name that it has proven, where there are permissions."""
+        return self.proof.name
+
+    def identified(self, proof: Identity) -> None:
+        """It has proven who it is."""
+        self.proof = proof
+
+    def expel(self, why: str) -> None:
+        """It is no longer who it was: its proof was revoked, or has expired."""
+        self.dismiss(Code.UNAUTHENTICATED, why)
 
     def blocked(self, is_blocked: bool) -> None:
         """Its connection takes no more, or takes bytes again."""
@@ -168,8 +183,13 @@ class PeerState:
     def dismiss(self, code: Code, text: str) -> None:
         """Say why, and close; once."""
         if not self.is_leaving:
-            log.warning("closing the connection of %s: %s: %s", self, code.name, text)
-            self.leave(Bye(code, text))
+            self.dismissal(code, text)()
+
+    def dismissal(self, code: Code, text: str) -> Callable[[], None]:
+        """Take nothing more from it; what is returned says why, and closes."""
+        log.warning("closing the connection of %s: %s: %s", self, code.name, text)
+        self.is_leaving = True
+        return lambda: self.leave(Bye(code, text))
 
     def end(self, code: Code, text: str) -> None:
         """Close at once, and drop what it was sent: it would not read why."""

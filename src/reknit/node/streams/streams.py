@@ -23,7 +23,7 @@ from reknit.protocol.machine import Peer
 from reknit.protocol.routing.routes import SendToNeighbour
 from reknit.protocol.streams import inputs as machines
 from reknit.protocol.streams.streams import StreamMachine
-from reknit.topic import check_topic
+from reknit.topic import check_topic, is_reserved
 from reknit.wire.links import Return
 from reknit.wire.messages import DispositionRow, Message
 from reknit.wire.outcomes import RangeOutcome, Told
@@ -181,6 +181,8 @@ class NodeStreams:
             check_topic(head.topic)
         except InvalidTopic as error:
             return Code.INVALID_ARGUMENT, str(error)
+        if is_reserved(head.topic):
+            return Code.PERMISSION_DENIED, f"only nodes write below reknit/, not {head.topic!r}"
         if not head.flags & FLAG_STREAM or (head.first, head.count) != (1, 1):
             return Code.INVALID_ARGUMENT, "a stream must be one event, the first of its source"
         if mode not in DISTRIBUTIONS:
@@ -219,6 +221,14 @@ class NodeStreams:
         ]  # fmt: skip
 
     # -- the machine
+
+    def end_refused(self, may_stream: Callable[[Peer, str], bool]) -> None:
+        """The rules have changed: end the streams that still arrive from clients that may not send them any more."""
+        for source, up in list(self._ups.items()):
+            topic = self.topics.get(source, "")
+            if topic and not may_stream(up, topic):
+                text = f"its sender may no longer publish on {topic!r}: the rules have changed"
+                self.give(machines.StreamRefused(source, Code.PERMISSION_DENIED, text), up)
 
     def give(self, message: machines.Input, peer: Peer) -> None:
         """Feed the machine, and perform its effects."""

@@ -8,6 +8,7 @@ OpenSubscription    subscriber   Send(Subscribed), or AppendRecord first if its 
 Credit              subscriber   deliveries within the new total
 Settle              subscriber   AppendRecord, DeadLetter; Send(Settled) once that is durable; deliveries
 Unsubscribe         subscriber   Send(Unsubscribed); AppendRecord first if it is to be forgotten
+EndSubscription     the node     Send(Unsubscribed), with the reason
 PeerLeft            connection   none: its queues are dropped, durable subscribers are owed the rest
 PeerBlocked         connection   deliveries when it is over
 JournalGrown        journal      deliveries to live queues; DeadLetter or Withhold at a queue's limit
@@ -42,6 +43,7 @@ from reknit.protocol.dispatch.delivery_pump import SCAN_BYTES, DeliveryPump
 from reknit.protocol.dispatch.expiry import Expiry
 from reknit.protocol.dispatch.inputs import (
     CreditCorrection,
+    EndSubscription,
     EventsExpired,
     EventsGone,
     JournalDamaged,
@@ -76,8 +78,9 @@ SWEEP: Final[QueueKey] = (JOURNAL, -1)
 """The key of scans through the events that were in the journal when this node started."""
 
 Input = (
-    CreditCorrection | Credit | EventsExpired | EventsGone | JournalDamaged | JournalGrown | JournalScanned
-    | JournalTrimmed | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle | Unsubscribe
+    CreditCorrection | Credit | EndSubscription | EventsExpired | EventsGone | JournalDamaged | JournalGrown
+    | JournalScanned | JournalTrimmed | MadeDurable | OpenSubscription | PeerBlocked | PeerLeft | SetPaused | Settle
+    | Unsubscribe
 )  # fmt: skip
 
 
@@ -150,6 +153,8 @@ class Dispatcher:
                 self._floor_due = self._floor_due or now + FLOOR_S
             case Unsubscribe(sub=sub, forget=forget):
                 self.subscribers.unsubscribe((peer, sub), forget)
+            case EndSubscription(sub=sub, code=code, text=text):
+                self.subscribers.end((peer, sub), code, text)
             case PeerBlocked(is_blocked=is_blocked):
                 self._block(peer, is_blocked)
             case PeerLeft():

@@ -6,7 +6,7 @@ import msgspec
 
 from reknit.entries import Removed, Run
 from reknit.ledger import Series
-from reknit.outcome import Reason
+from reknit.outcome import Code, Reason
 from reknit.protocol.machine import Peer
 from reknit.topic import Pattern
 from reknit.wire.messages import Subscribe
@@ -86,6 +86,14 @@ class CreditCorrection(msgspec.Struct, frozen=True):
 
     key: QueueKey
     difference: int
+
+
+class EndSubscription(msgspec.Struct, frozen=True):
+    """The node ends a subscription of this peer, and says why."""
+
+    sub: int
+    code: Code
+    text: str
 
 
 class PeerBlocked(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from reknit.ledger import Account, Series
 from reknit.outcome import Code
 from reknit.protocol.dispatch.delivery_pump import DeliveryPump
@@ -190,6 +192,16 @@ class Subscribers:
             self._state.send(key[0], Unsubscribed(key[1]))
             if name:
                 self._ended[key] = name
+
+    def end(self, key: QueueKey, code: Code, text: str) -> None:
+        """The node ends a subscription. A durable subscriber keeps its account."""
+        if self._end(key) is not None:
+            self._refuse(key, code, text)
+
+    def all(self) -> Iterator[tuple[QueueKey, str, str]]:
+        """Every subscription, also one that is being opened: its key, its pattern and its durable name."""
+        yield from ((key, one.pattern.text, one.request.name) for key, one in self._opening.items())
+        yield from ((key, queue.pattern.text, queue.name) for key, queue in self._state.queues.by_key.items())
 
     def _end(self, key: QueueKey) -> str | None:
         """End a subscription; returns its name, or None if there is no such subscription."""

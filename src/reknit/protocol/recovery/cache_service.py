@@ -17,6 +17,7 @@ Replies that no search waits for come late, and are ignored. A pattern or topic 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, assert_never
 
 from reknit.errors import InvalidTopic
@@ -146,6 +147,12 @@ class CacheService:
         elif len(offers) < OFFERS_MAX:
             offers[offer] = pattern
             self._requests.setdefault(peer, CacheRequests())
+
+    def withdraw(self, may_offer: Callable[[Peer, str], bool]) -> None:
+        """The rules have changed: forget the offers of peers that may not make them any more."""
+        for peer, offers in self._offers.items():
+            for offer in [one for one in offers if not may_offer(peer, one.pattern)]:
+                del offers[offer]
 
     def _left(self, peer: Peer) -> None:
         self._offers.pop(peer, None)

@@ -82,6 +82,14 @@ class StorageFailed(msgspec.Struct, frozen=True):
     text: str
 
 
+class StreamRefused(msgspec.Struct, frozen=True):
+    """The sender of a stream may no longer publish on its topic."""
+
+    source: bytes
+    code: Code
+    text: str
+
+
 class UpstreamGone(msgspec.Struct, frozen=True):
     """A sender is gone. With `is_final`, nobody waits for the outcome of its whole streams either."""
 
@@ -153,6 +161,7 @@ StreamInput = (
     | StreamSettled
     | StreamAborted
     | StorageFailed
+    | StreamRefused
 )
 """An input about one known stream."""
 Input = StreamStarted | UpstreamGone | StreamInput

@@ -14,6 +14,7 @@ end is known when the last chunk is there.
     StreamAborted, UpstreamGone   while ARRIVING: AbortDownstream, so that nobody takes a part for the whole
     StreamAborted    while WHOLE: ignored, it is too late to abort
     StorageFailed    -> AbortDownstream, AbandonStream
+    StreamRefused    while ARRIVING: the same; while WHOLE: ignored, as it was permitted when it came
 
 Inputs for an unknown stream are ignored: it has ended. So are chunks, aborts and credit from a peer that is neither its
 upstream nor its path. Upstream may send as long as at most a window of bytes waits here; a path that starts again
@@ -46,6 +47,7 @@ from reknit.protocol.streams.inputs import (
     StreamAborted,
     StreamInput,
     StreamPinned,
+    StreamRefused,
     StreamSettled,
     StreamStarted,
     UpstreamGone,
@@ -225,6 +227,9 @@ class StreamMachine:
                     self._abort(stream, Code.OK, text)
             case StorageFailed(code=code, text=text):
                 self._abort(stream, code, text)
+            case StreamRefused(code=code, text=text):
+                if not stream.is_whole:
+                    self._abort(stream, code, text)
             case _:
                 assert_never(message)
 

@@ -13,6 +13,7 @@ from reknit.gateway.amqp.codec.messages import DecodedMessage, decode_message, d
 from reknit.gateway.amqp.deliveries import DeliveryReader, Handle, WholeMessage
 from reknit.gateway.amqp.links.incoming_stream import IncomingMessageStream
 from reknit.gateway.amqp.links.offers import MessageOffers
+from reknit.gateway.amqp.links.rights import ClientRights
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code
 from reknit.topic import check_topic
@@ -111,7 +112,7 @@ class AmqpIncomingLink:
         return found
 
     def _offer(self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]) -> None:
-        offers = self._offers.get(topic) or self._open_named(topic, group)
+        offers = self._topic_offers(topic, group)
         if offers is None or not group:
             return
         handles: list[Handle | None] = []
@@ -126,6 +127,13 @@ class AmqpIncomingLink:
         except Full as error:
             self._services.intake.release(sum(sizes))
             _reject(handles, Code.RESOURCE_EXHAUSTED, str(error))
+
+    def _topic_offers(
+        self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]
+    ) -> MessageOffers | None:
+        """Where messages go. A topic that messages name is asked for each time: the rules may have changed."""
+        is_permitted = bool(self._topic) or self._services.rights.may_publish(topic)
+        return (self._offers.get(topic) if is_permitted else None) or self._open_named(topic, group)
 
     def _open_named(
         self, topic: str, group: list[tuple[DecodedMessage, WholeMessage]]
@@ -238,6 +246,19 @@ class AmqpIncomingLink:
             deliveries.grant(self.handle, wanted)
 
     # -- the end
+
+    @property
+    def address(self) -> str:
+        """The topic; empty if each message names one."""
+        return self._topic
+
+    def is_permitted(self, rights: ClientRights) -> bool:
+        """Whether the client may still have this link. Where messages name their topics, each is asked for."""
+        return not self._topic or rights.may_publish(self._topic)
+
+    def end(self, code: Code, text: str) -> None:
+        """The node ends the link, and says why. Offered events are still delivered."""
+        self._end(condition_of(code), text)
 
     def _end(self, condition: str, text: str) -> None:
         deliveries.close_link(self.handle, condition, text)

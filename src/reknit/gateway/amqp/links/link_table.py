@@ -12,9 +12,9 @@ from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.links.incoming import RESEND_RELEASED, AmqpIncomingLink
 from reknit.gateway.amqp.links.outgoing import AmqpOutgoingLink
 from reknit.gateway.amqp.links.services import LinkServices
-from reknit.gateway.amqp.sasl import ANONYMOUS
 from reknit.outcome import Code
 from reknit.topic import Pattern, check_topic
+from reknit.trust.rules import ANONYMOUS
 
 Link = AmqpIncomingLink | AmqpOutgoingLink
 
@@ -141,6 +141,15 @@ class LinkTable:
                 found.close(is_closed=False)
 
     # -- the end
+
+    def review(self) -> None:
+        """The rules have changed: close the links that they allow no longer, with the reason."""
+        rights = self._services.rights
+        for link in self.open:
+            if not link.is_permitted(rights):
+                what = "publish on" if isinstance(link, AmqpIncomingLink) else "read"
+                text = f"{rights.user} may no longer {what} {link.address}: the rules have changed"
+                link.end(Code.PERMISSION_DENIED, text)
 
     def clear(self) -> None:
         """The connection is gone, or the client closed it."""

@@ -20,6 +20,7 @@ from reknit.gateway.amqp.codec.messages import encode_messages
 from reknit.gateway.amqp.deliveries import Handle
 from reknit.gateway.amqp.links.dispositions import ACCEPTED, LinkDisposition, UnsettledMessages
 from reknit.gateway.amqp.links.outgoing_stream import OutgoingMessageStream, StreamTooLong
+from reknit.gateway.amqp.links.rights import ClientRights
 from reknit.gateway.amqp.links.services import LinkServices
 from reknit.outcome import Code, Outcome
 from reknit.topic import Pattern
@@ -85,7 +86,7 @@ class AmqpOutgoingLink:
             name,
             on_batch=self._on_batch,
             on_ready=self._on_ready,
-            on_end=self._on_end,
+            on_end=self.end,
             streams=self,
         )
         self._unsettled = UnsettledMessages(
@@ -125,8 +126,17 @@ class AmqpOutgoingLink:
             self.flowed()
             self._services.turns.wake()
 
-    def _on_end(self, code: int, text: str) -> None:
-        """The node ended the subscription."""
+    @property
+    def address(self) -> str:
+        """The topic or pattern."""
+        return self._terms.address
+
+    def is_permitted(self, rights: ClientRights) -> bool:
+        """Whether the client may still have this link."""
+        return self._terms.is_dynamic or rights.may_read(Pattern(self.address))
+
+    def end(self, code: int, text: str) -> None:
+        """The node ends the subscription, and says why."""
         if self.is_gone:
             return
         if self.is_ready:

@@ -16,7 +16,7 @@ from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.formats import FORMATS, TunnelFormat
 from reknit.gateway.http.kn.notify import Notifications
 from reknit.gateway.http.kn.route_requests import RouteRequests
-from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, UNKNOWN_TOKEN, StatusEvent, new_id
+from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, StatusEvent, new_id
 from reknit.gateway.http.kn.topics import to_topic
 from reknit.gateway.http.kn.tunnel import KnTunnels
 from reknit.gateway.http.origins import FORBIDDEN as FORBIDDEN_ORIGIN
@@ -91,7 +91,7 @@ class KnPage:
             await self._send(connection, request, format, form, answers)
 
     def _whoami(self, connection: HttpConnection, request: HttpRequest) -> None:
-        user = self._access.who(request.token) or "anonymous"
+        user = request.identity.name
         shown = "Anonymous User" if user == "anonymous" else user
         pairs = {"kn_userid": user, "kn_displayname": shown, "kn_server": "/kn"}
         body = "".join(f"window.{name} = {json.dumps(value)};\n" for name, value in pairs.items())
@@ -103,9 +103,9 @@ class KnPage:
     async def _answers(self, request: HttpRequest, form: Form, method: str) -> list[StatusEvent]:
         if not self._origins.is_allowed(request):
             return [StatusEvent(FORBIDDEN, FORBIDDEN_ORIGIN)]
-        user = self._access.who(request.token)
-        if user is None:
-            return [StatusEvent(FORBIDDEN, UNKNOWN_TOKEN)]
+        if request.refusal:
+            return [StatusEvent(FORBIDDEN, request.refusal)]
+        user = request.identity.name
         if method != "batch":
             return [await self._one(request, form, method, user)]
         values = [value for name, value in form if name == "kn_batch"]
@@ -167,11 +167,11 @@ class KnPage:
 
     def _status_refusal(self, request: HttpRequest, topic: str) -> StatusEvent | None:
         """Why status events may not be published on a topic for this client. They are answers, but also events."""
-        user = self._access.who(request.token)
+        user = request.identity.name
         if not self._origins.is_allowed(request):
             return StatusEvent(FORBIDDEN, FORBIDDEN_ORIGIN)
-        if user is None:
-            return StatusEvent(FORBIDDEN, UNKNOWN_TOKEN)
+        if request.refusal:
+            return StatusEvent(FORBIDDEN, request.refusal)
         if not self._access.may_publish(user, topic):
             return StatusEvent(FORBIDDEN, f"{user} may not post to /{topic}")
         return None

@@ -27,7 +27,6 @@ class StatusEvent(msgspec.Struct, frozen=True):
         return self.status[4:]
 
 
-UNKNOWN_TOKEN = "the token is unknown"
 BAD_REQUEST, FORBIDDEN = "400 Bad Request", "403 Forbidden"
 
 

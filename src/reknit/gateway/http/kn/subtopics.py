@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from reknit import environment
 from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import TunnelFormat
-from reknit.gateway.http.kn.topics import children
+from reknit.gateway.http.kn.topics import SUBTOPICS, children
 from reknit.gateway.http.scopes import TunnelScope
 from reknit.protocol.tunnel.elements import ID, ROUTED_FROM, TIME
 from reknit.store.journal import Journal
@@ -23,6 +23,10 @@ class SubtopicsScope:
 
     def patterns(self) -> Iterable[Pattern]:
         return ()
+
+    def is_same(self, readable: tuple[Pattern, ...] | None) -> bool:
+        topic = f"{self.parent}/{SUBTOPICS}".removeprefix("/")
+        return readable is None or any(one.matches(topic) for one in readable)
 
     def matches(self, topic: str) -> bool:
         return False

@@ -12,7 +12,7 @@ from reknit.gateway.http.feed import TunnelFeed
 from reknit.gateway.http.formats import JsFormat, TunnelFormat
 from reknit.gateway.http.kn.parameters import age_of, count_of
 from reknit.gateway.http.kn.router import KnRouter
-from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, UNKNOWN_TOKEN, new_id
+from reknit.gateway.http.kn.status import BAD_REQUEST, FORBIDDEN, new_id
 from reknit.gateway.http.kn.subtopics import Subtopics, SubtopicsScope
 from reknit.gateway.http.kn.topics import SUBTOPICS, to_topic
 from reknit.gateway.http.origins import OriginPolicy
@@ -79,9 +79,8 @@ class KnTunnels:
         status = format.status(self._status(form, scope, place))
         prelude = b"<!DOCTYPE html>\n" if isinstance(format, JsFormat) else b""
         extra = self._subtopics.population(scope, format)
-        connection.open_tunnel(
-            format, scope, is_raw, prelude + status + extra, TunnelOpened("", "", place, journal)
-        )
+        opening = TunnelOpened("", "", place, journal)
+        connection.open_tunnel(request.identity, format, scope, is_raw, prelude + status + extra, opening)
 
     def _head(self, request: HttpRequest, format: TunnelFormat, is_raw: bool) -> bytes:
         headers = [
@@ -124,17 +123,16 @@ class KnTunnels:
     def _granted(
         self, request: HttpRequest, form: Form, name: str
     ) -> tuple[TunnelScope, JournalPlace] | ReconnectDenied:
-        access = self._access
-        user = access.who(request.token)
-        if user is None:
-            return ReconnectDenied(FORBIDDEN, UNKNOWN_TOKEN)
+        if request.refusal:
+            return ReconnectDenied(FORBIDDEN, request.refusal)
+        user = request.identity.name
         try:
             topic = to_topic(name, f"http://{request.headers.get('host', '')}/kn")
         except InvalidTopic as error:
             return ReconnectDenied(BAD_REQUEST, str(error))
         if why := refusal(name for name, value in form if value):
             return ReconnectDenied(BAD_REQUEST, why)
-        readable = access.readable(user)
+        readable = self._access.readable(user)
         if readable is not None and not any(one.matches(topic) for one in readable):
             return ReconnectDenied(FORBIDDEN, f"{user} may not read /{topic}")
         if topic.rpartition("/")[2] == SUBTOPICS:

@@ -1,0 +1,96 @@
+"""Tunnels end with the reason when their user may no longer read what they carry; others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reknit import environment
+from tests.gateway.http.http_client import Stream, Web, config, web
+from tests.guarded_files import GuardedFiles
+
+pytestmark = pytest.mark.real
+
+SECRETS = {"ann": "a-token", "bob": "b-token"}
+REST = ("* publish **", "* subscribe news/*")
+RULES = ("ann subscribe what/**", "bob subscribe what/chat", *REST)
+WS = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> GuardedFiles:
+    return GuardedFiles(tmp_path, SECRETS, *RULES)
+
+
+@pytest.fixture
+def node(files: GuardedFiles) -> Iterator[Web]:
+    with web(files.guard(config())) as node:
+        yield node
+
+
+def opened(node: Web, path: str, token: str = "", **headers: str) -> Stream:
+    """A tunnel, after its first event."""
+    bearer = {"Authorization": f"Bearer {token}"} if token else {}
+    stream = node.stream(path, **bearer, **headers)
+    stream.until(b"Watching topic" if path.startswith("/kn") else b"live")
+    return stream
+
+
+PATHS = ("/sse?topic=what/chat", "/ws?topic=what/chat", "/kn?kn_from=/what/chat;kn_response_format=simple")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_tunnel_that_lost_its_rule_ends_and_others_go_on(node: Web, files: GuardedFiles, path: str) -> None:
+    headers = WS if path.startswith("/ws") else {}
+    with (
+        opened(node, path, "a-token", **headers) as ann,
+        opened(node, path, "b-token", **headers) as bob,
+        opened(node, path.replace("what/chat", "news/x"), **headers) as nobody,
+    ):
+        files.allow("bob subscribe what/chat", *REST)
+        assert b"PERMISSION_DENIED: the rules for ann have changed" in ann.rest()
+        node.post("/what/chat", "for-bob")
+        node.post("/news/x", "for-all")
+        bob.until(b"for-bob")
+        nobody.until(b"for-all")
+        assert b"for-bob" not in ann.body
+    assert node.request(path, "GET", b"", Authorization="Bearer a-token", **headers).code == 403
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_revoked_token_ends_its_tunnels_and_no_others(node: Web, files: GuardedFiles, path: str) -> None:
+    headers = WS if path.startswith("/ws") else {}
+    with opened(node, path, "a-token", **headers) as ann, opened(node, path, "b-token", **headers) as bob:
+        files.tokens({"bob": "b-token"})
+        assert b"UNAUTHENTICATED: the token 'ann' of ann was revoked" in ann.rest()
+        node.post("/what/chat", "for-bob")
+        bob.until(b"for-bob")
+    assert len(node.node.gate.logins) <= 1
+
+
+def test_a_token_that_expires_ends_its_tunnels(node: Web, files: GuardedFiles) -> None:
+    with opened(node, PATHS[0], "b-token") as bob:
+        files.tokens(SECRETS, environment.time_us() + 2_000_000)
+        assert b"UNAUTHENTICATED: the token 'bob' of bob expired at" in bob.rest()
+
+
+def test_rules_that_change_nothing_for_a_tunnel_do_not_end_it(node: Web, files: GuardedFiles) -> None:
+    with opened(node, PATHS[0], "a-token") as ann, opened(node, "/sse?topic=**", "b-token") as bob:
+        # other rules, and the same view: of ann by a wider rule
+        files.allow("ann subscribe **", "bob publish what/chat", "bob subscribe what/chat", *REST)
+        while not node.node.gate.may_read("ann", "other/x"):
+            time.sleep(0.01)
+        node.post("/what/chat", "for-both")
+        ann.until(b"for-both")
+        bob.until(b"for-both")
+
+
+def test_names_under_a_topic_are_hidden_when_they_may_not_be_read_any_more(
+    node: Web, files: GuardedFiles
+) -> None:
+    with opened(node, "/kn?kn_from=/what/kn_subtopics;kn_response_format=simple", "a-token") as ann:
+        files.allow("bob subscribe what/chat", *REST)
+        assert b"PERMISSION_DENIED" in ann.rest()
