@@ -38,6 +38,7 @@ SEEDS = {
     10286: "a subscriber that wanted the last 5 events of each source began new sources with their last 5, too",
     10325: "events on a shared topic that were gone with a disk stayed in flight, as nobody was told that they are lost",
     10426: "a node asked its neighbour for events before it had told it of its subscriptions",
+    10269: "the check of tunnels did not know that an event may be gone with the disk of its node",
     223: "the record took dead letters that were still on their way to the disk for read, and never saw them",
 }
 
