@@ -48,6 +48,12 @@ def test_seed_stays_good(seed: int) -> None:
     assert run(seed, plan=FabricPlan.large(seed)).problems == [], SEEDS[seed]
 
 
+def test_seed_without_keys_stays_good() -> None:
+    """An event that alignment had published and that was not stored yet went beside the journal in the next round."""
+    plan = replace(FabricPlan.large(10020), group_keys=0)
+    assert run(10020, plan=plan).problems == []
+
+
 def test_seed_without_its_group_stays_good() -> None:
     """An outcome settled one of two copies of an event that a worker had, and the other one never ended. And a
     subscriber dropped a repeated delivery of an event that it had, and gave back an attempt that was over by then."""
