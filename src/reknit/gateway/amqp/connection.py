@@ -23,6 +23,7 @@ from reknit.gateway.amqp.node_client import NodeClient
 from reknit.gateway.amqp.sasl import NotSasl, SaslServer, SaslState
 from reknit.gateway.amqp.security import AmqpSecurity
 from reknit.outcome import Code
+from reknit.trust.audit import Audit
 from reknit.trust.identities import NOBODY, Identity
 from reknit.trust.logins import Logins
 
@@ -45,6 +46,7 @@ class AmqpServices:
     security: AmqpSecurity
     access: Access
     logins: Logins
+    audit: Audit
     counts: DeliveryCounts
     replies: ReplyAddresses
     connections: AmqpConnections[AmqpConnection]
@@ -111,6 +113,12 @@ class AmqpConnection(asyncio.Protocol):
         self._is_blocked = False
         self._turn()
 
+    @property
+    def _address(self) -> str:
+        """The host that the client came from."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def _authenticate(self, sasl: SaslServer, data: bytes) -> bytes:
         """Authenticate the client. Returns the bytes that belong to AMQP."""
         services = self._services
@@ -122,10 +130,12 @@ class AmqpConnection(asyncio.Protocol):
             return b""
         if sasl.state is SaslState.FAILED:
             log.warning("%s failed to authenticate", self._transport.get_extra_info("peername"))
+            services.audit.login(None, "amqp", self._address, f"SASL {sasl.mechanism} failed".replace("  ", " "))
             self._transport.close()
         if sasl.state is not SaslState.DONE:
             return b""
         self._proof, self._sasl = sasl.identity, None
+        services.audit.login(sasl.identity, "amqp", self._address)
         self._begin(sasl.identity.name)
         services.logins.add(self)
         return sasl.rest

@@ -44,6 +44,7 @@ class AmqpServer:
             security=self._security,
             access=node.gate,
             logins=node.gate.logins,
+            audit=node.gate.audit,
             counts=self._counts,
             replies=self.replies,
             connections=self.connections,

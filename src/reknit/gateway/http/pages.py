@@ -14,6 +14,7 @@ from reknit.gateway.access import Access
 from reknit.gateway.http.connection import HttpConnection
 from reknit.gateway.http.origins import FORBIDDEN, FOREIGN_HOST, PREFLIGHT, HostPolicy, OriginPolicy
 from reknit.gateway.http.requests import HttpRequest
+from reknit.trust.audit import Audit
 from reknit.trust.identities import Unauthenticated
 
 log = logging.getLogger("reknit.http")
@@ -29,10 +30,17 @@ class Pages:
     """Answers requests. `by_path` maps a path to its page; you may add pages of your own."""
 
     def __init__(
-        self, by_path: Mapping[str, Page], *, access: Access, origins: OriginPolicy, hosts: HostPolicy
+        self,
+        by_path: Mapping[str, Page],
+        *,
+        access: Access,
+        audit: Audit,
+        origins: OriginPolicy,
+        hosts: HostPolicy,
     ) -> None:
         self.by_path: dict[str, Page] = {**by_path, "/reknit.js": self._script, "/": self._index}
         self._access = access
+        self._audit = audit
         self._origins = origins
         self._hosts = hosts
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +59,7 @@ class Pages:
 
     async def _answer(self, connection: HttpConnection, request: HttpRequest) -> None:
         try:
-            await self._page(request)(connection, self._identified(request))
+            await self._page(request)(connection, self._identified(request, connection.address))
         except ReknitError as error:
             connection.answer_text(request, 500, str(error))
         except Exception:
@@ -59,11 +67,15 @@ class Pages:
             connection.answer_text(request, 500, "internal error; see the server's log")
         connection.next_request()
 
-    def _identified(self, request: HttpRequest) -> HttpRequest:
+    def _identified(self, request: HttpRequest, address: str) -> HttpRequest:
         """The request with the identity of whoever sent it, or with the reason why its token proves none."""
         try:
-            return replace(request, identity=self._access.identify(request.token))
+            identity = self._access.identify(request.token)
+            if request.token:
+                self._audit.login(identity, "http", address)
+            return replace(request, identity=identity)
         except Unauthenticated as error:
+            self._audit.login(None, "http", address, error.why)
             return replace(request, refusal=error.why)
 
     def _page(self, request: HttpRequest) -> Page:

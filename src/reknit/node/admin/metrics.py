@@ -19,6 +19,7 @@ from reknit.errors import InvalidConfig
 from reknit.node.admin.figures import NodeFigures
 from reknit.transport.tls_server import CurrentTls
 from reknit.trust.gate import Gate
+from reknit.trust.identities import Identity
 
 log = logging.getLogger("reknit.node")
 
@@ -203,7 +204,7 @@ def serve_metrics(
         raise InvalidConfig("--metrics", "flag", f"{address} can't be listened on: {why}") from None
     if tls is not None:
         _encrypt(server, tls)
-    server.set_app(_guarded(make_wsgi_app(registry), gate))
+    server.set_app(_guarded(make_wsgi_app(registry), gate, asyncio.get_running_loop()))
     return server
 
 
@@ -221,12 +222,18 @@ def _encrypt(server: WSGIServer, tls: CurrentTls) -> None:
     served.get_request, served.handle_error = accept, failed
 
 
-def _guarded(app: WSGIApplication, gate: Gate) -> WSGIApplication:
-    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`."""
+def _guarded(app: WSGIApplication, gate: Gate, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+    """The same, for those who may observe the node. A token comes in the header `Authorization: Bearer TOKEN`.
+
+    Requests have threads of their own; the audit belongs to the node's.
+    """
 
     def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         scheme, _, token = request.get("HTTP_AUTHORIZATION", "").partition(" ")
         name = gate.who(token.strip() if scheme.lower() == "bearer" else "")
+        if token:
+            who = None if name is None else Identity(name)
+            loop.call_soon_threadsafe(gate.audit.login, who, "metrics", request.get("REMOTE_ADDR", ""))
         if name is not None and gate.may_observe(name):
             return app(request, start)
         status = "401 Unauthorized" if name is None or not token else "403 Forbidden"
