@@ -8,9 +8,11 @@ from reknit import environment
 from reknit.address import Address
 from reknit.config import Config
 from reknit.config.loader import is_file, reread
+from reknit.config.quotas import Quotas
 from reknit.errors import InvalidConfig
 from reknit.topic import Pattern, is_reserved
 from reknit.trust.audit import Audit
+from reknit.trust.connection_counts import ConnectionCounts
 from reknit.trust.identities import NOBODY, Identity, Unauthenticated
 from reknit.trust.logins import Logins
 from reknit.trust.refusals import Refusals
@@ -39,6 +41,8 @@ class Gate:
         self.audit = Audit(security, is_open=self.rules.is_open)
         self.refusals = Refusals(self.audit)
         self.logins = Logins()
+        self.quotas = Quotas(security.quotas)
+        self.connections = ConnectionCounts(self.quotas, self.refusals)
         self._objections: dict[str, Callable[[Identity], str]] = {TOKEN: self._token_objection}
         """By means: why an identity that was proven so no longer holds."""
         self.watchers: list[Callable[[], None]] = []

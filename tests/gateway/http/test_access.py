@@ -185,4 +185,8 @@ def test_tokens_that_are_presented_are_logins_in_the_audit_trail(tokens: str) ->
         for entry in map(read_entry, batch.payloads())
         if entry.kind == "login"
     ]
-    assert told == [("anonymous", "UNAUTHENTICATED", "http", 1), ("ann", "OK", "http", 1), ("ann", "OK", "http", 1)]
+    assert told == [
+        ("anonymous", "UNAUTHENTICATED", "http", 1),
+        ("ann", "OK", "http", 1),
+        ("ann", "OK", "http", 1),
+    ]

@@ -72,6 +72,7 @@ class NodeCollector(Collector):
         status, ledger = answer.result(ANSWER_S)
         yield from _plain(status)
         yield from _refused(status["refused"])
+        yield from _quotas(status["quotas"])
         yield from _http(status["http"])
         yield from _amqp(status["amqp"])
         yield from _topics(status["topics"])
@@ -120,6 +121,19 @@ def _refused(totals: dict[str, dict[str, int]]) -> Iterator[Metric]:
         for reason, count in by_reason.items():
             family.add_metric([name, reason], count)
     yield family
+
+
+def _quotas(rows: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    waits = CounterMetricFamily(
+        "reknit_quota_waits", "How often publishers waited for a quota.", labels=["identity"]
+    )
+    held = GaugeMetricFamily(
+        "reknit_quota_connections", "Connections of identities with a quota for them.", labels=["identity"]
+    )
+    for name, row in rows.items():
+        waits.add_metric([name], row.get("waits", 0))
+        held.add_metric([name], row.get("connections", 0))
+    yield from (waits, held)
 
 
 def _topics(rows: list[dict[str, Any]]) -> Iterator[Metric]:
