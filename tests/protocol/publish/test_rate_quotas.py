@@ -116,6 +116,16 @@ def test_bytes_are_a_quota_too() -> None:
     assert "bytes_per_s=1000" in hold.text
 
 
+def test_what_is_here_already_costs_nothing() -> None:
+    intake = machine()
+    for _ in range(100):
+        intake.receive(frames(1, 5), "ann1", 0.0)
+    intake.receive(frames(1, 9), "ann1", 0.0)
+    assert Hold not in [kind for _, kind in said(intake.take_effects())]
+    intake.receive(frames(1, 11), "ann1", 0.0)
+    assert Hold in [kind for _, kind in said(intake.take_effects())]
+
+
 def test_who_has_left_is_told_nothing() -> None:
     intake = machine()
     intake.receive(frames(1, 20), "ann1", 0.0)

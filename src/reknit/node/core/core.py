@@ -147,6 +147,8 @@ class Core:
             *held,
             deferred=lambda: self._writer.deferred_records(),
         )
+        if quotas is not None:
+            quotas.count_in(lambda: self.dispatch.queues)
         self.dead_letters = DeadLetters(name, config, journal, now_us)
         self.dead_letter_admin = DeadLetterAdmin(self.dead_letters)
         self.recovery = CoreRecovery(
@@ -295,7 +297,7 @@ class Core:
             text = f"the node has {subscriptions_max} subscriptions (limits.subscriptions_max)"
             self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
-        if self.quotas is not None and (text := self.quotas.subscribing(request, peer, self.dispatch)):
+        if self.quotas is not None and (text := self.quotas.subscribing(request, peer)):
             self.say(peer, Unsubscribed(request.sub, Code.RESOURCE_EXHAUSTED, text))
             return
         try:

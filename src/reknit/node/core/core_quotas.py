@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from reknit.config.quotas import Quotas, exceeded
 from reknit.ledger import ANYCAST, Ledger
-from reknit.protocol.dispatch.dispatcher import Dispatcher
 from reknit.protocol.machine import Peer
 from reknit.protocol.publish.rate_quotas import PublishQuotas, RateQuotas, Rates
 from reknit.trust.refusals import Refusals
@@ -17,6 +16,10 @@ Who = Callable[[Peer], str]
 """The identity of a peer; empty for the node's own parts, which have no quota."""
 
 
+OpenSubscriptions = Callable[[], Iterable[tuple[Peer, int]]]
+"""The subscriptions that are open: each is a peer and a number."""
+
+
 class CoreQuotas:
     """Made where there is a quota at all. `publishing` is None where nobody has one for publishing."""
 
@@ -25,6 +28,7 @@ class CoreQuotas:
         self._quotas = quotas
         self._who = who
         self._ledger = ledger
+        self._open: list[OpenSubscriptions] = []
         self.rates = RateQuotas(self._rates)
         is_limited = quotas.limits("events_per_s", "bytes_per_s")
         self.publishing = PublishQuotas(self.rates, who) if is_limited else None
@@ -33,11 +37,15 @@ class CoreQuotas:
         quota = self._quotas.of(who)
         return Rates(quota.events_per_s, quota.bytes_per_s)
 
-    def subscribing(self, request: Subscribe, peer: Peer, dispatch: Dispatcher) -> str:
+    def count_in(self, open_: OpenSubscriptions) -> None:
+        """Count these subscriptions, too."""
+        self._open.append(open_)
+
+    def subscribing(self, request: Subscribe, peer: Peer) -> str:
         """Why a peer may not have another subscription; empty if it may."""
         who = self._who(peer)
         quota = self._quotas.of(who)
-        if quota.subscriptions and self._subscriptions(who, dispatch) >= quota.subscriptions:
+        if quota.subscriptions and self._subscriptions(who) >= quota.subscriptions:
             return self._refuse(who, "subscriptions", quota.subscriptions)
         is_new = bool(request.name) and request.name not in self._ledger.accounts
         if quota.durable_names and is_new and self._durable_names(who) >= quota.durable_names:
@@ -49,8 +57,8 @@ class CoreQuotas:
         self._refusals.count(who, "quota", text)
         return text
 
-    def _subscriptions(self, who: str, dispatch: Dispatcher) -> int:
-        return sum(self._who(peer) == who for peer, _ in dispatch.queues)
+    def _subscriptions(self, who: str) -> int:
+        return sum(self._who(peer) == who for open_ in self._open for peer, _ in open_())
 
     def _durable_names(self, who: str) -> int:
         """How many durable subscribers an identity owns. Those without an owner are everybody's who has no name."""

@@ -373,7 +373,7 @@ class Intake:
     def _take_within(self, quotas: PublishQuotas, frames: Frames, peer: Peer, now: float) -> None:
         """Take the batches that the quota of their publisher allows. The others stay there until it may go on."""
         heads = frames.heads
-        count, text = quotas.admit(heads, peer, now)
+        count, text = quotas.admit(heads, self._positions.next_seqs, peer, now)
         if count == len(heads):
             self._take(frames, peer)
         else:

@@ -12,7 +12,7 @@ Every decision is about a batch: a count and a length. Without a quota nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reknit.batch import Head
@@ -109,8 +109,13 @@ class PublishQuotas:
         self._away: set[Peer] = set()
         """Those of them some of whose batches were not taken: later ones would leave a gap."""
 
-    def admit(self, heads: Sequence[Head], peer: Peer, now: float) -> tuple[int, str]:
-        """How many of these batches are taken, and why the peer has to wait now, if it was not told so before."""
+    def admit(
+        self, heads: Sequence[Head], next_seqs: Mapping[bytes, int], peer: Peer, now: float
+    ) -> tuple[int, str]:
+        """How many of these batches are taken, and why the peer has to wait now, if it was not told so before.
+
+        `next_seqs` has the seqs that are expected of known sources: what is here already costs nothing.
+        """
         who = self._who(peer)
         if peer in self._away:
             return 0, self._text(who, now)
@@ -119,7 +124,9 @@ class PublishQuotas:
             if self.rates.ready(who, now)[0] > now + DEBT_S:
                 self._away.add(peer)
                 break
-            self.rates.charge(who, head.count, head.length, now)
+            events = head.stop - max(head.first, next_seqs.get(head.source, 0))
+            if events > 0:
+                self.rates.charge(who, events, head.length * events // head.count, now)
             count += 1
         return count, self._hold(who, peer, now)
 
